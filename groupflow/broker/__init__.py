@@ -1,0 +1,1 @@
+"""The only code that knows RabbitMQ: the queue's shape, its consumer, its publisher."""

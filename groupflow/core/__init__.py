@@ -1,0 +1,1 @@
+"""Vocabulary and pure rules: no I/O, and no import of anything else of ours."""

@@ -1,0 +1,78 @@
+"""Every error that groupflow raises on purpose, each worded for the operator who will read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class GroupflowError(Exception):
+    """The base of all errors that groupflow raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a configuration.
+
+    Attributes:
+        setting: the setting's dotted name as written in the file, e.g. ``workers.lease``.
+        value: the offending value as an operator would recognise it; secrets arrive masked.
+        remedy: what to do about it, as one sentence.
+    """
+
+    setting: str
+    value: str
+    remedy: str
+
+    def __str__(self) -> str:
+        shown = f" = {self.value}" if self.value else ""
+        return f"{self.setting}{shown}: {self.remedy}"
+
+
+class ConfigError(GroupflowError):
+    """The configuration can't be used; `problems` names each setting, value and remedy."""
+
+    def __init__(self, problems: list[Problem], source: str = "") -> None:
+        self.problems = problems
+        self.source = source
+        where = f"{source}: " if source else ""
+        super().__init__(where + "; ".join(str(problem) for problem in problems))
+
+
+class ServerUnreachable(GroupflowError):
+    """Redis or RabbitMQ can't be reached. The message never carries a password."""
+
+    def __init__(self, server: str, address: str, cause: str) -> None:
+        self.server = server
+        self.address = address
+        super().__init__(
+            f"{server} at {address} can't be reached: {cause}. "
+            f"Is it running, and is {server.lower()}.url right?"
+        )
+
+
+class StoreFull(GroupflowError):
+    """Redis answered OOM: it has no memory left for new tasks. What is queued still drains."""
+
+
+class StoreUnavailable(GroupflowError):
+    """Redis did not answer in time or refused the call for now. The same call may be made again."""
+
+
+class SessionLost(GroupflowError):
+    """This daemon's lease ran out and its claims were handed on. It may open a new session."""
+
+
+class SessionReplaced(GroupflowError):
+    """Another process has registered under this daemon's name. Two can't share one."""
+
+
+class ClaimLost(GroupflowError):
+    """A claim's fence is stale: the task now belongs to somebody else, so nothing was written."""
+
+
+class Unroutable(GroupflowError):
+    """A message that can't become a task; the reason is what its dead letter will say."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)

@@ -1,0 +1,54 @@
+"""The task: what an application published, as its handler sees it on one attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One attempt at one task.
+
+    Attributes:
+        id: the message id, or a fresh one where the publisher set none.
+        type: names the handler.
+        group: the group key as rendered (``contact:42``), ``None`` for a plain task.
+        body: the bytes as they were published, never re-serialised.
+        headers: the AMQP headers, as JSON can carry them.
+        tenant: the tenant as text, ``None`` where the body names none.
+        attempt: which attempt of this stage this is, from 1.
+        crashes: how many claims of this task ended without a settle (its daemon died), from 0.
+        stage: the stage that the last `Advance` named, ``None`` before the first.
+        context: what the last `Advance` handed on.
+        fence: strictly rising over all claims of the store. Guard your own writes with it:
+            ``UPDATE … SET fence = :fence WHERE id = :id AND fence < :fence``.
+        enqueued_at: when the task became durable, Unix seconds by Redis's clock.
+    """
+
+    id: str
+    type: str
+    group: str | None
+    body: bytes
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    tenant: str | None = None
+    attempt: int = 1
+    crashes: int = 0
+    stage: str | None = None
+    context: Any = None
+    fence: int = 0
+    enqueued_at: float = 0.0
+
+    def json(self) -> Any:
+        """Parse the body as JSON.
+
+        Integers beyond 64 bits come out as floats, and of two equal keys the last one wins;
+        where that matters, parse `body` yourself.
+
+        Raises:
+            orjson.JSONDecodeError: the body is not JSON.
+        """
+        return orjson.loads(self.body)

@@ -1,0 +1,1 @@
+"""The path of a message, in reading order: intake, dispatch, worker, handling, settling."""

@@ -1,0 +1,1 @@
+"""What operators see of a daemon: its log, and what its supervisor is told."""

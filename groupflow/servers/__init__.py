@@ -1,0 +1,1 @@
+"""Private Redis, Valkey and RabbitMQ servers for the demo and the tests."""
