@@ -58,6 +58,10 @@ class StoreUnavailable(GroupflowError):
     """Redis did not answer in time or refused the call for now. The same call may be made again."""
 
 
+class BrokerUnavailable(GroupflowError):
+    """RabbitMQ can't be reached, or the connection to it has ended."""
+
+
 class SessionLost(GroupflowError):
     """This daemon's lease ran out and its claims were handed on. It may open a new session."""
 

@@ -1,0 +1,145 @@
+"""Consuming for one term: deliveries in the broker's order, acks up to one of them.
+
+Below aio-pika each delivery starts a task of its own. The callback here does nothing but append, and
+awaits nothing, so the order of the tasks, which is the order of the frames, is the order of the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel, DeliveredMessage
+
+from groupflow.broker.connection import ENDED, open_channel
+from groupflow.core.errors import BrokerUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message as RabbitMQ handed it over.
+
+    Attributes:
+        tag: the delivery's number on its channel.
+        body: the published bytes.
+        message_id: as the publisher set it, or ``None``.
+        type: the AMQP ``type`` property, or ``None``.
+        headers: the AMQP headers.
+        priority: the AMQP ``priority`` property, or ``None``.
+    """
+
+    tag: int
+    body: bytes
+    message_id: str | None
+    type: str | None
+    headers: Mapping[str, Any]
+    priority: int | None
+
+
+class Consumer:
+    """The deliveries of one term."""
+
+    def __init__(self, channel: AbstractChannel, queue: str) -> None:
+        self._channel = channel
+        self._queue = queue
+        self._waiting: deque[Delivery] = deque()
+        self._changed = asyncio.Event()
+        self._ended = ""
+
+    async def start(self, prefetch: int) -> None:
+        """Begin to consume; only one consumer of the queue is active at a time."""
+        self._channel.closing.add_done_callback(lambda _: self._end("the connection has ended"))
+        self._channel.on_consumer_cancel_callbacks.add(self._on_cancel)
+        await self._channel.basic_qos(prefetch_count=prefetch)
+        await self._channel.basic_consume(self._queue, self._on_delivery)
+
+    async def _on_delivery(self, message: DeliveredMessage) -> None:
+        properties = message.header.properties
+        self._waiting.append(
+            Delivery(
+                tag=message.delivery_tag or 0,
+                body=message.body,
+                message_id=properties.message_id,
+                type=properties.message_type,
+                headers=properties.headers or {},
+                priority=properties.priority,
+            )
+        )
+        self._changed.set()
+
+    def _on_cancel(self, *_: object) -> None:
+        self._end(f"RabbitMQ cancelled the consumer: was the queue {self._queue!r} deleted?")
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        self._changed.set()
+
+    async def take(self, most: int, most_bytes: int) -> list[Delivery]:
+        """Wait for deliveries and take what has come, in order.
+
+        Args:
+            most: deliveries at most.
+            most_bytes: stop after the delivery with which the bodies reach so many bytes.
+
+        Raises:
+            BrokerUnavailable: the term has ended. What was not acked comes again in the next one.
+        """
+        while not self._waiting and not self._ended:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._ended:
+            raise BrokerUnavailable(self._ended)
+        batch: list[Delivery] = []
+        size = 0
+        while self._waiting and len(batch) < most and size < most_bytes:
+            delivery = self._waiting.popleft()
+            size += len(delivery.body)
+            batch.append(delivery)
+        return batch
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the term goes on."""
+        return not self._ended
+
+    async def ack_through(self, delivery: Delivery) -> None:
+        """Ack this delivery and all before it. No answer comes: a lost ack means a duplicate.
+
+        Raises:
+            BrokerUnavailable: the term has ended; all of them come again.
+        """
+        try:
+            await self._channel.basic_ack(delivery.tag, multiple=True)
+        except ENDED as error:
+            raise BrokerUnavailable(f"RabbitMQ took no ack: {error}") from error
+
+    def finish(self) -> None:
+        """End the term: what was not taken yet comes again to whoever consumes next."""
+        self._end("the daemon stops")
+
+
+@asynccontextmanager
+async def consuming(
+    connection: AbstractConnection, queue: str, prefetch: int
+) -> AsyncIterator[Consumer]:
+    """Consume a queue on a channel of its own.
+
+    Raises:
+        BrokerUnavailable: the connection has ended, or the queue can't be consumed.
+    """
+    channel = await open_channel(connection, confirms=False)
+    consumer = Consumer(channel, queue)
+    try:
+        await consumer.start(prefetch)
+    except ENDED as error:
+        raise BrokerUnavailable(f"RabbitMQ lets nobody consume {queue!r}: {error}") from error
+    try:
+        yield consumer
+    finally:
+        with suppress(*ENDED):
+            await channel.close()

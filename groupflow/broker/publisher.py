@@ -1,0 +1,150 @@
+"""Publishing with confirms: a message counts as published when RabbitMQ says that it is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import aiormq
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+
+from groupflow.broker import topology
+from groupflow.broker.connection import ENDED, connect, open_channel
+from groupflow.core.errors import BrokerUnavailable, GroupflowError
+
+IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
+PERSISTENT = 2
+
+
+class PublishFailed(GroupflowError):
+    """RabbitMQ did not take a message: the queue refused it, or no confirm came in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish.
+
+    Attributes:
+        body: its bytes, a JSON object.
+        type: the task type, the AMQP ``type`` property.
+        message_id: the task's id; a duplicate of it is dropped. Fresh where none is given.
+        headers: AMQP headers.
+        priority: the AMQP ``priority`` property: seconds by which the task counts as older.
+    """
+
+    body: bytes
+    type: str | None = None
+    message_id: str = field(default_factory=lambda: uuid4().hex)
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    priority: int | None = None
+
+
+class Publisher:
+    """Publishes to one queue over the default exchange, in order."""
+
+    def __init__(self, channel: AbstractChannel, queue: str, timeout: float) -> None:
+        self._channel = channel
+        self._queue = queue
+        self._timeout = timeout
+
+    async def publish(self, message: Outgoing) -> None:
+        """Publish one message and wait for its confirm.
+
+        Raises:
+            PublishFailed: the queue refused it or is gone, or no confirm came in time.
+            BrokerUnavailable: the connection has ended; the message may have been taken. Publish
+                it again under the same id, and it counts once.
+        """
+        properties = aiormq.spec.Basic.Properties(
+            content_type="application/json",
+            delivery_mode=PERSISTENT,
+            message_id=message.message_id,
+            message_type=message.type,
+            headers=dict(message.headers) or None,
+            priority=message.priority,
+        )
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._channel.basic_publish(
+                    message.body, routing_key=self._queue, properties=properties, mandatory=True
+                )
+        except TimeoutError as error:
+            raise PublishFailed(
+                f"no confirm for message {message.message_id!r} within {self._timeout} s: "
+                "a memory or disk alarm on RabbitMQ blocks publishers"
+            ) from error
+        except aiormq.exceptions.DeliveryError as error:
+            raise PublishFailed(
+                f"the queue {self._queue!r} did not take message {message.message_id!r}: "
+                "it is full or was deleted"
+            ) from error
+        except ENDED as error:
+            raise BrokerUnavailable(f"the connection to RabbitMQ ended: {error}") from error
+
+    async def publish_all(
+        self, messages: Iterable[Outgoing], on_confirm: Callable[[], None] = lambda: None
+    ) -> int:
+        """Publish messages in order, many confirms at once.
+
+        Args:
+            messages: in the order that their groups are to keep.
+            on_confirm: called after each confirm.
+
+        Returns:
+            How many were confirmed, which is all of them.
+
+        Raises:
+            PublishFailed: one was refused; those before it in this call may or may not be there.
+            BrokerUnavailable: the connection has ended.
+        """
+        flying: deque[asyncio.Task[None]] = deque()
+        confirmed = 0
+        try:
+            for message in messages:
+                # Tasks start in the order of their making, and each writes its frames before it
+                # first waits: so this order is the order on the wire.
+                flying.append(asyncio.create_task(self.publish(message)))
+                if len(flying) >= IN_FLIGHT:
+                    await flying.popleft()
+                    confirmed += 1
+                    on_confirm()
+            while flying:
+                await flying.popleft()
+                confirmed += 1
+                on_confirm()
+        finally:
+            for task in flying:
+                task.cancel()
+            await asyncio.gather(*flying, return_exceptions=True)
+        return confirmed
+
+
+@asynccontextmanager
+async def publishing(url: str, queue: str, *, timeout: float = 10.0) -> AsyncIterator[Publisher]:
+    """Open a publisher on a connection of its own, and declare the queue where it is missing.
+
+    Args:
+        url: the broker.
+        queue: where the messages go.
+        timeout: seconds for the handshake, and for each confirm.
+
+    Raises:
+        BrokerUnavailable: no answer.
+        ServerUnreachable: the credentials were refused.
+    """
+    connection: AbstractConnection = await connect(
+        url, heartbeat=10, timeout=timeout, name="groupflow publish"
+    )
+    try:
+        await topology.declare(connection, queue)
+        channel = await open_channel(connection, confirms=True)
+        yield Publisher(channel, queue, timeout)
+    finally:
+        with suppress(*ENDED):
+            await connection.close()

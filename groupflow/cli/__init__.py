@@ -1,0 +1,87 @@
+"""The `groupflow` command. One file per verb family; this one joins them and ends the process.
+
+A verb's file holds a `typer.Typer()` named `verbs` with its commands, and is listed in `_FAMILIES`
+below. It imports what is heavy (settings, servers' clients) inside its verb, so that `--help`
+and every other verb start fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from groupflow import __version__
+from groupflow.cli import check, publish, route, run, status
+from groupflow.cli.exits import Exit
+from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
+from groupflow.core.masking import mask_secrets
+
+_FAMILIES = (run, publish, status, route, check)
+
+app = typer.Typer(
+    name="groupflow",
+    help="Runs queued jobs in order within a group, in parallel across groups.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _family in _FAMILIES:
+    app.add_typer(_family.verbs)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"groupflow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Runs queued jobs in order within a group, in parallel across groups.
+
+    Exit codes: 0 fine, 1 failed, 2 usage, 69 a server can't be reached, 78 bad configuration.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit; errors that are expected end in words, not in a traceback.
+
+    Args:
+        arguments: the command line without the program's name; ``None`` for the process's own.
+    """
+    try:
+        app(list(arguments) if arguments is not None else None, prog_name="groupflow")
+    except ConfigError as error:
+        where = f" in {error.source}" if error.source else ""
+        _say(f"groupflow: the configuration can't be used{where}:")
+        for problem in error.problems:
+            _say(f"  {problem}")
+        sys.exit(Exit.CONFIG)
+    except ServerUnreachable as error:
+        _say(f"groupflow: {error}")
+        sys.exit(Exit.UNAVAILABLE)
+    except GroupflowError as error:
+        _say(f"groupflow: {error}")
+        sys.exit(Exit.FAILED)
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+    sys.exit(Exit.FINE)
+
+
+def _say(line: str) -> None:
+    """One line on stderr, whatever strangers' text is in it."""
+    line = mask_secrets(line)
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    typer.echo(line, err=True)

@@ -1,0 +1,136 @@
+"""`groupflow check-config`: is the configuration right, and what does it come to?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import typer
+
+from groupflow.cli.exits import Exit
+from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
+from groupflow.core.errors import ConfigError
+from groupflow.core.masking import mask_secrets
+
+if TYPE_CHECKING:
+    from groupflow.core.app import App
+    from groupflow.core.settings import Settings
+    from groupflow.core.settings_load import Sources
+
+verbs = typer.Typer()
+
+
+@verbs.command("check-config")
+def check_config(
+    *, config: ConfigOption = None, app: AppOption = None, as_json: JsonOption = False
+) -> None:
+    """Check the configuration and print what it comes to, passwords hidden.
+
+    For example:
+
+      groupflow check-config --config config/groupflow.toml
+
+      groupflow check-config --app handlers:app --json
+    """
+    from groupflow.core.app_loading import load_app  # noqa: PLC0415  start-up stays fast
+    from groupflow.core.settings_load import find_sources, load_settings  # noqa: PLC0415
+
+    try:
+        settings = load_settings(config)
+        loaded = load_app(app) if app else None
+        sources = find_sources(config)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        print_json({"ok": False, "source": error.source, "problems": _problems(error)})
+        raise typer.Exit(Exit.CONFIG) from None
+    report = _report(settings, loaded, sources)
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def _problems(error: ConfigError) -> list[dict[str, str]]:
+    return [{"setting": p.setting, "value": p.value, "remedy": p.remedy} for p in error.problems]
+
+
+def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "file": str(sources.file) if sources.file else None,
+        "secrets": str(sources.secrets) if sources.secrets else None,
+        "secret_files": sources.secret_files,
+        "variables": sources.variables,
+        "settings": _masked(settings.model_dump(mode="json")),
+        "handlers": app.types if app else None,
+        "notes": _notes(settings),
+    }
+
+
+def _masked(value: Any) -> Any:
+    """The same with passwords hidden in every text, such as a handler's command."""
+    if isinstance(value, dict):
+        return {name: _masked(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each) for each in value]
+    return mask_secrets(value) if isinstance(value, str) else value
+
+
+def _notes(settings: Settings) -> list[str]:
+    """What is allowed but may surprise."""
+    from groupflow.core.template import FieldPath, Template  # noqa: PLC0415
+
+    notes = []
+    tenant = settings.fields.tenant
+    for index, rule in enumerate(settings.groups):
+        if rule.app == "*" and rule.tenants != ("*",):
+            notes.append(
+                f"groups[{index}] lists tenants for any application: a message that no earlier "
+                "rule takes is a dead letter if it names no tenant."
+            )
+        fields = {field.text for field in Template.parse(rule.key).fields}
+        if tenant and rule.tenants != ("*",) and len(rule.tenants) == 1:
+            continue
+        if tenant and FieldPath.parse(tenant).text not in fields:
+            notes.append(
+                f"groups[{index}].key doesn't name {{{tenant}}}: tenants share its groups, and "
+                "one tenant's failures can hold another's tasks."
+            )
+    if settings.workers.plain + settings.workers.grouped == 0:
+        notes.append("workers.plain and workers.grouped are both 0: nothing will run here.")
+    return notes
+
+
+def _print(report: dict[str, Any]) -> None:
+    typer.echo(f"file: {report['file'] or 'none, defaults are used'}")
+    if report["secrets"]:
+        typer.echo(f"secrets: {report['secrets']}: {', '.join(report['secret_files']) or 'none'}")
+    if report["variables"]:
+        typer.echo(f"environment: {', '.join(report['variables'])}")
+    if report["handlers"] is not None:
+        typer.echo(f"handlers: {', '.join(report['handlers']) or 'none'}")
+    typer.echo("")
+    settings = report["settings"]
+    for section in (name for name in settings if name not in ("groups", "handlers")):
+        _print_table(f"[{section}]", settings[section])
+    for rule in settings["groups"]:
+        _print_table("[[groups]]", rule)
+    for name, handler in settings["handlers"].items():
+        _print_table(f"[handlers.{_literal(name)}]", handler)
+    for note in report["notes"]:
+        typer.echo(f"note: {note}")
+    typer.echo("ok")
+
+
+def _print_table(header: str, values: dict[str, Any]) -> None:
+    typer.echo(header)
+    for name, value in values.items():
+        if value is not None:
+            typer.echo(f"{name} = {_literal(value)}")
+    typer.echo("")
+
+
+def _literal(value: Any) -> str:
+    """A value as TOML writes it; JSON's texts, numbers and flat lists are the same."""
+    return orjson.dumps(value).decode()

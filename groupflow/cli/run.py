@@ -1,0 +1,129 @@
+"""`groupflow run`: the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupflow.cli.exits import Exit
+from groupflow.cli.options import AppOption, ConfigOption
+from groupflow.core.errors import ConfigError, Problem, SessionReplaced
+
+if TYPE_CHECKING:
+    from groupflow.core.app import App
+    from groupflow.core.settings import Settings
+    from groupflow.daemon import Daemon
+
+verbs = typer.Typer()
+
+
+class Only(StrEnum):
+    """Half a daemon: machines that only take in, machines that only work."""
+
+    INTAKE = "intake"
+    WORKERS = "workers"
+
+
+@verbs.command("run")
+def run(
+    *,
+    config: ConfigOption = None,
+    app: AppOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Unique among daemons. Restarted under the same name, it takes up at once what "
+            "it held. Without it: host and pid, and the lease has to run out first.",
+        ),
+    ] = None,
+    only: Annotated[
+        Only | None, typer.Option("--only", help="Only take messages in, or only work on tasks.")
+    ] = None,
+) -> None:
+    """Take messages in from RabbitMQ and run their tasks, until told to stop.
+
+    SIGTERM or SIGINT ends it in order: running tasks may end within workers.drain, the rest is
+    handed back. A second signal ends it at once.
+
+    For example:
+
+      groupflow run --config groupflow.toml --app handlers:app --name $(hostname)
+
+      groupflow run --only intake
+    """
+    from groupflow.core.app import App  # noqa: PLC0415  start-up stays fast
+    from groupflow.core.app_loading import load_app  # noqa: PLC0415
+    from groupflow.core.settings_load import load_settings  # noqa: PLC0415
+    from groupflow.daemon import default_name  # noqa: PLC0415
+    from groupflow.ops.logs import configure_logging  # noqa: PLC0415
+
+    settings = load_settings(config)
+    configure_logging(settings.log.level, settings.log.format)
+    handlers = load_app(app) if app else App()
+    if only is not Only.INTAKE and not handlers.types:
+        raise ConfigError([_no_handlers(app)])
+    checked = _checked_name(name or default_name())
+    code = _run_loop(settings, handlers, checked, only)
+    sys.exit(code)
+
+
+def _no_handlers(app: str | None) -> Problem:
+    remedy = (
+        "It has no handlers: decorate one with @app.handler(type)."
+        if app
+        else "Nothing can run without handlers: give --app MODULE:ATTR, or --only intake."
+    )
+    return Problem("--app", app or "", remedy)
+
+
+def _checked_name(name: str) -> str:
+    if not name.isprintable() or len(name) > 128:  # noqa: PLR2004
+        remedy = "A daemon's name has at most 128 printable characters."
+        raise ConfigError([Problem("--name", ascii(name), remedy)])
+    return name
+
+
+def _run_loop(settings: Settings, app: App, name: str, only: Only | None) -> int:
+    import uvloop  # noqa: PLC0415
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, app, name, only))
+
+
+async def _serve(settings: Settings, app: App, name: str, only: Only | None) -> int:
+    from groupflow.daemon import Daemon  # noqa: PLC0415
+
+    daemon = Daemon(settings, app, name, only.value if only else None)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, daemon, number)
+    code = Exit.FINE
+    try:
+        await daemon.run()
+    except SessionReplaced as error:
+        # Started again it would only take the name back, and so on for ever.
+        typer.echo(f"groupflow: {error}", err=True)
+        code = Exit.CONFIG
+    if daemon.has_running_handlers:
+        # A thread can't be stopped, and the interpreter would wait for it. Its task has been
+        # handed over, so it has to end with this process, now.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _on_signal(daemon: Daemon, number: signal.Signals) -> None:
+    if daemon.is_stopping:
+        # Somebody is in a hurry. What runs is taken over as after a crash.
+        typer.echo("groupflow: second signal, leaving at once", err=True)
+        os._exit(128 + number)
+    daemon.stop()

@@ -1,0 +1,63 @@
+"""`groupflow status`: what waits, what runs, who runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.store import ask_store
+
+if TYPE_CHECKING:
+    from groupflow.store.reading import Status
+
+verbs = typer.Typer()
+
+
+@verbs.command("status")
+def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show totals, groups and daemons at this instant.
+
+    For example:
+
+      groupflow status
+
+      groupflow status --json | jq .grouped.queued
+    """
+    from groupflow.store.reading import read_status  # noqa: PLC0415  start-up stays fast
+
+    found = ask_store(config, read_status)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print(found)
+
+
+def _print(found: Status) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console()
+    tasks = Table("", "queued", "running", box=None)
+    tasks.add_row("plain", f"{found.plain.queued:,}", f"{found.plain.running:,}")
+    tasks.add_row("grouped", f"{found.grouped.queued:,}", f"{found.grouped.running:,}")
+    console.print(tasks)
+    groups = found.grouped
+    console.print(
+        f"groups {groups.groups:,}: {groups.running:,} running, {groups.ready:,} ready, "
+        f"{groups.delayed:,} delayed, {groups.parked:,} parked"
+    )
+    console.print(f"done {found.done_total:,}, failed {found.failed_total:,}, dead {found.dead:,}")
+    if not found.daemons:
+        console.print("no daemon is running")
+        return
+    daemons = Table("daemon", "host", "pid", "workers", "heartbeat", box=None)
+    for each in found.daemons:
+        # Text is taken as it is: a name must not be read as markup.
+        name, host = Text(each.name), Text(each.host)
+        daemons.add_row(
+            name, host, str(each.pid), str(each.workers), f"{each.heartbeat_age:.1f} s ago"
+        )
+    console.print(daemons)

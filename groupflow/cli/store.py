@@ -1,0 +1,46 @@
+"""How a one-shot verb asks the store: connect, ask, close; no answer is exit 69."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from groupflow.core.errors import ServerUnreachable, StoreUnavailable
+
+if TYPE_CHECKING:
+    from groupflow.store.client import StoreClient
+
+_Answer = TypeVar("_Answer")
+
+
+def ask_store(config: Path | None, ask: Callable[[StoreClient], Awaitable[_Answer]]) -> _Answer:
+    """Load the configuration and ask its Redis one thing.
+
+    Raises:
+        ConfigError: the configuration can't be used.
+        ServerUnreachable: Redis does not answer, or refused the credentials.
+    """
+    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.store.client import StoreClient, address_of  # noqa: PLC0415
+    from groupflow.store.keys import Keys  # noqa: PLC0415
+    from groupflow.store.scripts import load_scripts  # noqa: PLC0415
+
+    settings = load_settings(config)
+    url = settings.redis.url.get_secret_value()
+    keys = Keys(settings.redis.namespace)
+
+    async def ask_once() -> _Answer:
+        client = StoreClient(
+            url, keys, load_scripts(keys, settings.workers.order), timeout=settings.redis.timeout
+        )
+        try:
+            return await ask(client)
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(ask_once())
+    except StoreUnavailable as error:
+        raise ServerUnreachable("Redis", address_of(url), str(error)) from None

@@ -1,0 +1,297 @@
+"""Every setting, with its default, its unit and its limits. Values are checked here, once.
+
+`load_settings` in `settings_load` fills these from files and the environment; what it hands out
+is frozen, and every URL in it shows its password masked.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from groupflow.core.settings_types import (
+    AmqpUrl,
+    AppName,
+    Command,
+    DottedPath,
+    HttpUrl,
+    KeyTemplate,
+    Listen,
+    Name,
+    RedisUrl,
+    RetryInterval,
+    Seconds,
+    SecretUrl,
+    Tenants,
+    Whole,
+)
+
+YEAR = 31_536_000.0
+"""Seconds; the longest delay, and the most that a priority may weigh."""
+
+_MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
+
+
+class Section(BaseModel):
+    """One table of the file: frozen, and unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class RabbitMQ(Section):
+    """`[rabbitmq]`: where messages come from."""
+
+    url: AmqpUrl = Field(
+        default=SecretUrl("amqp://guest:guest@localhost/"),
+        description="The server: amqp:// or amqps://user:password@host:port/vhost.",
+    )
+    queue: str = Field(
+        default="groupflow.jobs",
+        min_length=1,
+        max_length=255,
+        description="The queue that is consumed; declared durable, quorum, single active consumer.",
+    )
+    prefetch: Whole = Field(
+        default=500, ge=1, le=65535, description="Messages taken before the first is acked."
+    )
+    heartbeat: Whole = Field(
+        default=10, ge=1, le=65535, description="Seconds between heartbeats of the connection."
+    )
+    max_body: Whole = Field(
+        default=16_777_216,
+        ge=1,
+        le=_MAX_BODY_LIMIT,
+        description="Bytes of the largest body that becomes a task; a larger one is a dead letter.",
+    )
+
+
+class Redis(Section):
+    """`[redis]`: where tasks live."""
+
+    url: RedisUrl = Field(
+        default=SecretUrl("redis://localhost:6379/0"),
+        description="The server: redis:// or rediss://user:password@host:port/db, or unix://path.",
+    )
+    namespace: str = Field(
+        default="groupflow",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="The prefix of all keys; daemons with the same one share their tasks.",
+    )
+    dedup_window: Seconds = Field(
+        default=3600.0,
+        ge=1,
+        le=YEAR,
+        description="Seconds in which a message id that came before is the same task.",
+    )
+    max_waiting: Whole = Field(
+        default=5_000_000, ge=1, description="Waiting tasks at which intake pauses."
+    )
+    timeout: Seconds = Field(default=5.0, gt=0, le=3600, description="Seconds for one call.")
+
+
+class Workers(Section):
+    """`[workers]`: how many run, and how they hold what they run."""
+
+    plain: Whole = Field(
+        default=8, ge=0, le=10_000, description="Workers for tasks without a group."
+    )
+    grouped: Whole = Field(
+        default=16, ge=0, le=10_000, description="Workers for grouped tasks, one per group at most."
+    )
+    lease: Seconds = Field(
+        default=8.0,
+        ge=1,
+        le=3600,
+        description="Seconds that a claim outlives its last renewal; then others take over.",
+    )
+    order: Literal["oldest", "fair"] = Field(
+        default="oldest",
+        description="Which free group goes first: the oldest head, or the one free for longest.",
+    )
+    drain: Seconds = Field(
+        default=30.0, ge=0, description="Seconds that a stop waits for running tasks."
+    )
+    max_crashes: Whole = Field(
+        default=3,
+        ge=1,
+        description="Claims of a task that may end in a crash before it is a dead letter.",
+    )
+
+
+class Fields(Section):
+    """`[fields]`: where routing finds its facts, as dotted paths into the JSON body.
+
+    ``header.NAME`` reads an AMQP header instead; an empty path reads nothing.
+    """
+
+    app: DottedPath = Field(default="app_name", description="The application's name.")
+    tenant: DottedPath = Field(default="tenant_id", description="The tenant, text or number.")
+    type: DottedPath = Field(
+        default="type", description="The task's type; the AMQP `type` property wins where set."
+    )
+    priority: DottedPath = Field(default="", description="The priority in seconds; empty: none.")
+    delay: DottedPath = Field(default="", description="The delay in seconds; empty: none.")
+
+
+class Http(Section):
+    """`[http]`: health, metrics and the page."""
+
+    listen: Listen = Field(default="127.0.0.1:9464", description="Address and port to listen on.")
+
+
+class Retry(Section):
+    """`[retry]`: what happens after a failure; rules and handlers may override it."""
+
+    max_attempts: Whole = Field(default=5, ge=1, description="Attempts before a dead letter.")
+    interval: RetryInterval = Field(
+        default=10.0,
+        ge=-YEAR,
+        le=YEAR,
+        description="Seconds. Below 0: evenly spaced; above 0: 1, 2, 4 … up to it.",
+    )
+    jitter: Seconds = Field(
+        default=0.0, ge=0, le=1, description="Share of each delay that is random, 0 to 1."
+    )
+
+
+class History(Section):
+    """`[history]`: how long what is over stays findable."""
+
+    retention: Seconds = Field(
+        default=3600.0, ge=0, description="Seconds that finished tasks are kept."
+    )
+    segment: Whole = Field(
+        default=1_000_000, ge=1, description="Entries at which the newest segment rolls over."
+    )
+    dead_retention: Seconds = Field(
+        default=2_592_000.0, gt=0, description="Seconds that dead letters are kept."
+    )
+
+
+class Log(Section):
+    """`[log]`: what goes to stderr."""
+
+    level: Literal["debug", "info", "warning", "error", "critical"] = Field(
+        default="info", description="The least severe events that are written."
+    )
+    format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="JSON lines or readable ones; auto: readable on a terminal."
+    )
+
+
+class Override(Section):
+    """What a rule or a handler may say about retries; ``None`` leaves it to `[retry]`."""
+
+    max_attempts: Whole | None = Field(default=None, ge=1, description="As in [retry].")
+    interval: RetryInterval | None = Field(
+        default=None, ge=-YEAR, le=YEAR, description="As in [retry]."
+    )
+    jitter: Seconds | None = Field(default=None, ge=0, le=1, description="As in [retry].")
+
+
+class GroupRule(Override):
+    """One `[[groups]]`: which messages are grouped, under which key, with which policy."""
+
+    name: Name = Field(
+        default="", description="How logs and `route` call the rule; groups[N] if none is given."
+    )
+    app: AppName = Field(default="*", description='The application it is for; "*" for any.')
+    tenants: Tenants = Field(
+        default=("*",), description='The tenants it is for, a list of numbers and texts; "*": all.'
+    )
+    key: KeyTemplate = Field(
+        description="The group key: text, {dotted.path} of the body, {header.NAME}; {{ and }}."
+    )
+    on_retry: Literal["hold", "step-aside"] = Field(
+        default="hold", description="Whether the group waits behind a head that is to be retried."
+    )
+    on_dead: Literal["skip", "park"] = Field(
+        default="skip", description="Whether the group goes on after a dead letter."
+    )
+    stage_order: Literal["hold", "step-aside"] = Field(
+        default="hold", description="Whether a task stays the head when it goes to its next stage."
+    )
+    on_delay: Literal["hold", "step-aside"] = Field(
+        default="hold", description="Whether a delayed task holds those behind it."
+    )
+    priority: Seconds = Field(
+        default=0.0, ge=-YEAR, le=YEAR, description="Seconds by which its tasks count as older."
+    )
+
+
+class HandlerRule(Override):
+    """One `[handlers."type"]`: a handler that is not Python; a command or a URL."""
+
+    exec: Command | None = Field(
+        default=None,
+        description="Command and arguments, body on stdin; exit 0 done, 75 retry, else failure.",
+    )
+    http: HttpUrl | None = Field(
+        default=None, description="URL that the body is posted to; 2xx done, 429 and 503 retry."
+    )
+    timeout: Seconds | None = Field(
+        default=None, gt=0, description="Seconds that one attempt may take; none: no limit."
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> HandlerRule:
+        if (self.exec is None) == (self.http is None):
+            raise ValueError("Give it exactly one of exec and http.")
+        return self
+
+
+class Settings(BaseSettings):
+    """All settings. ``Settings(...)`` takes exactly what it is given, and reads nothing else."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    rabbitmq: RabbitMQ = RabbitMQ()
+    redis: Redis = Redis()
+    workers: Workers = Workers()
+    fields: Fields = Fields()
+    http: Http = Http()
+    retry: Retry = Retry()
+    history: History = History()
+    log: Log = Log()
+    groups: tuple[GroupRule, ...] = ()
+    handlers: dict[str, HandlerRule] = Field(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  pydantic-settings' signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the caller gives: the sources are `load_settings`' business."""
+        return (init_settings,)
+
+    @field_validator("groups", mode="after")
+    @classmethod
+    def _name_rules(cls, rules: tuple[GroupRule, ...]) -> tuple[GroupRule, ...]:
+        """Give each rule without a name its place, and refuse a name that is taken."""
+        named = [
+            rule if rule.name else rule.model_copy(update={"name": f"groups[{index}]"})
+            for index, rule in enumerate(rules)
+        ]
+        seen: set[str] = set()
+        for rule in named:
+            if rule.name in seen:
+                raise ValueError(f"Two rules have the name {rule.name!r}; give one another name.")
+            seen.add(rule.name)
+        return tuple(named)
+
+    @field_validator("handlers", mode="after")
+    @classmethod
+    def _types_are_named(cls, handlers: dict[str, HandlerRule]) -> dict[str, HandlerRule]:
+        if "" in handlers:
+            raise ValueError('Name the task type: [handlers."import.orders"].')
+        return handlers
+
+    def find_rule(self, name: str | None) -> GroupRule | None:
+        """The rule of that name, or ``None``; a stored task may name one that is gone."""
+        return next((rule for rule in self.groups if rule.name == name), None)

@@ -1,0 +1,151 @@
+"""What is wrong with a configuration, said to its operator: setting, value, remedy."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from groupflow.core.errors import Problem
+from groupflow.core.masking import HIDDEN, mask_secrets, mask_url
+from groupflow.core.settings import Settings
+from groupflow.core.template import show
+
+Location = Sequence[int | str]
+
+_URL_SETTINGS = {"url", "http"}
+_SHOWN = 80
+
+_REMEDIES: dict[str, str] = {
+    "greater_than_equal": "Set it to at least {ge}.",
+    "greater_than": "Set it to more than {gt}.",
+    "less_than_equal": "Set it to at most {le}.",
+    "less_than": "Set it to less than {lt}.",
+    "finite_number": "Set it to a finite number.",
+    "int_type": "Set it to a whole number.",
+    "int_parsing": "Set it to a whole number.",
+    "int_from_float": "Set it to a whole number.",
+    "int_parsing_size": "Set it to a whole number within 64 bits.",
+    "float_type": "Set it to a number.",
+    "float_parsing": "Set it to a number.",
+    "string_type": "Set it to a text in quotes.",
+    "string_too_short": "Set it to a text that is not empty.",
+    "string_too_long": "Shorten it to at most {max_length} characters.",
+    "literal_error": "Set it to one of {expected}.",
+    "missing": "It is required: add it.",
+    "list_type": "Set it to a list.",
+    "tuple_type": "Set it to a list.",
+    "value_error": "{error}",
+}
+
+
+def problems_of(error: ValidationError, origins: Mapping[str, str]) -> list[Problem]:
+    """The problems in pydantic's findings.
+
+    Args:
+        error: what validation found.
+        origins: for settings that came from elsewhere than the file, where from.
+    """
+    return [_problem(detail, origins) for detail in error.errors(include_url=False)]
+
+
+def _problem(detail: ErrorDetails, origins: Mapping[str, str]) -> Problem:
+    location = detail["loc"]
+    setting = dotted(location)
+    origin = origins.get(setting)
+    suffix = f" It comes from {origin}." if origin else ""
+    if detail["type"] == "extra_forbidden":
+        # Its value is not shown: under a wrong name, anything may be a secret.
+        return Problem(setting, "", unknown_remedy(location) + suffix)
+    return Problem(setting, _shown(location, detail), _remedy(location, detail) + suffix)
+
+
+def _shown(location: Location, detail: ErrorDetails) -> str:
+    value = detail["input"]
+    if detail["type"] == "missing":
+        return ""
+    if location and location[-1] in _URL_SETTINGS:
+        return mask_url(value) if isinstance(value, str) else HIDDEN
+    if location and location[0] == "handlers" and isinstance(value, Mapping):
+        return ""
+    if isinstance(value, Mapping) or (isinstance(value, list | tuple) and len(location) == 1):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return mask_secrets(ascii(value)[:_SHOWN] if isinstance(value, list | tuple) else show(value))
+
+
+def _remedy(location: Location, detail: ErrorDetails) -> str:
+    kind = detail["type"]
+    context = detail.get("ctx", {})
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"Write it as a section: [{dotted(location)}]."
+    if kind == "string_pattern_mismatch":
+        return "Use letters, digits, '.', '_' and '-', at most 64, the first a letter or digit."
+    template = _REMEDIES.get(kind)
+    if template is None:
+        return detail["msg"] + "."
+    if kind == "literal_error":
+        return template.format(expected=str(context["expected"]).replace("'", '"'))
+    return template.format(**context)
+
+
+def dotted(location: Location) -> str:
+    """A setting's name as an operator writes it: ``groups[0].key``, ``handlers."a.b".exec``."""
+    name = ""
+    for step in location:
+        if isinstance(step, int):
+            name += f"[{step}]"
+        else:
+            plain = step.isascii() and step.replace("_", "").replace("-", "").isalnum()
+            text = step if plain else '"' + show(step)[1:-1] + '"'
+            name += f".{text}" if name else text
+    return name
+
+
+def unknown_remedy(location: Location, rest: Location = ()) -> str:
+    """What to write instead of a setting that does not exist.
+
+    Args:
+        location: up to the first name that is wrong.
+        rest: what was written after it.
+    """
+    *parents, last = location
+    known = sorted(known_names(parents))
+    close = get_close_matches(str(last).lower(), known, n=1)
+    if close:
+        return f"There is no such setting. Did you mean {dotted([*parents, close[0], *rest])}?"
+    elsewhere = [
+        f"{section}.{last}" for section in Settings.model_fields if last in known_names([section])
+    ]
+    if elsewhere:
+        return f"There is no such setting. Did you mean {' or '.join(elsewhere)}?"
+    where = f"[{dotted(parents)}]" if parents else "The file"
+    return f"There is no such setting. {where} may have: {', '.join(known)}."
+
+
+def known_names(location: Location) -> set[str]:
+    """The names that may stand in the section at `location`; none for what is no section."""
+    found: Any = Settings
+    for step in location:
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            field = found.model_fields.get(str(step))
+            found = field.annotation if field else None
+        else:
+            found = _inner(found)
+    if isinstance(found, type) and issubclass(found, BaseModel):
+        return set(found.model_fields)
+    return set()
+
+
+def _inner(annotation: Any) -> Any:
+    """What a list, mapping or optional type holds."""
+    if isinstance(annotation, types.UnionType):
+        return next(a for a in typing.get_args(annotation) if a is not type(None))
+    arguments = [a for a in typing.get_args(annotation) if a is not Ellipsis]
+    return arguments[-1] if arguments else None

@@ -1,0 +1,248 @@
+"""Loading settings: environment, then secrets, then the TOML file, then the defaults."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import (
+    EnvSettingsSource,
+    NestedSecretsSettingsSource,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.settings import Settings
+from groupflow.core.settings_errors import dotted, known_names, problems_of, unknown_remedy
+
+PREFIX = "GROUPFLOW_"
+DELIMITER = "__"
+SEARCHED = (Path("groupflow.toml"), Path("/etc/groupflow/groupflow.toml"))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where settings come from.
+
+    Attributes:
+        file: the TOML file; ``None`` where there is none and none was asked for.
+        secrets: the secrets directory; ``None`` where there is none.
+        variables: names of the environment variables that set something, sorted.
+        secret_files: names of the secret files that set something, sorted.
+    """
+
+    file: Path | None = None
+    secrets: Path | None = None
+    variables: list[str] = field(default_factory=list)
+    secret_files: list[str] = field(default_factory=list)
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Load and check the configuration.
+
+    Args:
+        path: the TOML file; ``None`` for ``groupflow.toml`` here or in ``/etc/groupflow``, and
+            the defaults where neither is there.
+
+    Raises:
+        ConfigError: something is wrong; each problem names the setting, the value and the remedy.
+    """
+    sources = find_sources(path)
+    file_values = _read_file(sources.file)
+    secret_values = _read_secrets(sources)
+    variables = _read_environment()
+    problems = [
+        *_unknown(sources.variables, "the variable"),
+        *_unknown(sources.secret_files, "the secret file"),
+    ]
+    refused = {problem.setting for problem in problems}
+    try:
+        settings = Settings(**_merge(file_values, _merge(secret_values, variables)))
+    except ValidationError as error:
+        found = problems_of(error, _origins(sources))
+        problems += [problem for problem in found if problem.setting not in refused]
+    if problems:
+        raise ConfigError(problems, source=str(sources.file) if sources.file else "")
+    return settings
+
+
+def find_sources(path: Path | None = None) -> Sources:
+    """Where `load_settings` would read from.
+
+    Raises:
+        ConfigError: the secrets directory that was named can't be read.
+    """
+    file = path or next((each for each in SEARCHED if each.is_file()), None)
+    secrets = _secrets_directory()
+    names = (name for name in os.environ if name != f"{PREFIX}SECRETS_DIR")
+    return Sources(
+        file=file,
+        secrets=secrets,
+        variables=_ours(names),
+        secret_files=_ours(_names_in(secrets)) if secrets else [],
+    )
+
+
+def _secrets_directory() -> Path | None:
+    """The directory that is named for us, or else systemd's, which may not exist."""
+    named = os.environ.get(f"{PREFIX}SECRETS_DIR")
+    if named:
+        directory = Path(named)
+        if not directory.is_dir():
+            remedy = "There is no such directory: create it, or unset the variable."
+            raise ConfigError([Problem(f"{PREFIX}SECRETS_DIR", named, remedy)])
+        return directory
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    return Path(credentials) if credentials and Path(credentials).is_dir() else None
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return [entry.name for entry in directory.iterdir()]
+    except OSError as error:
+        raise _unreadable(directory, error) from None
+
+
+def _ours(names: Iterable[str]) -> list[str]:
+    """The names that set something, or were meant to.
+
+    Others with our prefix stay out of it, ``GROUPFLOW_TASK_ID`` of a handler's own environment
+    say; but a single underscore where two belong is a slip worth refusing.
+    """
+    return sorted(
+        name
+        for name in names
+        if name.upper().startswith(PREFIX)
+        and (
+            DELIMITER in name
+            or name[len(PREFIX) :].lower() in Settings.model_fields
+            or _single_underscore(name)
+        )
+    )
+
+
+def _single_underscore(name: str) -> str | None:
+    """The right spelling of ``GROUPFLOW_REDIS_URL``."""
+    section, _, setting = name[len(PREFIX) :].lower().partition("_")
+    if setting and setting in known_names([section]):
+        return f"{PREFIX}{section.upper()}{DELIMITER}{setting.upper()}"
+    return None
+
+
+def _unknown(names: list[str], kind: str) -> list[Problem]:
+    """Refuse the names that set nothing, with the nearest right one."""
+    problems = []
+    for name in names:
+        right = _single_underscore(name) if DELIMITER not in name else None
+        location = _location(name)
+        if right:
+            problems.append(Problem(name, "", f"It sets nothing. Did you mean {right}?"))
+        elif location[0] == "groups" and len(location) > 1:
+            remedy = "Give all rules as one JSON list in GROUPFLOW_GROUPS, or write them in a file."
+            problems.append(Problem(dotted(location), "", f"{remedy} It comes from {kind} {name}."))
+        else:
+            wrong = _first_unknown(location)
+            if wrong:
+                remedy = (
+                    f"{unknown_remedy(wrong, location[len(wrong) :])} It comes from {kind} {name}."
+                )
+                problems.append(Problem(dotted(location), "", remedy))
+    return problems
+
+
+def _first_unknown(location: list[str]) -> list[str] | None:
+    """The part of a location up to the first name that does not exist."""
+    for depth, step in enumerate(location):
+        any_name = depth == 1 and location[0] == "handlers"
+        if not any_name and step not in known_names(location[:depth]):
+            return location[: depth + 1]
+    return None
+
+
+def _location(name: str) -> list[str]:
+    return name[len(PREFIX) :].lower().split(DELIMITER)
+
+
+def _origins(sources: Sources) -> dict[str, str]:
+    """For each setting from a secret or a variable, which one; the variable goes before."""
+    origins = {dotted(_location(name)): f"the secret file {name}" for name in sources.secret_files}
+    origins |= {dotted(_location(name)): f"the variable {name}" for name in sources.variables}
+    return origins
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        if not path.is_file():
+            path.read_bytes()  # raises what is wrong: the source below would pass over it
+        return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except tomllib.TOMLDecodeError as error:
+        remedy = f"The TOML can't be read: {error}. Correct it there."
+        raise ConfigError([Problem(str(path), "", remedy)]) from None
+    except UnicodeDecodeError as error:
+        remedy = f"The file is not UTF-8 (byte {error.start}). Save it as UTF-8."
+        raise ConfigError([Problem(str(path), "", remedy)]) from None
+    except RecursionError:
+        raise ConfigError([Problem(str(path), "", "The TOML is nested too deep.")]) from None
+
+
+def _read_secrets(sources: Sources) -> dict[str, Any]:
+    if sources.secrets is None or not sources.secret_files:
+        return {}
+    try:
+        source = NestedSecretsSettingsSource(
+            # The class itself is accepted, and spares a second source; its annotation lags behind.
+            Settings,  # type: ignore[arg-type]
+            secrets_dir=sources.secrets,
+            secrets_dir_missing="ok",
+            secrets_prefix=PREFIX,
+            secrets_nested_delimiter=DELIMITER,
+        )
+        return source()
+    except OSError as error:
+        raise _unreadable(sources.secrets, error) from None
+    except UnicodeDecodeError:
+        remedy = "A secret file is not UTF-8: write it as text."
+        raise ConfigError([Problem(str(sources.secrets), "", remedy)]) from None
+    except SettingsError as error:
+        raise _not_json(error, "the secrets directory") from None
+
+
+def _read_environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(
+            Settings, env_prefix=PREFIX, env_nested_delimiter=DELIMITER, case_sensitive=False
+        )()
+    except SettingsError as error:
+        raise _not_json(error, "the environment") from None
+
+
+def _not_json(error: SettingsError, where: str) -> ConfigError:
+    """A whole section or list that is not JSON; its text is not shown, it may hold a password."""
+    name = str(error).partition('field "')[2].partition('"')[0] or "groupflow"
+    remedy = f"Its value in {where} is not JSON. Write lists and whole sections as JSON."
+    return ConfigError([Problem(name, "", remedy)])
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    remedy = f"It can't be read ({error.strerror}). Check the path and its permissions."
+    return ConfigError([Problem(str(path), "", remedy)])
+
+
+def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, section by section; where both have a value, that of `high`."""
+    merged = dict(low)
+    for name, value in high.items():
+        below = merged.get(name)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[name] = _merge(below, value) if both else value  # type: ignore[arg-type]
+    return merged

@@ -1,0 +1,163 @@
+"""The types that settings are made of: masked URLs, numbers that are numbers, rules' lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, SecretStr
+from pydantic_core import CoreSchema, core_schema
+
+from groupflow.core.masking import mask_url
+from groupflow.core.template import FieldPath, Template
+
+_MAX_PORT = 65535
+_MAX_NAME = 128
+
+
+class SecretUrl(SecretStr):
+    """A URL that may carry a password. Shown, printed or dumped, the password is hidden.
+
+    `get_secret_value` gives the real one.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls,
+        source: type[Any],
+        handler: GetCoreSchemaHandler,
+    ) -> CoreSchema:
+        """Accept a string or a `SecretUrl`; JSON dumps hold the masked text."""
+        return core_schema.no_info_plain_validator_function(
+            cls._accept,
+            json_schema_input_schema=core_schema.str_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                str, return_schema=core_schema.str_schema(), when_used="json"
+            ),
+        )
+
+    @classmethod
+    def _accept(cls, value: object) -> SecretUrl:
+        if isinstance(value, SecretUrl):
+            return value
+        if not isinstance(value, str):
+            raise ValueError("Write it as a URL in quotes.")  # noqa: TRY004  pydantic reads this one
+        return cls(value)
+
+    def _display(self) -> str:
+        return mask_url(self.get_secret_value())
+
+
+def _url_check(*schemes: str, host: bool) -> Callable[[SecretUrl], SecretUrl]:
+    """A validator for URLs of these schemes; its messages never hold the URL itself."""
+    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
+
+    def check(url: SecretUrl) -> SecretUrl:
+        value = url.get_secret_value()
+        try:
+            parts = urlsplit(value)
+            port_is_wrong = parts.port == 0
+        except ValueError:
+            raise ValueError(
+                f"Write a URL like {schemes[0]}://user:password@host:port/, the port a number, and "
+                "percent-encode @ : / # ? in the password."
+            ) from None
+        if parts.scheme not in schemes:
+            raise ValueError(f"Start it with {wanted}.")
+        if port_is_wrong or any(ord(character) <= 0x20 for character in value):  # noqa: PLR2004
+            raise ValueError("Write a URL without spaces, its port between 1 and 65535.")
+        if host and parts.scheme != "unix" and not parts.hostname:
+            raise ValueError(f"Name the host: {schemes[0]}://host/.")
+        return url
+
+    return check
+
+
+def _no_bool(value: object) -> object:
+    """Refuse true and false, which pydantic would quietly read as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("Write a number.")  # noqa: TRY004  pydantic reads this one
+    return value
+
+
+def _not_zero(value: float) -> float:
+    if value == 0:
+        raise ValueError(
+            "Choose a number of seconds other than 0: below 0 retries are evenly spaced, above 0 "
+            "they come after 1, 2, 4 … seconds up to it."
+        )
+    return value
+
+
+def _field_path(value: str) -> str:
+    if value:
+        FieldPath.parse(value)
+    return value
+
+
+def _template(value: str) -> str:
+    Template.parse(value)
+    return value
+
+
+def _listen(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+        raise ValueError('Write "address:port", such as "127.0.0.1:9464"; port 0 takes a free one.')
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError('Put an IPv6 address in brackets: "[::1]:9464".')
+    return value
+
+
+def _plain_text(value: object) -> object:
+    """A name out of a rule: text or a whole number, compared as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("Leave out control characters.")
+    return value
+
+
+def _tenants(value: object) -> tuple[str, ...]:
+    if value == "*":
+        return ("*",)
+    if isinstance(value, set | frozenset | tuple):
+        value = list(value)
+    if not isinstance(value, list) or not value:
+        raise ValueError('Write "*" for all tenants, or a list of them: [42, "acme"].')
+    tenants = []
+    for tenant in value:
+        if isinstance(tenant, bool) or not isinstance(tenant, int | str) or tenant == "":
+            raise ValueError('List tenants as whole numbers or as text: [42, "acme"].')
+        tenants.append(str(tenant))
+    if "*" in tenants and tenants != ["*"]:
+        raise ValueError('Write tenants = "*" alone, or list the tenants without "*".')
+    return tuple(tenants)
+
+
+def _command(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value or not value[0] or any("\0" in word for word in value):
+        raise ValueError('List the command and its arguments: ["./import-orders", "--fast"].')
+    return value
+
+
+AmqpUrl = Annotated[SecretUrl, AfterValidator(_url_check("amqp", "amqps", host=True))]
+RedisUrl = Annotated[SecretUrl, AfterValidator(_url_check("redis", "rediss", "unix", host=True))]
+HttpUrl = Annotated[SecretUrl, AfterValidator(_url_check("http", "https", host=True))]
+Whole = Annotated[int, BeforeValidator(_no_bool)]
+Seconds = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
+RetryInterval = Annotated[Seconds, AfterValidator(_not_zero)]
+DottedPath = Annotated[str, AfterValidator(_field_path)]
+KeyTemplate = Annotated[str, AfterValidator(_template)]
+Listen = Annotated[str, AfterValidator(_listen)]
+AppName = Annotated[
+    str, BeforeValidator(_plain_text), Field(min_length=1), AfterValidator(_printable)
+]
+Name = Annotated[str, Field(max_length=_MAX_NAME), AfterValidator(_printable)]
+Tenants = Annotated[tuple[str, ...], BeforeValidator(_tenants)]
+Command = Annotated[tuple[str, ...], AfterValidator(_command)]

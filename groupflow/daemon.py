@@ -1,0 +1,282 @@
+"""The composition root: the only file that builds objects, and the order in which they live and end.
+
+Everything runs in one task group. A part that ends by itself when it should run for ever ends the
+daemon, with its error as the last word, so that a supervisor can start it anew; trouble with a
+server never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Literal
+
+import structlog
+
+from groupflow.core.app import App
+from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.core.routing import Router
+from groupflow.core.settings import Settings
+from groupflow.flow.admission import Admission
+from groupflow.flow.backoff import Backoff
+from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.handling import PythonHandlers
+from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.wake import WakeListener
+from groupflow.flow.worker import Worker
+from groupflow.store.claims import Claims, Pool
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import load_scripts
+from groupflow.store.sessions import Session, Sessions
+from groupflow.upkeep.reap import Reaper
+from groupflow.upkeep.renew import Renewer
+from groupflow.upkeep.roll import Roller
+
+log = structlog.get_logger("groupflow.daemon")
+
+HAND_BACK = 2.0  # seconds for cancelled handlers to end and their tasks to go back
+INTAKE_END = 5.0  # seconds for the batch in hand
+
+
+def default_name() -> str:
+    """The name of a daemon that was given none: no other process has it.
+
+    Only a daemon with a `--name` of its own takes its tasks up again at once when it is restarted;
+    one without leaves them to whoever comes first once the lease has run out.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class Daemon:
+    """One process of groupflow."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        app: App,
+        name: str,
+        only: Literal["intake", "workers"] | None = None,
+    ) -> None:
+        """Builds all parts; nothing connects yet.
+
+        Args:
+            settings: the loaded configuration.
+            app: the handlers.
+            name: the daemon's name; one process at a time may have it.
+            only: run just that half.
+        """
+        self.name = name
+        self._settings = settings
+        self._stopping = asyncio.Event()
+        self._keys = Keys(settings.redis.namespace)
+        self._scripts = load_scripts(self._keys, settings.workers.order)
+        self._clients: list[StoreClient] = []
+        self._session = Session(name)
+        lease = settings.workers.lease
+
+        self._dispatchers: dict[Pool, Dispatcher] = {}
+        self._workers: list[Worker] = []
+        self._threads = ThreadPoolExecutor(
+            max(1, settings.workers.plain + settings.workers.grouped),
+            thread_name_prefix="groupflow-handler",
+        )
+        if only != "intake":
+            handlers = PythonHandlers(app, self._threads)
+            self._add_pool("plain", settings.workers.plain, handlers)
+            self._add_pool("grouped", settings.workers.grouped, handlers)
+
+        # Renewing must not wait behind anything, and must know of a dead server well before a third
+        # of the lease has gone.
+        lease_client = self._client(timeout=min(settings.redis.timeout, lease / 4))
+        self._sessions = Sessions(lease_client, self._session, lease)
+        self._renewer = Renewer(self._sessions, self, lease, self._info)
+        upkeep_client = self._client()
+        reaping = Sessions(upkeep_client, self._session, lease)
+        self._reaper = Reaper(reaping, upkeep_client, lease, lambda: self._renewer.steady_since)
+        keep = max(settings.redis.dedup_window, settings.history.retention)
+        self._roller = Roller(upkeep_client, keep=keep, size=settings.history.segment)
+        self._listener = WakeListener(self._client(), self._wake)
+        self._intake = None if only == "workers" else self._build_intake()
+
+    def _client(self, timeout: float | None = None) -> StoreClient:
+        redis = self._settings.redis
+        client = StoreClient(
+            redis.url.get_secret_value(),
+            self._keys,
+            self._scripts,
+            timeout=redis.timeout if timeout is None else timeout,
+        )
+        self._clients.append(client)
+        return client
+
+    def _add_pool(self, pool: Pool, size: int, handlers: PythonHandlers) -> None:
+        if size == 0:
+            return
+        dispatcher = Dispatcher(Claims(self._client(), self._session, pool))
+        self._dispatchers[pool] = dispatcher
+        self._workers += [Worker(f"{pool}-{n}", dispatcher, handlers) for n in range(size)]
+
+    def _build_intake(self) -> Intake:
+        settings = self._settings
+        rabbitmq = settings.rabbitmq
+        admission = Admission(
+            Router(settings),
+            max_body=rabbitmq.max_body,
+            step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
+        )
+        return Intake(
+            IntakeSettings(
+                url=rabbitmq.url.get_secret_value(),
+                queue=rabbitmq.queue,
+                prefetch=rabbitmq.prefetch,
+                heartbeat=rabbitmq.heartbeat,
+                max_waiting=settings.redis.max_waiting,
+                name=f"groupflow {self.name}",
+            ),
+            admission,
+            Enqueuer(self._client()),
+        )
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "workers": len(self._workers),
+            "lease": self._settings.workers.lease,
+        }
+
+    def stop(self) -> None:
+        """Ask for an orderly end: `run` returns when it is reached."""
+        self._stopping.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
+
+    @property
+    def has_running_handlers(self) -> bool:
+        """Whether a handler still runs that could not be stopped."""
+        return any(worker.is_busy for worker in self._workers)
+
+    async def run(self) -> None:
+        """Serve until `stop`.
+
+        Raises:
+            ServerUnreachable: a server refused the credentials.
+            SessionReplaced: another process took over this daemon's name.
+        """
+        async with AsyncExitStack() as stack:
+            for client in self._clients:
+                stack.push_async_callback(client.close)
+            stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
+            if not await self._open_session():
+                return
+            log.info("daemon.started", daemon=self.name, **self._info())
+            try:
+                await self._serve()
+            except* GroupflowError as group:
+                raise _first(group) from None
+        log.info("daemon.stopped", daemon=self.name)
+
+    async def _open_session(self) -> bool:
+        """Open the session, as soon as Redis lets us. False where a stop comes first."""
+        backoff = Backoff()
+        while not self._stopping.is_set():
+            try:
+                await self._renewer.open()
+            except StoreUnavailable as error:
+                log.warning("store.unavailable", error=str(error))
+                await backoff.wait()
+            else:
+                return True
+        return False
+
+    async def _serve(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            services: list[asyncio.Task[None]] = [
+                group.create_task(self._renewer.run()),
+                group.create_task(self._reaper.run()),
+                group.create_task(self._roller.run()),
+                group.create_task(self._listener.run()),
+                *(group.create_task(each.run()) for each in self._dispatchers.values()),
+            ]
+            workers = [group.create_task(worker.run()) for worker in self._workers]
+            intake = group.create_task(self._intake.run()) if self._intake else None
+            await self._stopping.wait()
+            await self._stop(workers, intake)
+            for task in (*services, *workers):
+                task.cancel()
+
+    async def _stop(
+        self, workers: Sequence[asyncio.Task[None]], intake: asyncio.Task[None] | None
+    ) -> None:
+        """Take nothing more in, claim nothing more, let what runs end, hand back the rest."""
+        log.info("daemon.stopping", daemon=self.name, drain=self._settings.workers.drain)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.stop_claiming()
+        if self._intake is not None and intake is not None:
+            self._intake.stop()
+            await _wait_for([intake], INTAKE_END)
+            intake.cancel()
+        if await _wait_for(workers, self._settings.workers.drain):
+            log.warning("daemon.hands_back", tasks=sum(w.is_busy for w in self._workers))
+            for worker in self._workers:
+                worker.hand_back()
+            await _wait_for(workers, HAND_BACK)
+        with suppress(GroupflowError):
+            # What could not be stopped is handed over too: this process ends right behind it.
+            await self._sessions.leave()
+
+    def _wake(self) -> None:
+        for dispatcher in self._dispatchers.values():
+            dispatcher.wake()
+
+    # What the renewer tells (upkeep.renew.Holder):
+
+    def lease_ended(self) -> None:
+        """Somebody may rightly have taken over: stop all handlers."""
+        for worker in self._workers:
+            worker.hand_back()
+
+    def session_lost(self) -> None:
+        """Every claim is somebody else's."""
+        for dispatcher in self._dispatchers.values():
+            dispatcher.close_session()
+        for worker in self._workers:
+            worker.lose()
+
+    def session_opened(self) -> None:
+        """Claims can be made again."""
+        for dispatcher in self._dispatchers.values():
+            dispatcher.open_session()
+
+    def claimable(self, plain: int, groups: int) -> None:
+        """A wake may have been lost: what waits now is told with each renewal."""
+        for pool, waiting in (("plain", plain), ("grouped", groups)):
+            dispatcher = self._dispatchers.get(pool)  # type: ignore[call-overload]
+            if waiting and dispatcher is not None:
+                dispatcher.wake()
+
+
+async def _wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool:
+    """Wait for tasks to end. True where some did not."""
+    if not tasks:
+        return False
+    _, pending = await asyncio.wait(tasks, timeout=seconds)
+    return bool(pending)
+
+
+def _first(group: BaseExceptionGroup[GroupflowError]) -> GroupflowError:
+    """The error that ended the daemon; those behind it are its echoes."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, GroupflowError)  # noqa: S101  narrowed by except*
+    return error

@@ -1,0 +1,144 @@
+"""dispatch: one round trip settles everything finished and claims for everybody idle.
+
+Each worker hands in what it finished and waits for its next claim; while one exchange with the store
+is under way, whatever comes in gathers for the next. So the number of round trips depends on how
+long one takes, not on how many workers there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.flow.backoff import Backoff
+from groupflow.store.claims import Claim, Claims, Release, Settlement
+
+log = structlog.get_logger("groupflow.dispatch")
+
+
+class Dispatcher:
+    """Serves the workers of one pool."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._finished: list[Settlement] = []
+        self._idle: dict[str, asyncio.Future[tuple[Claim | None, int]]] = {}
+        self._stir = asyncio.Event()
+        self._may_claim = True
+        self._session_open = asyncio.Event()
+        self._session_open.set()
+        self._epoch = 0  # counts the sessions: a claim of an earlier one is not ours any more
+
+    async def next_claim(self, worker: str, finished: Settlement | None) -> Claim | None:
+        """Hand in a finished claim and wait for the next one.
+
+        Returns:
+            The claim, or ``None`` when this pool claims no more and `finished` is settled.
+        """
+        if finished is not None:
+            self._finished.append(finished)
+        while True:
+            future: asyncio.Future[tuple[Claim | None, int]] = (
+                asyncio.get_running_loop().create_future()
+            )
+            self._idle[worker] = future
+            self._stir.set()
+            claim, epoch = await future
+            if claim is None or epoch == self._epoch:
+                return claim
+            report_lost(claim)  # the session went while the claim was on its way to the worker
+
+    def wake(self) -> None:
+        """Something may be claimable now."""
+        self._stir.set()
+
+    def stop_claiming(self) -> None:
+        """Claim no more; what is finished is still settled. Idle workers are told to end."""
+        self._may_claim = False
+        self._stir.set()
+
+    def close_session(self) -> None:
+        """The session is lost: nothing can be settled or claimed until there is a new one."""
+        self._session_open.clear()
+        self._epoch += 1
+
+    def open_session(self) -> None:
+        """There is a new session. What was finished under the old one is not ours to settle."""
+        for settlement in self._finished:
+            report_lost(settlement.claim)
+        self._finished.clear()
+        self._session_open.set()
+        self._stir.set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits to be settled."""
+        return not self._finished
+
+    async def run(self) -> None:
+        """Exchange with the store for ever.
+
+        Raises:
+            SessionReplaced: the daemon's name was taken over.
+        """
+        backoff = Backoff()
+        while True:
+            await self._stir.wait()
+            await self._session_open.wait()
+            # One turn of the loop lets everybody who became ready together travel together.
+            await asyncio.sleep(0)
+            self._stir.clear()
+            try:
+                await self.run_once()
+                backoff.reset()
+            except StoreUnavailable as error:
+                log.warning("store.unavailable", error=str(error))
+                await backoff.wait()
+                self._stir.set()
+            except SessionLost:
+                # Renewal notices it too, drops the claims and opens a new session.
+                self._stir.set()
+                await asyncio.sleep(backoff.shortest)
+
+    async def run_once(self) -> None:
+        """One exchange; after any error the same settlements and workers go into the next."""
+        finished = list(self._finished)
+        idle = list(self._idle) if self._may_claim else []
+        refused, claims = await self._claims.exchange(finished, idle)
+        del self._finished[: len(finished)]
+        for settlement in refused:
+            report_lost(settlement.claim)
+        for claim in claims:
+            self._deliver(claim)
+        if not self._may_claim and self.is_settled:
+            self._dismiss()
+
+    def _deliver(self, claim: Claim) -> None:
+        future = self._idle.pop(claim.worker, None)
+        if future is None or future.done() or not self._may_claim:
+            # Its worker is gone, or the stop came while the claim was on its way: hand it back.
+            if future is not None:
+                self._idle[claim.worker] = future
+            self._finished.append(Release(claim))
+            self._stir.set()
+            return
+        future.set_result((claim, self._epoch))
+
+    def _dismiss(self) -> None:
+        for future in self._idle.values():
+            if not future.done():
+                future.set_result((None, self._epoch))
+        self._idle.clear()
+
+
+def report_lost(claim: Claim) -> None:
+    """Log that a claim was lost: its task belongs to somebody else, and nothing was written."""
+    log.warning(
+        "claim.lost",
+        task=claim.task.id,
+        group=claim.task.group,
+        fence=claim.fence,
+        worker=claim.worker,
+    )

@@ -1,0 +1,161 @@
+"""intake: RabbitMQ's messages become tasks in Redis, in order, and only then are acked.
+
+One reader takes what has come as a batch, routes each message, writes the batch by one script, and
+acks it with one frame. Nothing else ever acks, and nothing is ever rejected or requeued: that would
+put a message at the back of its queue. A batch that can't be written waits, and everything behind it
+waits with it, unacked, in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from groupflow.broker import topology
+from groupflow.broker.connection import connect
+from groupflow.broker.consumer import Consumer, Delivery, consuming
+from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.flow.admission import Admission
+from groupflow.flow.backoff import Backoff
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
+
+log = structlog.get_logger("groupflow.intake")
+
+BATCH = 500  # messages a script: bounds how long one script may block Redis
+BATCH_BYTES = 4 * 1024 * 1024
+RESUME_AT = 0.9  # of `max_waiting`: a pause ends clearly below where it began
+PAUSE_LOOK = 0.25  # seconds between two looks during a pause
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeSettings:
+    """What intake needs to know.
+
+    Attributes:
+        url: the broker's.
+        queue: which queue.
+        prefetch: unacked deliveries at most.
+        heartbeat: seconds.
+        max_waiting: waiting tasks in the store at which intake pauses.
+        name: shown on RabbitMQ's page.
+    """
+
+    url: str
+    queue: str
+    prefetch: int
+    heartbeat: int
+    max_waiting: int
+    name: str
+
+
+class Intake:
+    """Takes messages in, term after term."""
+
+    def __init__(self, settings: IntakeSettings, admission: Admission, enqueuer: Enqueuer) -> None:
+        self._settings = settings
+        self._admission = admission
+        self._enqueuer = enqueuer
+        self._has_consumed = False
+        self._consumer: Consumer | None = None
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """End after the batch in hand, acked; what was not taken yet stays in RabbitMQ."""
+        self._is_stopping = True
+        if self._consumer is not None:
+            self._consumer.finish()
+
+    async def run(self) -> None:
+        """Consume until `stop`; a lost connection ends a term and begins the next.
+
+        Raises:
+            ServerUnreachable: RabbitMQ refused the credentials before it ever let us consume.
+        """
+        backoff = Backoff()
+        while not self._is_stopping:
+            try:
+                await self._consume_one_term(backoff)
+            except BrokerUnavailable as error:
+                if self._is_stopping:
+                    break
+                log.warning("intake.interrupted", error=str(error))
+            except ServerUnreachable as error:
+                if not self._has_consumed:
+                    raise
+                log.error("intake.refused", error=str(error))
+            await backoff.wait()
+        log.info("intake.stopped")
+
+    async def _consume_one_term(self, backoff: Backoff) -> None:
+        settings = self._settings
+        connection = await connect(
+            settings.url, heartbeat=settings.heartbeat, timeout=10.0, name=settings.name
+        )
+        async with connection:
+            if not await topology.exists(connection, settings.queue):
+                if self._has_consumed:
+                    log.error(
+                        "intake.queue_gone",
+                        queue=settings.queue,
+                        remedy="somebody deleted it, with whatever was in it; declaring it anew",
+                    )
+                await topology.declare(connection, settings.queue)
+            async with consuming(connection, settings.queue, settings.prefetch) as consumer:
+                self._consumer = consumer
+                self._has_consumed = True
+                backoff.reset()
+                log.info("intake.started", queue=settings.queue, prefetch=settings.prefetch)
+                while True:
+                    await self.run_once(consumer)
+
+    async def run_once(self, consumer: Consumer) -> None:
+        """Take one batch, make it durable, ack it.
+
+        Raises:
+            BrokerUnavailable: the term has ended; what was not acked comes again.
+        """
+        deliveries = await consumer.take(BATCH, BATCH_BYTES)
+        arrivals = [self._admission.admit(delivery) for delivery in deliveries]
+        enqueued = await self._enqueue(consumer, arrivals)
+        # The proven path: Redis has answered for every message of this batch and all before it.
+        await consumer.ack_through(deliveries[-1])
+        self._report(deliveries, arrivals, enqueued)
+        if enqueued.queued >= self._settings.max_waiting:
+            await self._pause(consumer, enqueued.queued)
+
+    async def _enqueue(self, consumer: Consumer, arrivals: list[Arrival]) -> Enqueued:
+        """Write a batch, however long that takes, as long as its deliveries are still ours."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._enqueuer.enqueue(arrivals)
+            except StoreFull as error:
+                log.error("intake.paused", reason="Redis is out of memory", error=str(error))
+            except StoreUnavailable as error:
+                log.warning("intake.waiting", reason="Redis does not answer", error=str(error))
+            if not consumer.is_open:
+                raise BrokerUnavailable("the connection ended while Redis was away")
+            await backoff.wait()
+
+    async def _pause(self, consumer: Consumer, queued: int) -> None:
+        limit = self._settings.max_waiting
+        log.warning("intake.paused", reason="too many tasks wait", queued=queued, limit=limit)
+        while queued >= limit * RESUME_AT:
+            await asyncio.sleep(PAUSE_LOOK)
+            if not consumer.is_open:
+                return  # the next term looks again after its first batch
+            queued = (await self._enqueue(consumer, [])).queued
+        log.info("intake.resumed", queued=queued)
+
+    def _report(
+        self, deliveries: list[Delivery], arrivals: list[Arrival], enqueued: Enqueued
+    ) -> None:
+        duplicates = enqueued.taken.count(False)
+        log.debug("batch.enqueued", messages=len(deliveries), duplicates=duplicates)
+        for arrival, taken in zip(arrivals, enqueued.taken, strict=True):
+            if not taken:
+                log.info("message.duplicate", task=arrival.id)
+            elif arrival.dead:
+                log.error("task.buried", task=arrival.id, reason=arrival.dead)

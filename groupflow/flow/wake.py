@@ -1,0 +1,40 @@
+"""wake: tell the dispatchers that something may be claimed, as soon as a script says so.
+
+A wake that is lost (Redis restarts, a connection breaks) costs at most the time until the next
+renewal of the lease, which tells what could be claimed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.flow.backoff import Backoff
+from groupflow.store.client import StoreClient
+
+log = structlog.get_logger("groupflow.wake")
+
+
+class WakeListener:
+    """Listens on the store's wake channel, on a connection of its own."""
+
+    def __init__(self, client: StoreClient, on_wake: Callable[[], None]) -> None:
+        self._client = client
+        self._on_wake = on_wake
+
+    async def run(self) -> None:
+        """Listen for ever; after an interruption, wake at once."""
+        backoff = Backoff()
+        while True:
+            try:
+                async with self._client.wakes() as wakes:
+                    async for _ in wakes:
+                        backoff.reset()
+                        self._on_wake()
+            except StoreUnavailable as error:
+                log.debug("wake.interrupted", error=str(error))
+            except GroupflowError as error:
+                log.warning("wake.interrupted", error=str(error))
+            await backoff.wait()

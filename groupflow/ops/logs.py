@@ -1,0 +1,190 @@
+"""The log: events on stderr, JSON for machines, readable on a terminal, safe with strangers' text.
+
+What is logged comes partly from strangers (ids, group keys, reasons), so before anything is written
+passwords in URLs are hidden, and for a terminal control characters are escaped: no value can forge
+a line or drive the terminal. Nothing here ever raises into the caller: a log line that can't be
+written is lost, and the task goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from groupflow.core.masking import mask_secrets
+
+_LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_DEPTH = 6
+_MAX_INTEGER = 2**63
+_TRACEBACK = "exception"
+
+
+def configure_logging(level: str = "info", format: str = "auto") -> None:
+    """Set up structlog and the standard library's logging, both to stderr.
+
+    Libraries that talk much are heard from warnings on; what a handler logs through the standard
+    library follows `level`.
+
+    Args:
+        level: the least severe events that are written: debug, info, warning, error, critical.
+        format: json, console, or auto: console where stderr is a terminal, JSON elsewhere.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    as_json = format == "json" or (format == "auto" and not _is_terminal())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    rendering = _rendering(as_json=as_json)
+    structlog.configure(
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=_StderrLogger,
+        cache_logger_on_first_use=False,
+    )
+    _route_standard_library(number, shared, rendering)
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # no stderr, or a closed one
+        return False
+
+
+def _rendering(*, as_json: bool) -> list[Processor]:
+    """The processors from an event to a line."""
+    if as_json:
+        return [structlog.processors.format_exc_info, _tidy_for_json, _to_json]
+    console = structlog.dev.ConsoleRenderer(
+        colors=_is_terminal(),
+        exception_formatter=structlog.dev.plain_traceback,
+        pad_event_to=24,
+    )
+    return [structlog.processors.format_exc_info, _tidy_for_console, console]
+
+
+def _route_standard_library(
+    number: int, shared: list[Processor], rendering: list[Processor]
+) -> None:
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _name_the_logger],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+    )
+    handler = _StderrHandler()
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if isinstance(each, _StderrHandler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(number)
+    for name in _LIBRARIES:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+class _StderrLogger:
+    """Writes lines to whatever stderr is at the time, and never raises."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def msg(self, message: str) -> None:
+        """Write one line; one that can't be written is dropped, as nobody reads it."""
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(message + "\n")
+            sys.stderr.flush()
+
+    debug = info = warning = error = critical = exception = log = fatal = msg
+
+
+class _StderrHandler(logging.Handler):
+    """The same for the standard library."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = self.format(record)
+        except Exception as error:  # noqa: BLE001  a wrong format string of somebody's
+            message = f"log record of {record.name} can't be shown: {type(error).__name__}"
+        _StderrLogger().msg(message)
+
+
+def _name_the_logger(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    record = event.get("_record")
+    if record is not None:
+        event["logger"] = record.name
+        event.pop("message", None)  # left on the record by another formatter: the event again
+    return event
+
+
+def _to_json(_logger: WrappedLogger, _name: str, event: EventDict) -> str:
+    return orjson.dumps(event).decode()
+
+
+def _tidy_for_json(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    """Values that JSON can carry; orjson escapes control characters by itself."""
+    return _tidy(event, as_json=True)
+
+
+def _tidy_for_console(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    """Values on one line each; a traceback keeps its lines, each behind a bar."""
+    traceback = event.pop(_TRACEBACK, None)
+    tidy = _tidy(event, as_json=False)
+    if traceback is not None:
+        lines = mask_secrets(str(traceback)).split("\n")
+        tidy[_TRACEBACK] = "\n".join("  | " + _escape(line) for line in lines)
+    return tidy
+
+
+def _tidy(event: MutableMapping[str, Any], *, as_json: bool) -> EventDict:
+    return {_text(key, as_json): _value(value, as_json, 0) for key, value in event.items()}
+
+
+def _value(value: Any, as_json: bool, depth: int) -> Any:
+    """A value that can be shown or dumped, whatever it was."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        return int(value) if -_MAX_INTEGER <= value < _MAX_INTEGER else _describe(value)
+    if isinstance(value, str | bytes | bytearray):
+        return _text(value, as_json)
+    if depth < _MAX_DEPTH:
+        if isinstance(value, Mapping):
+            return {_text(k, as_json): _value(v, as_json, depth + 1) for k, v in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [_value(each, as_json, depth + 1) for each in value]
+    return _text(value, as_json)
+
+
+def _text(value: Any, as_json: bool) -> str:
+    if isinstance(value, bytes | bytearray):
+        value = value.decode(errors="backslashreplace")
+    text = mask_secrets(value if isinstance(value, str) else _describe(value))
+    if text.isprintable():
+        return text
+    return _SURROGATE.sub(_escaped, text) if as_json else _escape(text)
+
+
+def _describe(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  somebody's __str__, or an integer of 5000 digits
+        return f"<{type(value).__name__}>"
+
+
+def _escape(text: str) -> str:
+    return text if text.isprintable() else _CONTROL.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return ascii(match.group())[1:-1]

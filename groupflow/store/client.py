@@ -1,0 +1,196 @@
+"""One connection to Redis that runs scripts: the only place where redis-py is called.
+
+The client library's own retries are off. A call whose reply was lost may have run, so each script
+may be run again with the same arguments, and it is the callers, who know how long to try, that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    NoScriptError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import Script, Verb
+
+Argument: TypeAlias = str | bytes | int
+Call: TypeAlias = tuple[Verb, Sequence[Argument]]
+
+# Answers of a server that is up but can't serve for now, by their first word: still loading its
+# file, busy with a script, failing to write its disk, or no longer the primary.
+_PASSING = ("LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+
+
+def address_of(url: str) -> str:
+    """Host and port of a server's URL, which is all that may be shown of it."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
+
+
+def translated(error: Exception, address: str) -> Exception:
+    """Our error for one of redis-py's; never with the URL, which may hold a password."""
+    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM"):
+        return StoreFull(f"Redis at {address} is out of memory: {error}")
+    if isinstance(error, AuthenticationError):
+        return ServerUnreachable("Redis", address, f"it refused the credentials ({error})")
+    if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
+        return StoreUnavailable(f"Redis at {address} does not answer: {error}")
+    if isinstance(error, ResponseError) and str(error).split(" ", 1)[0] in _PASSING:
+        return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
+    return GroupflowError(f"Redis at {address} refused a script: {error}")
+
+
+class StoreClient:
+    """Runs scripts on one Redis, several in one round trip where wanted."""
+
+    def __init__(
+        self, url: str, keys: Keys, scripts: Mapping[Verb, Script], *, timeout: float = 5.0
+    ) -> None:
+        """Connects on first use.
+
+        Args:
+            url: ``redis://``, ``rediss://`` or ``unix://``.
+            keys: the namespace's keys.
+            scripts: what `load_scripts` gave for the same namespace.
+            timeout: seconds for a connection and for each call.
+        """
+        self.keys = keys
+        self.address = address_of(url)
+        self._scripts = scripts
+        self._slot = keys("count")
+        self._redis = Redis(
+            connection_pool=BlockingConnectionPool.from_url(
+                url,
+                max_connections=4,
+                timeout=timeout,
+                socket_timeout=timeout,
+                socket_connect_timeout=timeout,
+                socket_keepalive=True,
+                retry=Retry(NoBackoff(), 0),
+            )
+        )
+
+    async def run(self, verb: Verb, *arguments: Argument) -> Any:
+        """Run one script.
+
+        Raises:
+            StoreUnavailable: no answer; the script may have run.
+            StoreFull: Redis is out of memory; nothing was written.
+            ServerUnreachable: Redis refused the credentials.
+        """
+        return (await self.run_all([(verb, arguments)]))[0]
+
+    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts in the order given, in one round trip; each is atomic, the whole is not.
+
+        Raises:
+            StoreUnavailable: no answer to at least one; any of them may have run.
+            StoreFull: Redis is out of memory; those before the refused one may have run.
+        """
+        for may_load in (True, False):
+            replies = await self._send(calls)
+            if may_load and any(isinstance(reply, NoScriptError) for reply in replies):
+                # Redis was restarted. What ran already runs again, as after a lost reply.
+                await self._load()
+                continue
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise translated(reply, self.address) from reply
+            return replies
+        raise StoreUnavailable(f"Redis at {self.address} forgets scripts")
+
+    async def _send(self, calls: Sequence[Call]) -> list[Any]:
+        try:
+            if len(calls) == 1:
+                verb, arguments = calls[0]
+                sha = self._scripts[verb].sha
+                try:
+                    return [await self._redis.evalsha(sha, 1, self._slot, *arguments)]
+                except ResponseError as error:
+                    return [error]
+            pipeline = self._redis.pipeline(transaction=False)
+            for verb, arguments in calls:
+                pipeline.evalsha(self._scripts[verb].sha, 1, self._slot, *arguments)
+            return list(await pipeline.execute(raise_on_error=False))
+        except (RedisError, OSError) as error:
+            raise translated(error, self.address) from error
+
+    async def _load(self) -> None:
+        try:
+            for script in self._scripts.values():
+                await self._redis.script_load(script.text)
+        except (RedisError, OSError) as error:
+            raise translated(error, self.address) from error
+
+    async def info(self, section: str) -> dict[str, Any]:
+        """A section of Redis's own ``INFO``.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        try:
+            return dict(await self._redis.info(section))
+        except (RedisError, OSError) as error:
+            raise translated(error, self.address) from error
+
+    @asynccontextmanager
+    async def wakes(self) -> AsyncIterator[AsyncIterator[None]]:
+        """Subscribe to the namespace's wake channel.
+
+        Yields an iterator with an item a wake, and one at its start: a wake may have passed while
+        nobody listened. It ends with `StoreUnavailable` when the connection does.
+        """
+        pubsub = self._redis.pubsub(ignore_subscribe_messages=True)
+        try:
+            await pubsub.subscribe(self.keys.wake)
+            yield _wakes(pubsub, self.address)
+        except (RedisError, OSError) as error:
+            raise translated(error, self.address) from error
+        finally:
+            await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def ping(self) -> None:
+        """Ask for a sign of life.
+
+        Raises:
+            StoreUnavailable: none came.
+            ServerUnreachable: Redis refused the credentials.
+        """
+        try:
+            await self._redis.ping()
+        except (RedisError, OSError) as error:
+            raise translated(error, self.address) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+
+async def _wakes(pubsub: Any, address: str) -> AsyncIterator[None]:
+    yield
+    while True:
+        try:
+            message = await pubsub.get_message(timeout=30.0)
+            if message is None:
+                await pubsub.ping()  # a silent channel or a dead peer: this tells them apart
+                continue
+        except (RedisError, OSError) as error:
+            raise translated(error, address) from error
+        yield

@@ -1,0 +1,50 @@
+"""How a task lies in Redis: one string, its facts as a JSON array, a line feed, the raw body.
+
+JSON never holds a bare line feed, so the first one ends the facts and whatever follows is the body,
+byte for byte as it was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What is known of a task from its routing on.
+
+    Attributes:
+        type: names the handler; empty for a message that had none.
+        tenant: the tenant as text, or ``None``.
+        rule: the name of the rule that grouped it, ``None`` for a plain task.
+        headers: the AMQP headers, reduced to what JSON can carry.
+        body: the published bytes.
+    """
+
+    type: str
+    tenant: str | None
+    rule: str | None
+    headers: Mapping[str, Any]
+    body: bytes
+
+    def pack(self) -> bytes:
+        """The string to store."""
+        facts = [self.type, self.tenant, self.rule]
+        if self.headers:
+            facts.append(self.headers)  # type: ignore[arg-type]
+        return orjson.dumps(facts, default=repr) + b"\n" + self.body
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Envelope:
+        """The envelope in a stored string.
+
+        Raises:
+            ValueError: the string was not written by `pack`.
+        """
+        facts, _, body = packed.partition(b"\n")
+        type_, tenant, rule, *rest = orjson.loads(facts)
+        return cls(type_, tenant, rule, rest[0] if rest else {}, body)

@@ -1,0 +1,21 @@
+"""The history of finished tasks, which is also the memory of the dedup window."""
+
+from __future__ import annotations
+
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.scripts import Verb
+
+
+async def roll_history(client: StoreClient, *, keep: float, size: int) -> bool:
+    """Begin a new segment and drop the oldest whole, where it is time for that.
+
+    Args:
+        client: where.
+        keep: seconds that a finished task is remembered at least.
+        size: entries at which a segment is closed before its time.
+
+    Returns:
+        Whether a segment was begun.
+    """
+    return bool(await client.run(Verb.ROLL, round(keep * MICROSECONDS), size))

@@ -1,0 +1,80 @@
+"""Every key that groupflow writes, and nothing else knows one.
+
+All keys of one namespace share the hash tag ``{ns}``, so that each script runs within one slot of a
+Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is spelled only here.
+
+| key | type | holds |
+|---|---|---|
+| ``plain`` | list | elements of plain tasks in order of arrival; pushed left, taken right |
+| ``ordered`` | zset | elements of plain tasks whose order_time isn't their arrival → order_time |
+| ``lane:<group>`` | list | elements of a group's waiting tasks in order; pushed left, taken right |
+| ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |
+| ``held`` | zset | groups whose head isn't due yet → due |
+| ``lock:<group>`` | string | the group runs: ``fence daemon worker`` |
+| ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
+| ``task:<id>`` | string | the envelope: a JSON array, a line feed, the body's raw bytes |
+| ``life:<id>`` | hash | what has happened to a task; only for one that left the straight path |
+| ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
+| ``daemons`` | zset | daemon → when its lease runs out |
+| ``daemon:<name>`` | hash | session, and what `status` tells of it (JSON) |
+| ``worker:<daemon>`` | hash | worker → checkpoint: the claim it holds, or the last one it settled |
+| ``parked``, ``paused`` | hash | group → why and since when (JSON) |
+| ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
+| ``dead`` | zset | ids of dead letters → when they died |
+| ``history:new``, ``history:old`` | hash | id → how it ended; also the memory of the dedup window |
+| ``segments`` | hash | when the two history segments were begun |
+| ``count`` | hash | totals |
+
+An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
+The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
+never looks for one. The arrival is the task's place in its group for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ARRIVAL_DIGITS = 16
+
+_WHOLE = (
+    "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
+    "paused_all", "dead", "segments", "count",
+)  # fmt: skip
+_PREFIXES = ("lane", "lock", "task", "life", "daemon", "worker")
+_HISTORY = {"history_new": "history:new", "history_old": "history:old"}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The key names of one namespace.
+
+    Attributes:
+        namespace: letters, digits, ``.``, ``_``, ``-``; it becomes the hash tag.
+    """
+
+    namespace: str
+
+    def __call__(self, kind: str, name: str = "") -> str:
+        """The key of a kind, with the stranger's `name` at its very end where there is one.
+
+        The kind comes first and is fixed, so no name can reach a key of another kind.
+        """
+        kind = _HISTORY.get(kind, kind)
+        return f"{{{self.namespace}}}:{kind}:{name}" if name else f"{{{self.namespace}}}:{kind}"
+
+    @property
+    def wake(self) -> str:
+        """The channel on which scripts say that something may be claimed now."""
+        return f"{{{self.namespace}}}:wake"
+
+    def as_lua(self) -> str:
+        """A Lua table ``K`` of the same names; those that end in ``:`` want a name behind them."""
+        whole = {kind: self(kind) for kind in (*_WHOLE, *_HISTORY)}
+        whole |= {kind: self(kind) + ":" for kind in _PREFIXES}
+        whole["wake"] = self.wake
+        return "local K = {" + ", ".join(f"{name} = '{key}'" for name, key in whole.items()) + "}"
+
+
+def split_element(element: bytes) -> tuple[int, str]:
+    """The arrival (µs) and the id of a list element."""
+    return int(element[:ARRIVAL_DIGITS]), element[ARRIVAL_DIGITS + 1 :].decode()

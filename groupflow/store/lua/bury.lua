@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- bury: the task has failed for good and becomes a dead letter, body and all. Its group goes on, or
+-- is parked behind the death until somebody redrives or drops it.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 daemon · 2 session · 3 worker · 4 fence · 5 element · 6 group · 7 reason
+--          · 8 the errors of its attempts (JSON) · 9 'park' or 'skip'
+-- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
+local daemon = ARGV[1]
+local state = session_state(daemon, ARGV[2])
+if state ~= 'OK' then return { state, {} } end
+local element, group, reason = ARGV[5], ARGV[6], ARGV[7]
+local claim = end_claim(daemon, ARGV[3], ARGV[4], group)
+if claim == 'live' then
+  local now, id = clock(), id_of(element)
+  keep_life(element, group, 'reason', reason, 'errors', ARGV[8])
+  call('ZADD', K.dead, digits(now), id)
+  call('HINCRBY', K.count, 'buried', 1)
+  if group ~= '' then
+    if ARGV[9] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end
+    place(group, now)
+  end
+  count_end(group)
+  write_counts(false)
+end
+return { 'OK', { claim == 'lost' and 0 or 1 } }

@@ -1,0 +1,72 @@
+#!lua
+-- enqueue: make a batch of messages durable, in the order given. Each becomes a waiting task or a
+-- dead letter; one whose id is known already (waiting, running, dead, or ended within the dedup
+-- window) is dropped as a duplicate, so a batch may be run again.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     eight a message: 1 id · 2 group ('' = plain) · 3 priority (µs, may be negative)
+--          · 4 delay (µs) · 5 'aside' where a delay lets the group go on, else ''
+--          · 6 reason of a dead letter ('' = a task) · 7 its errors (JSON) · 8 envelope and body
+-- returns  { tasks that wait in all, one row of 1 (taken) or 0 (duplicate) a message }
+local now = clock()
+local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
+local old_history = call('EXISTS', K.history_old) == 1
+local taken, runnable = {}, false
+local plain, grouped, buried, accepted = 0, 0, 0, 0
+
+local function is_known(id)
+  if call('HEXISTS', K.history_new, id) == 1 then return true end
+  return old_history and call('HEXISTS', K.history_old, id) == 1
+end
+
+for i = 1, #ARGV, 8 do
+  local id, group, priority, delay = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local reason = ARGV[i + 5]
+  if is_known(id) or not call('SET', K.task .. id, ARGV[i + 7], 'NX') then
+    taken[#taken + 1] = 0
+  else
+    taken[#taken + 1] = 1
+    accepted = accepted + 1
+    local straight = priority == '0' and delay == '0' and reason == ''
+    local element = digits(arrival) .. (straight and '.' or '+') .. id
+    if not straight then
+      call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', group, 'priority', priority)
+    end
+    if reason ~= '' then
+      buried = buried + 1
+      call('HSET', K.life .. id, 'reason', reason, 'errors', ARGV[i + 6])
+      call('ZADD', K.dead, digits(now), id)
+    else
+      if group == '' then plain = plain + 1 else grouped = grouped + 1 end
+      local due = delay ~= '0' and (now + delay)
+      if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
+      if due and (group == '' or ARGV[i + 4] == 'aside') then
+        call('ZADD', K.delayed, digits(due), element)
+        runnable = true -- whoever promotes has to hear of an earlier due time
+      elseif group ~= '' then
+        if call('LPUSH', K.lane .. group, element) == 1 and (place(group, now) or due) then
+          runnable = true
+        end
+      elseif straight then
+        call('LPUSH', K.plain, element)
+        runnable = true
+      else
+        call('ZADD', K.ordered, digits(arrival - priority), element)
+        runnable = true
+      end
+    end
+    arrival = arrival + 1
+  end
+end
+
+if accepted > 0 then
+  call('HSET', K.count, 'arrival', digits(arrival - 1))
+  call('HINCRBY', K.count, 'taken', accepted)
+  if plain > 0 then call('HINCRBY', K.count, 'queued_plain', plain) end
+  if grouped > 0 then call('HINCRBY', K.count, 'queued_grouped', grouped) end
+  if buried > 0 then call('HINCRBY', K.count, 'buried', buried) end
+end
+if accepted < #taken then call('HINCRBY', K.count, 'duplicates', #taken - accepted) end
+if runnable then wake() end
+local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped')
+return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0), taken }

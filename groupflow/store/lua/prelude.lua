@@ -1,0 +1,73 @@
+-- What every script begins with, behind the key table K and the constant ORDER that the loader
+-- renders: the clock, the element, and the one rule that says which state a group is in.
+
+local call = redis.call
+
+-- Redis's clock in microseconds: the only clock there is.
+local function clock()
+  local t = call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+-- Any whole number below 2^53, so that text sorts as numbers do.
+local function digits(number) return string.format('%016.0f', number) end
+
+local function arrival_of(element) return tonumber(string.sub(element, 1, 16)) end
+local function id_of(element) return string.sub(element, 18) end
+local function has_life(element) return string.sub(element, 17, 17) == '+' end
+local function with_life(element) return string.sub(element, 1, 16) .. '+' .. string.sub(element, 18) end
+
+-- The order_time of a task: arrival less its priority, or what its last settle set.
+local function order_of(element)
+  local arrival = arrival_of(element)
+  if not has_life(element) then return arrival, 0, false end
+  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt')
+  local priority = tonumber(life[2]) or 0
+  return tonumber(life[1]) or (arrival - priority), priority, (tonumber(life[3]) or 1) > 1
+end
+
+local function is_withheld(group)
+  return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
+end
+
+-- Puts a group into the one state that the facts about it call for. Whoever changes a fact (the
+-- lock, the lane, a hold) calls this right after; nobody else writes `ready` or `held`.
+-- Returns true where the group may now be claimed.
+local function place(group, now)
+  if call('EXISTS', K.lock .. group) == 1 then return false end
+  local head = call('LINDEX', K.lane .. group, -1)
+  if not head or is_withheld(group) then
+    call('ZREM', K.ready, group)
+    call('ZREM', K.held, group)
+    return false
+  end
+  local order, priority, failed = order_of(head)
+  if has_life(head) then
+    local due = tonumber(call('HGET', K.life .. id_of(head), 'due') or nil)
+    if due and due > now then
+      call('ZREM', K.ready, group)
+      call('ZADD', K.held, digits(due), group)
+      return false
+    end
+    call('ZREM', K.held, group)
+  end
+  if ORDER == 'fair' then order = failed and now or (now - priority) end
+  call('ZADD', K.ready, digits(order), group)
+  return true
+end
+
+-- Puts a task where it is the next of its group, or of the plain tasks.
+local function put_first(element, group, now)
+  if group ~= '' then
+    call('RPUSH', K.lane .. group, element)
+    return place(group, now)
+  end
+  if has_life(element) then
+    call('ZADD', K.ordered, digits(order_of(element)), element)
+  else
+    call('RPUSH', K.plain, element)
+  end
+  return true
+end
+
+local function wake() call('PUBLISH', K.wake, '1') end

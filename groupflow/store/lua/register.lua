@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- register: open a session for a daemon, and take up at once what an earlier process of the same
+-- name still held. Run twice, it opens two sessions, of which only the last one counts.
+--
+-- KEYS[1]  any key of the namespace (it names the slot)
+-- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON)
+-- returns  { session, rows of { id, group, fence } that were taken up }
+local now = clock()
+local daemon = ARGV[1]
+local rows = hand_over(daemon, now)
+local session = digits(call('INCR', K.fence))
+call('HSET', K.daemon .. daemon, 'session', session, 'info', ARGV[3])
+call('ZADD', K.daemons, digits(now + ARGV[2]), daemon)
+return { session, rows }

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- release: hand tasks back unfinished (the daemon stops, or gave up its lease): each is the next of
+-- its group again, and for anybody to claim.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 daemon · 2 session · then four a claim: worker · fence · element · group
+-- returns  { state, one 1 (accepted, also a repeat) or 0 (the fence is stale) a claim }
+local daemon = ARGV[1]
+local state = session_state(daemon, ARGV[2])
+if state ~= 'OK' then return { state, {} } end
+local now, verdicts = clock(), {}
+for i = 3, #ARGV, 4 do
+  local element, group = ARGV[i + 2], ARGV[i + 3]
+  local claim = end_claim(daemon, ARGV[i], ARGV[i + 1], group)
+  if claim == 'live' then
+    put_first(element, group, now)
+    count_end(group)
+  end
+  verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
+end
+write_counts(true)
+if plain_ended + grouped_ended > 0 then wake() end
+return { 'OK', verdicts }

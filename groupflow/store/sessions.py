@@ -1,0 +1,143 @@
+"""A daemon's session: the lease that covers all its claims, and what happens when it ends.
+
+One lease a daemon, not one a claim: a daemon's claims live and die with its process, so a single
+sorted-set entry says it for all of them, and renewing costs the same for one claim and a thousand.
+A lease ends only in a script (`reap`, `register`, `leave`) that in the same step puts the tasks back
+and frees their groups; nothing expires by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.scripts import Verb
+
+REAPED_AT_ONCE = 10  # daemons a call: bounds the script, and more come in the next pass
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A task that was taken from a daemon which didn't settle it.
+
+    Attributes:
+        id: the task.
+        group: its group, ``None`` for a plain task.
+        fence: of the claim that ended.
+        daemon: who had held it.
+    """
+
+    id: str
+    group: str | None
+    fence: int
+    daemon: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimable:
+    """What a renewal tells beside its own success: plain tasks and groups that could be claimed."""
+
+    plain: int
+    groups: int
+
+
+class Session:
+    """The session of one daemon, shared by everybody in it who claims or settles."""
+
+    def __init__(self, daemon: str) -> None:
+        self.daemon = daemon
+        self.number = ""
+
+    def check(self, state: bytes, number: str) -> None:
+        """Turn the state that a script answered into an error.
+
+        Args:
+            state: the script's first reply.
+            number: the session number that the script was called with.
+
+        Raises:
+            SessionLost: the lease ran out; the claims made under `number` are gone.
+            SessionReplaced: another process registered under the same name.
+        """
+        if state == b"OK":
+            return
+        if state == b"REPLACED" and number == self.number:
+            raise SessionReplaced(
+                f"another process registered as daemon {self.daemon!r}: "
+                "give each daemon a --name of its own"
+            )
+        raise SessionLost(
+            f"the lease of daemon {self.daemon!r} ran out and its tasks were handed on"
+        )
+
+
+class Sessions:
+    """Opens, renews and closes a session, and takes over from daemons that let theirs run out."""
+
+    def __init__(self, client: StoreClient, session: Session, lease: float) -> None:
+        """Binds the session's verbs.
+
+        Args:
+            client: a connection of its own, with a timeout well under a third of the lease.
+            session: whose verbs these are.
+            lease: seconds.
+        """
+        self._client = client
+        self._session = session
+        self._lease = round(lease * MICROSECONDS)
+
+    async def register(self, info: dict[str, Any]) -> list[HandedOver]:
+        """Open a session, and put back what an earlier process of this name still held.
+
+        Args:
+            info: what `status` tells of the daemon: pid, host, workers.
+
+        Returns:
+            The tasks taken up, each the next of its group again.
+        """
+        daemon = self._session.daemon
+        number, rows = await self._client.run(
+            Verb.REGISTER, daemon, self._lease, orjson.dumps(info)
+        )
+        self._session.number = number.decode()
+        return [_handed_over(row, daemon) for row in rows]
+
+    async def renew(self) -> Claimable:
+        """Push back the lease's end.
+
+        Raises:
+            SessionLost: it had ended; every claim is gone.
+            SessionReplaced: the name was taken over.
+        """
+        number = self._session.number
+        state, plain, groups = await self._client.run(
+            Verb.RENEW, self._session.daemon, number, self._lease
+        )
+        self._session.check(state, number)
+        return Claimable(plain, groups)
+
+    async def leave(self) -> list[HandedOver]:
+        """Close the session; what it still held goes first in its group again."""
+        daemon = self._session.daemon
+        rows = await self._client.run(Verb.LEAVE, daemon, self._session.number)
+        return [_handed_over(row, daemon) for row in rows]
+
+    async def reap(self) -> tuple[float | None, list[HandedOver]]:
+        """Take over from daemons whose lease has run out.
+
+        Returns:
+            Seconds until the next lease could end (``None`` without any), and the tasks put back.
+        """
+        wait, rows = await self._client.run(Verb.REAP, REAPED_AT_ONCE)
+        handed = [_handed_over(row[1:], row[0].decode()) for row in rows]
+        return (None if wait < 0 else wait / MICROSECONDS), handed
+
+
+def _handed_over(row: list[bytes], daemon: str) -> HandedOver:
+    id_, group, fence = row
+    return HandedOver(id_.decode(), group.decode() or None, int(fence), daemon)

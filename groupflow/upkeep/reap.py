@@ -1,0 +1,78 @@
+"""reap: take over from daemons whose lease has run out.
+
+After an outage of Redis every lease looks expired, though their holders live and only wait to
+renew. So whoever has seen such an outage lets one lease pass before it takes anything from anybody,
+and so does everybody after Redis itself was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+import structlog
+
+from groupflow.core.errors import GroupflowError
+from groupflow.store.client import StoreClient
+from groupflow.store.sessions import Sessions
+from groupflow.upkeep.renew import log_handed_over
+
+log = structlog.get_logger("groupflow.reap")
+
+
+class Reaper:
+    """Looks when the nearest lease may end, at least once a lease."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        client: StoreClient,
+        lease: float,
+        steady_since: Callable[[], float],
+    ) -> None:
+        """Binds the duty.
+
+        Args:
+            sessions: where.
+            client: asked how long Redis has been up.
+            lease: seconds.
+            steady_since: when (monotonic) this daemon's own renewals last failed.
+        """
+        self._sessions = sessions
+        self._client = client
+        self._lease = lease
+        self._steady_since = steady_since
+        self._began = monotonic()
+
+    async def run(self) -> None:
+        """Reap for ever."""
+        while True:
+            try:
+                pause = await self.run_once()
+            except GroupflowError as error:
+                log.warning("reap.failed", error=str(error))
+                pause = self._lease / 4
+            await asyncio.sleep(pause)
+
+    async def run_once(self) -> float:
+        """One pass.
+
+        Returns:
+            Seconds after which the next one is due.
+        """
+        grace = await self._grace_left()
+        if grace > 0:
+            return grace
+        wait, handed = await self._sessions.reap()
+        for each in handed:
+            log_handed_over("task.taken_over", each)
+        # A little past the end, since a lease counts as over only when its last microsecond is.
+        return min(self._lease, (self._lease if wait is None else wait) + 0.05)
+
+    async def _grace_left(self) -> float:
+        """Seconds for which living daemons may still be about to renew after an outage."""
+        since = self._steady_since()
+        grace = since + self._lease - monotonic() if since > self._began else 0.0
+        uptime = float((await self._client.info("server"))["uptime_in_seconds"])
+        return max(grace, self._lease - uptime)

@@ -1,0 +1,120 @@
+"""renew: keep the daemon's lease, and say at once when it can't be kept.
+
+The lease is counted from the sending of the last renewal that was answered, by this machine's own
+monotonic clock: at its end the running handlers are cancelled even if Redis can't be asked, since
+by then somebody else may rightly have taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Protocol
+
+import structlog
+
+from groupflow.core.errors import GroupflowError, SessionLost, SessionReplaced
+from groupflow.store.sessions import HandedOver, Sessions
+
+log = structlog.get_logger("groupflow.renew")
+
+RENEWALS_PER_LEASE = 4
+
+
+class Holder(Protocol):
+    """Whoever acts under the session."""
+
+    def lease_ended(self) -> None:
+        """The lease is over by our own clock; the session may or may not be: stop all handlers."""
+
+    def session_lost(self) -> None:
+        """The session is gone, and every claim with it."""
+
+    def session_opened(self) -> None:
+        """There is a new session."""
+
+    def claimable(self, plain: int, groups: int) -> None:
+        """So many plain tasks and groups could be claimed just now."""
+
+
+class Renewer:
+    """Renews the lease every quarter of it, and opens a new session where the old one is lost."""
+
+    def __init__(
+        self, sessions: Sessions, holder: Holder, lease: float, info: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._sessions = sessions
+        self._holder = holder
+        self._lease = lease
+        self._info = info
+        self._answered = monotonic()
+        self._is_over = False
+        self.steady_since = monotonic()
+
+    async def open(self) -> None:
+        """Open a session; report what an earlier process of this name had left."""
+        sent = monotonic()
+        for handed in await self._sessions.register(self._info()):
+            log_handed_over("task.resumed", handed)
+        self._answered = sent
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Renew for ever.
+
+        Raises:
+            SessionReplaced: another process took over this daemon's name.
+        """
+        while True:
+            await asyncio.sleep(self._pause())
+            try:
+                await self.run_once()
+            except (SessionReplaced, asyncio.CancelledError):
+                raise
+            except GroupflowError as error:
+                self.steady_since = monotonic()
+                log.warning("lease.not_renewed", error=str(error), left=round(self._left(), 3))
+
+    async def run_once(self) -> None:
+        """One renewal, or a new session where the lease turns out to be lost."""
+        if self._left() <= 0 and not self._is_over:
+            self._is_over = True
+            log.error("lease.ended", lease=self._lease, reason="Redis could not be reached in time")
+            self._holder.lease_ended()
+        sent = monotonic()
+        try:
+            # Never beyond the lease's end: then the handlers have to be told.
+            async with asyncio.timeout(max(self._left(), self._lease / RENEWALS_PER_LEASE)):
+                claimable = await self._sessions.renew()
+        except TimeoutError:
+            self.steady_since = monotonic()
+            return
+        except SessionLost as error:
+            log.warning("session.lost", error=str(error))
+            self._holder.session_lost()
+            await self.open()
+            self._holder.session_opened()
+            return
+        self._answered = sent
+        self._is_over = False
+        self._holder.claimable(claimable.plain, claimable.groups)
+
+    def _left(self) -> float:
+        return self._answered + self._lease - monotonic()
+
+    def _pause(self) -> float:
+        """Seconds until the next try: sooner once one has failed, never past the lease's end."""
+        pace = self._lease / RENEWALS_PER_LEASE
+        since = monotonic() - self._answered
+        if since < pace:
+            return pace - since
+        left = self._left()
+        return min(pace / 4, left) if left > 0 else pace / 4
+
+
+def log_handed_over(event: str, handed: HandedOver) -> None:
+    """Log a task that was taken from a daemon which didn't settle it."""
+    log.warning(
+        event, task=handed.id, group=handed.group, fence=handed.fence, held_by=handed.daemon
+    )
