@@ -1,4 +1,4 @@
-"""The composition root: the only file that builds objects, and the order in which they live and end.
+"""The composition root: the only file that builds objects, and in which order they live and end.
 
 Everything runs in one task group. A part that ends by itself when it should run for ever ends the
 daemon, with its error as the last word, so that a supervisor can start it anew; trouble with a

@@ -1,7 +1,8 @@
 """Consuming for one term: deliveries in the broker's order, acks up to one of them.
 
-Below aio-pika each delivery starts a task of its own. The callback here does nothing but append, and
-awaits nothing, so the order of the tasks, which is the order of the frames, is the order of the list.
+Below aio-pika each delivery starts a task of its own. The callback here does nothing but append,
+and awaits nothing, so the order of the tasks, which is the order of the frames, is the order of the
+list.
 """
 
 from __future__ import annotations

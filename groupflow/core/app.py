@@ -46,7 +46,7 @@ class App:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
 
-    def handler(self, type: str) -> Callable[[_Registered], _Registered]:  # noqa: A002
+    def handler(self, type: str) -> Callable[[_Registered], _Registered]:
         """Register the decorated function for a task type.
 
         Args:
@@ -69,7 +69,7 @@ class App:
 
         return register
 
-    def find(self, type: str) -> Handler | None:  # noqa: A002
+    def find(self, type: str) -> Handler | None:
         """The handler of a type, or ``None``: types come from strangers."""
         return self._handlers.get(type)
 

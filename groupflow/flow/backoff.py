@@ -11,7 +11,7 @@ import random
 
 
 class Backoff:
-    """Waits 0.05, 0.1, 0.2 … 0.5 seconds, each spread by ±20 % so that daemons don't march in step."""
+    """Waits 0.05, 0.1, 0.2 … 0.5 seconds, spread by ±20 % so that daemons don't march in step."""
 
     shortest = 0.05
     longest = 0.5

@@ -1,8 +1,8 @@
 """dispatch: one round trip settles everything finished and claims for everybody idle.
 
-Each worker hands in what it finished and waits for its next claim; while one exchange with the store
-is under way, whatever comes in gathers for the next. So the number of round trips depends on how
-long one takes, not on how many workers there are.
+Each worker hands in what it finished and waits for its next claim; while one exchange with the
+store is under way, whatever comes in gathers for the next. So the number of round trips depends on
+how long one takes, not on how many workers there are.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 One reader takes what has come as a batch, routes each message, writes the batch by one script, and
 acks it with one frame. Nothing else ever acks, and nothing is ever rejected or requeued: that would
-put a message at the back of its queue. A batch that can't be written waits, and everything behind it
-waits with it, unacked, in RabbitMQ.
+put a message at the back of its queue. A batch that can't be written waits, and everything behind
+it waits with it, unacked, in RabbitMQ.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The only code that knows Redis: key names, one Lua script a verb, one module per caller's need."""
+"""The only code that knows Redis: key names, a Lua script a verb, a module per caller's need."""

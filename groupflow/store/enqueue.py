@@ -1,4 +1,4 @@
-"""enqueue: a batch of messages becomes durable, in order, each as a waiting task or a dead letter."""
+"""enqueue: a batch of messages becomes durable, in order, as waiting tasks or dead letters."""
 
 from __future__ import annotations
 

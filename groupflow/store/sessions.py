@@ -2,8 +2,8 @@
 
 One lease a daemon, not one a claim: a daemon's claims live and die with its process, so a single
 sorted-set entry says it for all of them, and renewing costs the same for one claim and a thousand.
-A lease ends only in a script (`reap`, `register`, `leave`) that in the same step puts the tasks back
-and frees their groups; nothing expires by itself.
+A lease ends only in a script (`reap`, `register`, `leave`) that in the same step puts the tasks
+back and frees their groups; nothing expires by itself.
 """
 
 from __future__ import annotations
