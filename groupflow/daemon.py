@@ -19,24 +19,28 @@ import structlog
 
 from groupflow.core.app import App
 from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.core.policy import Policies
 from groupflow.core.routing import Router
 from groupflow.core.settings import Settings
 from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
-from groupflow.flow.handling import PythonHandlers
 from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
 from groupflow.store.claims import Claims, Pool
 from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import load_scripts
 from groupflow.store.sessions import Session, Sessions
+from groupflow.upkeep.promote import Promoter
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import Renewer
 from groupflow.upkeep.roll import Roller
+from groupflow.upkeep.sweep import Sweeper
 
 log = structlog.get_logger("groupflow.daemon")
 
@@ -73,6 +77,7 @@ class Daemon:
         """
         self.name = name
         self._settings = settings
+        self._app = app
         self._stopping = asyncio.Event()
         self._keys = Keys(settings.redis.namespace)
         self._scripts = load_scripts(self._keys, settings.workers.order)
@@ -82,14 +87,13 @@ class Daemon:
 
         self._dispatchers: dict[Pool, Dispatcher] = {}
         self._workers: list[Worker] = []
-        self._threads = ThreadPoolExecutor(
-            max(1, settings.workers.plain + settings.workers.grouped),
-            thread_name_prefix="groupflow-handler",
-        )
+        size = max(1, settings.workers.plain + settings.workers.grouped)
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="groupflow-handler")
+        self._runners = AllRunners(app, settings.handlers, self._threads, connections=size)
+        self._policies = Policies(settings)
         if only != "intake":
-            handlers = PythonHandlers(app, self._threads)
-            self._add_pool("plain", settings.workers.plain, handlers)
-            self._add_pool("grouped", settings.workers.grouped, handlers)
+            self._add_pool("plain", settings.workers.plain)
+            self._add_pool("grouped", settings.workers.grouped)
 
         # Renewing must not wait behind anything, and must know of a dead server well before a third
         # of the lease has gone.
@@ -101,6 +105,9 @@ class Daemon:
         self._reaper = Reaper(reaping, upkeep_client, lease, lambda: self._renewer.steady_since)
         keep = max(settings.redis.dedup_window, settings.history.retention)
         self._roller = Roller(upkeep_client, keep=keep, size=settings.history.segment)
+        self._promoter = Promoter(upkeep_client)
+        letters = DeadLetters(upkeep_client)
+        self._sweeper = Sweeper(letters, settings.history.dead_retention)
         self._listener = WakeListener(self._client(), self._wake)
         self._intake = None if only == "workers" else self._build_intake()
 
@@ -115,12 +122,21 @@ class Daemon:
         self._clients.append(client)
         return client
 
-    def _add_pool(self, pool: Pool, size: int, handlers: PythonHandlers) -> None:
+    def _add_pool(self, pool: Pool, size: int) -> None:
         if size == 0:
             return
         dispatcher = Dispatcher(Claims(self._client(), self._session, pool))
         self._dispatchers[pool] = dispatcher
-        self._workers += [Worker(f"{pool}-{n}", dispatcher, handlers) for n in range(size)]
+        self._workers += [
+            Worker(
+                f"{pool}-{n}",
+                dispatcher,
+                self._runners,
+                self._policies,
+                max_crashes=self._settings.workers.max_crashes,
+            )
+            for n in range(size)
+        ]
 
     def _build_intake(self) -> Intake:
         settings = self._settings
@@ -176,6 +192,8 @@ class Daemon:
             for client in self._clients:
                 stack.push_async_callback(client.close)
             stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
+            stack.push_async_callback(self._runners.close)
+            await stack.enter_async_context(self._app.running())
             if not await self._open_session():
                 return
             log.info("daemon.started", daemon=self.name, **self._info())
@@ -204,6 +222,8 @@ class Daemon:
                 group.create_task(self._renewer.run()),
                 group.create_task(self._reaper.run()),
                 group.create_task(self._roller.run()),
+                group.create_task(self._promoter.run()),
+                group.create_task(self._sweeper.run()),
                 group.create_task(self._listener.run()),
                 *(group.create_task(each.run()) for each in self._dispatchers.values()),
             ]
@@ -235,6 +255,7 @@ class Daemon:
             await self._sessions.leave()
 
     def _wake(self) -> None:
+        self._promoter.wake()
         for dispatcher in self._dispatchers.values():
             dispatcher.wake()
 

@@ -68,7 +68,7 @@ def run(
     settings = load_settings(config)
     configure_logging(settings.log.level, settings.log.format)
     handlers = load_app(app) if app else App()
-    if only is not Only.INTAKE and not handlers.types:
+    if only is not Only.INTAKE and not (handlers.types or settings.handlers):
         raise ConfigError([_no_handlers(app)])
     checked = _checked_name(name or default_name())
     code = _run_loop(settings, handlers, checked, only)

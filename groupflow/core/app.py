@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel
 
 from groupflow.core.outcome import Outcome
-from groupflow.core.task import Task
 
-AsyncFunction: TypeAlias = Callable[[Task], Awaitable[Outcome | None]]
-PlainFunction: TypeAlias = Callable[[Task], Outcome | None]
-Function: TypeAlias = AsyncFunction | PlainFunction
+Function: TypeAlias = Callable[..., Awaitable[Outcome | None] | Outcome | None]
+ExceptionTypes: TypeAlias = tuple[type[BaseException], ...]
+Model: TypeAlias = type[BaseModel]
+Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[None]]
 
 _Registered = TypeVar("_Registered", bound=Function)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryOverride:
+    """What a handler says about retries; ``None`` leaves it to ``[retry]``."""
+
+    max_attempts: int | None = None
+    interval: float | None = None
+    jitter: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +37,24 @@ class Handler:
         type: the task type that it handles.
         function: what runs; a coroutine function on the loop, a plain one in a thread.
         is_async: which of the two it is.
+        timeout: seconds that one attempt may take, ``None`` for no limit.
+        retry: its own word on retries.
+        dead_on: exceptions after which there is no retry.
+        model: the pydantic model that a body has to fit, given to the function behind the task.
     """
 
     type: str
     function: Function
     is_async: bool
+    timeout: float | None = None
+    retry: RetryOverride = field(default_factory=RetryOverride)
+    dead_on: ExceptionTypes = ()
+    model: Model | None = None
+
+
+@asynccontextmanager
+async def _nothing(_app: App) -> AsyncIterator[None]:
+    yield
 
 
 class App:
@@ -41,33 +66,79 @@ class App:
     @app.handler("import.contacts")
     async def import_contacts(task: Task) -> None: ...
     ```
+
+    Attributes:
+        state: whatever the lifespan puts there for the handlers, such as connection pools.
     """
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._lifespan: Lifespan = _nothing
+        self.state: dict[str, Any] = {}
 
-    def handler(self, type: str) -> Callable[[_Registered], _Registered]:
+    def handler(
+        self,
+        type: str,
+        *,
+        timeout: float | None = None,
+        max_attempts: int | None = None,
+        interval: float | None = None,
+        jitter: float | None = None,
+        dead_on: ExceptionTypes = (),
+        model: Model | None = None,
+    ) -> Callable[[_Registered], _Registered]:
         """Register the decorated function for a task type.
 
         Args:
             type: the task type, as the message's AMQP ``type`` or its body names it.
+            timeout: seconds that one attempt may take; past them it is cancelled and has failed.
+            max_attempts: attempts before a dead letter; a rule in the configuration wins.
+            interval: seconds between attempts, as in ``[retry]``; a rule wins.
+            jitter: share of each delay that is random, 0 to 1; a rule wins.
+            dead_on: exceptions after which the task is a dead letter at once.
+            model: a pydantic model; the function gets ``(task, body)`` with the body as its
+                instance, and a body that doesn't fit is a dead letter whose reason names the field.
 
         Raises:
-            ValueError: the type is empty or already has a handler.
+            ValueError: the type is empty or already has a handler, or a number is out of range.
         """
         if not type:
             raise ValueError("a handler needs a non-empty task type")
         if type in self._handlers:
             raise ValueError(f"the task type {type!r} already has a handler")
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"timeout = {timeout} of handler {type!r}: seconds above 0, or None")
+        if max_attempts is not None and max_attempts < 1:
+            raise ValueError(f"max_attempts = {max_attempts} of handler {type!r}: at least 1")
+        if interval is not None and interval == 0:
+            raise ValueError(f"interval = 0 of handler {type!r}: below 0 even, above 0 progressive")
 
         def register(function: _Registered) -> _Registered:
-            is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-                getattr(function, "__call__", None)  # noqa: B004  an instance with async __call__
+            self._handlers[type] = Handler(
+                type=type,
+                function=function,
+                is_async=_is_async(function),
+                timeout=timeout,
+                retry=RetryOverride(max_attempts, interval, jitter),
+                dead_on=dead_on,
+                model=model,
             )
-            self._handlers[type] = Handler(type=type, function=function, is_async=is_async)
             return function
 
         return register
+
+    def lifespan(self, function: Callable[[App], AsyncIterator[None]]) -> Lifespan:
+        """Register the async generator function that surrounds the daemon's work.
+
+        What stands before its ``yield`` runs before the first task (open pools into `state`), what
+        stands behind it after the last.
+        """
+        self._lifespan = asynccontextmanager(function)
+        return self._lifespan
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """The registered lifespan as a context."""
+        return self._lifespan(self)
 
     def find(self, type: str) -> Handler | None:
         """The handler of a type, or ``None``: types come from strangers."""
@@ -77,3 +148,8 @@ class App:
     def types(self) -> list[str]:
         """The task types that have a handler, sorted."""
         return sorted(self._handlers)
+
+
+def _is_async(function: Function) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004  an instance with async __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

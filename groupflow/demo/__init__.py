@@ -1,1 +1,1 @@
-"""`groupflow demo`: real rows for several tenants, imported by two daemons, checked against serial."""
+"""`groupflow demo`: two daemons import real rows, as a serial import would, only faster."""

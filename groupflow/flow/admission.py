@@ -55,11 +55,12 @@ class Admission:
             )
         except Unroutable as refusal:
             type_ = delivery.type if delivery.type and _is_clean(delivery.type) else ""
-            return Arrival(id_, Envelope(type_, None, None, headers, body), dead=refusal.reason)
+            return Arrival(
+                id_, Envelope(type_, None, None, None, headers, body), dead=refusal.reason
+            )
         return Arrival(
             id=id_,
-            envelope=Envelope(route.type, route.tenant, route.rule, headers, body),
-            group=route.group,
+            envelope=Envelope(route.type, route.group, route.tenant, route.rule, headers, body),
             priority=route.priority,
             delay=route.delay,
             steps_aside=route.rule in self._step_aside,

@@ -13,7 +13,8 @@ import structlog
 
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.flow.backoff import Backoff
-from groupflow.store.claims import Claim, Claims, Release, Settlement
+from groupflow.store.claims import Claims
+from groupflow.store.settlements import Claim, Release, Settlement
 
 log = structlog.get_logger("groupflow.dispatch")
 

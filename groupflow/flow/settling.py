@@ -2,40 +2,95 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.policy import Policy
 from groupflow.flow.handling import Failed
-from groupflow.store.claims import Bury, Claim, Complete, Settlement
+from groupflow.store import settlements
+from groupflow.store.settlements import Claim, Settlement
 
 ERRORS_KEPT = 20  # of a task's failed attempts; the oldest go first
+CONTEXT_BYTES = 1024 * 1024  # of a stage's context: it is carried with every claim
 
 
-def settlement_of(claim: Claim, outcome: Outcome | Failed) -> Settlement:
-    """The one settlement that an outcome leads to."""
+def settlement_of(
+    claim: Claim,
+    outcome: Outcome | Failed,
+    policy: Policy,
+    chance: Callable[[], float] = random.random,
+) -> Settlement:
+    """The one settlement that an outcome leads to.
+
+    Args:
+        claim: which task.
+        outcome: what the handler answered, or how it failed.
+        policy: what holds for the task.
+        chance: gives a random number from 0 to 1, for the jitter of a delay.
+    """
     match outcome:
         case Done():
-            return Complete(claim)
+            return settlements.Complete(claim)
         case Dead(reason):
-            return _bury(claim, "dead", reason)
-        case Failed(error, message):
-            return _bury(claim, error, f"{error}: {message}")
-        case Retry(reason=reason):
-            return _bury(claim, "retry", reason or "the handler asked for a retry")
-        case Advance():
-            return _bury(claim, "advance", "stages are not supported yet")
+            return _bury(claim, "Dead", reason, policy)
+        case Advance(stage, context):
+            return _advance(claim, stage, context, policy)
+        case Failed(error, message, is_final):
+            if is_final:
+                return _bury(claim, error, message, policy)
+            return _retry(claim, error, message, None, policy, chance)
+        case Retry(after, reason):
+            return _retry(claim, "Retry", reason, after, policy, chance)
 
 
-def _bury(claim: Claim, error: str, reason: str) -> Bury:
-    return Bury(claim, reason, [*claim.errors, attempt_error(claim, error, reason)][-ERRORS_KEPT:])
+def _retry(  # noqa: PLR0917  private, and called twice
+    claim: Claim,
+    error: str,
+    message: str,
+    after: float | None,
+    policy: Policy,
+    chance: Callable[[], float],
+) -> Settlement:
+    delay = policy.retry.delay_after(claim.task.attempt, chance())
+    if delay is None:
+        return _bury(claim, error, message, policy)
+    return settlements.Retry(
+        claim,
+        after=delay if after is None else max(0.0, after),
+        errors=_errors(claim, error, message),
+        standing=policy.on_retry,
+    )
 
 
-def attempt_error(claim: Claim, error: str, message: str) -> dict[str, Any]:
-    """One entry in a task's history of attempts."""
-    return {
+def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settlement:
+    try:
+        packed = orjson.dumps(context)
+    except (TypeError, ValueError) as error:
+        return _bury(
+            claim, "Advance", f"the context of stage {stage!r} is no JSON: {error}", policy
+        )
+    if len(packed) > CONTEXT_BYTES:
+        message = f"the context of stage {stage!r} has {len(packed)} bytes, over {CONTEXT_BYTES}"
+        return _bury(claim, "Advance", message, policy)
+    return settlements.Advance(claim, str(stage), packed, policy.stage_order)
+
+
+def _bury(claim: Claim, error: str, message: str, policy: Policy) -> Settlement:
+    named = error in ("Dead", "Retry", "Advance")
+    reason = message if named and message else f"{error}: {message}" if message else error
+    return settlements.Bury(claim, reason, _errors(claim, error, message), policy.parks)
+
+
+def _errors(claim: Claim, error: str, message: str) -> list[dict[str, Any]]:
+    entry = {
         "attempt": claim.task.attempt,
         "stage": claim.task.stage,
         "fence": claim.fence,
         "error": error,
         "message": message,
     }
+    return [*claim.errors, entry][-ERRORS_KEPT:]

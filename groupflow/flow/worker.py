@@ -7,13 +7,17 @@ from time import perf_counter
 
 import structlog
 
-from groupflow.core.outcome import Outcome
+from groupflow.core.outcome import Dead, Outcome
+from groupflow.core.policy import Policies
+from groupflow.core.task import Task
 from groupflow.flow.dispatch import Dispatcher, report_lost
-from groupflow.flow.handling import Failed, Handlers
+from groupflow.flow.handling import Failed, Runner, Runners
 from groupflow.flow.settling import settlement_of
-from groupflow.store.claims import Bury, Claim, Release, Settlement
+from groupflow.store.settlements import Bury, Claim, Complete, Release, Settlement
 
 log = structlog.get_logger("groupflow.worker")
+
+STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 
 
 class Worker:
@@ -23,10 +27,29 @@ class Worker:
         name: unique within the daemon; its checkpoint lies under it.
     """
 
-    def __init__(self, name: str, dispatcher: Dispatcher, handlers: Handlers) -> None:
+    def __init__(
+        self,
+        name: str,
+        dispatcher: Dispatcher,
+        runners: Runners,
+        policies: Policies,
+        *,
+        max_crashes: int,
+    ) -> None:
+        """Binds a worker to its pool.
+
+        Args:
+            name: unique within the daemon.
+            dispatcher: of the pool.
+            runners: find who runs a type.
+            policies: say what holds for a task.
+            max_crashes: claims of a task that may end in a crash before it is a dead letter.
+        """
         self.name = name
         self._dispatcher = dispatcher
-        self._handlers = handlers
+        self._runners = runners
+        self._policies = policies
+        self._max_crashes = max_crashes
         self._attempt: asyncio.Task[Outcome | Failed] | None = None
         self._is_lost = False
 
@@ -49,36 +72,76 @@ class Worker:
         """Work until the dispatcher has nothing more to give."""
         settlement: Settlement | None = None
         while (claim := await self._dispatcher.next_claim(self.name, settlement)) is not None:
-            settlement = await self._handle(claim)
+            settlement = await self._work(claim)
 
-    async def _handle(self, claim: Claim) -> Settlement | None:
+    async def _work(self, claim: Claim) -> Settlement | None:
+        """Handle one claim. Returns what to settle, or ``None`` where the claim was lost."""
         task = claim.task
         bound = log.bind(task=task.id, group=task.group, fence=claim.fence, worker=self.name)
         bound.debug("task.claimed", type=task.type, attempt=task.attempt, crashes=task.crashes)
         began = perf_counter()
         self._is_lost = False
-        # A task of its own, so that cancelling the attempt can't be mistaken for ending the worker.
-        self._attempt = asyncio.create_task(self._handlers.handle(task))
-        try:
-            outcome = await self._attempt
-        except asyncio.CancelledError:
-            if not self._attempt.done():  # it is the worker that is being ended
-                self._attempt.cancel()
-                raise
-            if self._is_lost:
-                report_lost(claim)
-                return None
-            bound.info("task.released", seconds=round(perf_counter() - began, 6))
-            return Release(claim)
-        finally:
-            self._attempt = None
+        runner = self._runners.find(task.type)
+        outcome: Outcome | Failed | None
+        if runner is None:
+            outcome = Dead(f"no handler for type {task.type!r}")
+        elif task.crashes >= self._max_crashes:
+            outcome = Dead(f"{task.crashes} daemons died while they ran it")
+        else:
+            outcome = await self._handle(runner, task)
         if self._is_lost:
             report_lost(claim)
             return None
-        settlement = settlement_of(claim, outcome)
-        seconds = round(perf_counter() - began, 6)
-        if isinstance(settlement, Bury):
-            bound.error("task.buried", type=task.type, reason=settlement.reason, seconds=seconds)
-        else:
-            bound.debug("task.settled", outcome=type(settlement).__name__.lower(), seconds=seconds)
+        if outcome is None:
+            bound.info("task.released", seconds=round(perf_counter() - began, 6))
+            return Release(claim)
+        policy = self._policies.of(claim.rule, runner.retry if runner else None)
+        settlement = settlement_of(claim, outcome, policy)
+        _report(bound, settlement, round(perf_counter() - began, 6))
         return settlement
+
+    async def _handle(self, runner: Runner, task: Task) -> Outcome | Failed | None:
+        """Run one attempt within its time. ``None`` where it was cancelled from outside."""
+        # A task of its own, so that ending the attempt can't be mistaken for ending the worker.
+        attempt = self._attempt = asyncio.create_task(runner.handle(task))
+        try:
+            done, _ = await asyncio.wait([attempt], timeout=runner.timeout)
+            if not done:
+                return await self._overrun(attempt, runner, task)
+        except asyncio.CancelledError:
+            attempt.cancel()
+            raise
+        finally:
+            self._attempt = None
+        return None if attempt.cancelled() else attempt.result()
+
+    async def _overrun(
+        self, attempt: asyncio.Task[Outcome | Failed], runner: Runner, task: Task
+    ) -> Outcome | Failed | None:
+        """Cancel an attempt that is over its time and wait for its end, however long that takes.
+
+        The claim is kept and its lease renewed meanwhile: to give it up would be to run the task a
+        second time beside the first. The other workers go on.
+        """
+        attempt.cancel()
+        waited = 0.0
+        while True:
+            done, _ = await asyncio.wait([attempt], timeout=STUCK_LOOK)
+            if done:
+                break
+            waited += STUCK_LOOK
+            log.error("handler.stuck", task=task.id, type=task.type, ignored_for=waited)
+        if attempt.cancelled():
+            return Failed("TimeoutError", f"it ran over its {runner.timeout} s")
+        return attempt.result()  # it ended by itself after all, and says how
+
+
+def _report(bound: structlog.stdlib.BoundLogger, settlement: Settlement, seconds: float) -> None:
+    outcome = type(settlement).__name__.lower()
+    match settlement:
+        case Complete():
+            bound.debug("task.settled", outcome=outcome, seconds=seconds)
+        case Bury(reason=reason):
+            bound.error("task.buried", reason=reason, seconds=seconds)
+        case _:
+            bound.info("task.settled", outcome=outcome, seconds=seconds)

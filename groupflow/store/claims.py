@@ -1,83 +1,23 @@
-"""claim and settle: one round trip settles all that is finished and claims for all that is idle."""
+"""claim: what a worker is given, and the round trip that settles and claims at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from groupflow.core.task import Task
-from groupflow.store.client import Argument, Call, StoreClient
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.enqueue import MICROSECONDS
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import split_element
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
+from groupflow.store.settlements import Claim, Settlement, calls_of
 
 Pool: TypeAlias = Literal["plain", "grouped"]
 _CLAIM = {"plain": Verb.CLAIM_PLAIN, "grouped": Verb.CLAIM_GROUPED}
-
-
-@dataclass(slots=True, eq=False)
-class Claim:
-    """A task in a worker's hands.
-
-    Attributes:
-        worker: who holds it.
-        fence: the claim's number; every settle must show it.
-        element: the task as it stands in lists.
-        task: the attempt that the handler gets.
-        rule: the name of the rule that grouped the task.
-        errors: one entry for each attempt that failed, oldest first.
-    """
-
-    worker: str
-    fence: int
-    element: bytes
-    task: Task
-    rule: str | None
-    errors: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def group(self) -> str:
-        """The group as scripts take it: empty for a plain task."""
-        return self.task.group or ""
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """The task is done."""
-
-    claim: Claim
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The task goes back unfinished, as the next of its group."""
-
-    claim: Claim
-
-
-@dataclass(frozen=True, slots=True)
-class Bury:
-    """The task becomes a dead letter.
-
-    Attributes:
-        claim: which task.
-        reason: what its dead letter says.
-        errors: the history of its attempts.
-        park: whether its group stands still behind it.
-    """
-
-    claim: Claim
-    reason: str
-    errors: list[dict[str, Any]]
-    park: bool = False
-
-
-Settlement: TypeAlias = Complete | Release | Bury
 
 
 class Claims:
@@ -106,7 +46,7 @@ class Claims:
         """
         number = self._session.number
         front: list[Argument] = [self._session.daemon, number]
-        ordered, calls = _settle_calls(front, settlements)
+        ordered, calls = calls_of(front, settlements)
         if idle:
             calls.append((self._claim, [*front, *idle]))
         if not calls:
@@ -118,49 +58,6 @@ class Claims:
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
         refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
         return refused, [_claim_from(row) for row in rows]
-
-
-def _settle_calls(
-    front: list[Argument], settlements: Sequence[Settlement]
-) -> tuple[list[Settlement], list[Call]]:
-    """The calls that settle, and the settlements in the order of the verdicts they will give."""
-    completes = [each for each in settlements if isinstance(each, Complete)]
-    releases = [each for each in settlements if isinstance(each, Release)]
-    buries = [each for each in settlements if isinstance(each, Bury)]
-    calls: list[Call] = []
-    if completes:
-        arguments = list(front)
-        for each in completes:
-            arguments += [*_proof(each.claim), _history_line(each.claim, "done")]
-        calls.append((Verb.COMPLETE, arguments))
-    if releases:
-        arguments = list(front)
-        for release in releases:
-            arguments += _proof(release.claim)
-        calls.append((Verb.RELEASE, arguments))
-    for bury in buries:
-        calls.append(
-            (
-                Verb.BURY,
-                [
-                    *front,
-                    *_proof(bury.claim),
-                    bury.reason,
-                    orjson.dumps(bury.errors),
-                    "park" if bury.park else "skip",
-                ],
-            )
-        )
-    return [*completes, *releases, *buries], calls
-
-
-def _proof(claim: Claim) -> tuple[Argument, ...]:
-    return claim.worker, claim.fence, claim.element, claim.group
-
-
-def _history_line(claim: Claim, outcome: str) -> bytes:
-    task = claim.task
-    return orjson.dumps([outcome, task.type, task.group, task.attempt, task.crashes, claim.fence])
 
 
 def _claim_from(row: list[Any]) -> Claim:

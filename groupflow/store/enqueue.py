@@ -21,7 +21,6 @@ class Arrival:
     Attributes:
         id: the task's id.
         envelope: what to keep of the message.
-        group: the group key as rendered, ``None`` for a plain task.
         priority: seconds by which it counts as older than it is.
         delay: seconds before which it may not run.
         steps_aside: whether its group goes on during that delay.
@@ -30,7 +29,6 @@ class Arrival:
 
     id: str
     envelope: Envelope
-    group: str | None = None
     priority: float = 0.0
     delay: float = 0.0
     steps_aside: bool = False
@@ -41,7 +39,7 @@ class Arrival:
         errors = orjson.dumps([{"error": "rejected", "message": self.dead}]) if self.dead else b""
         return (
             self.id,
-            self.group or "",
+            self.envelope.group or "",
             round(self.priority * MICROSECONDS),
             round(self.delay * MICROSECONDS),
             "aside" if self.steps_aside else "",

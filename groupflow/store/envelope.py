@@ -19,6 +19,7 @@ class Envelope:
 
     Attributes:
         type: names the handler; empty for a message that had none.
+        group: the group key as rendered, ``None`` for a plain task.
         tenant: the tenant as text, or ``None``.
         rule: the name of the rule that grouped it, ``None`` for a plain task.
         headers: the AMQP headers, reduced to what JSON can carry.
@@ -26,6 +27,7 @@ class Envelope:
     """
 
     type: str
+    group: str | None
     tenant: str | None
     rule: str | None
     headers: Mapping[str, Any]
@@ -33,9 +35,9 @@ class Envelope:
 
     def pack(self) -> bytes:
         """The string to store."""
-        facts = [self.type, self.tenant, self.rule]
+        facts: list[Any] = [self.type, self.group, self.tenant, self.rule]
         if self.headers:
-            facts.append(self.headers)  # type: ignore[arg-type]
+            facts.append(self.headers)
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
     @classmethod
@@ -46,5 +48,5 @@ class Envelope:
             ValueError: the string was not written by `pack`.
         """
         facts, _, body = packed.partition(b"\n")
-        type_, tenant, rule, *rest = orjson.loads(facts)
-        return cls(type_, tenant, rule, rest[0] if rest else {}, body)
+        type_, group, tenant, rule, *rest = orjson.loads(facts)
+        return cls(type_, group, tenant, rule, rest[0] if rest else {}, body)

@@ -27,12 +27,25 @@ class Verb(StrEnum):
     CLAIM_GROUPED = "claim_grouped"
     COMPLETE = "complete"
     RELEASE = "release"
+    RETRY = "retry"
+    ADVANCE = "advance"
     BURY = "bury"
+    PROMOTE = "promote"
+    DEAD = "dead"
+    REDRIVE = "redrive"
+    DROP = "drop"
+    SWEEP = "sweep"
+    PAUSE = "pause"
+    RESUME = "resume"
     STATUS = "status"
+    WHY = "why"
+    FIND = "find"
     ROLL = "roll"
 
 
 _SESSIONS = ("prelude", "sessions")
+_SETTLING = (*_SESSIONS, "settling")
+_BURIAL = ("prelude", "burial")
 _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.REGISTER: _SESSIONS,
     Verb.RENEW: _SESSIONS,
@@ -40,9 +53,15 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.REAP: _SESSIONS,
     Verb.CLAIM_PLAIN: (*_SESSIONS, "claiming"),
     Verb.CLAIM_GROUPED: (*_SESSIONS, "claiming"),
-    Verb.COMPLETE: (*_SESSIONS, "settling"),
-    Verb.RELEASE: (*_SESSIONS, "settling"),
-    Verb.BURY: (*_SESSIONS, "settling"),
+    Verb.COMPLETE: _SETTLING,
+    Verb.RELEASE: _SETTLING,
+    Verb.RETRY: _SETTLING,
+    Verb.ADVANCE: _SETTLING,
+    Verb.BURY: _SETTLING,
+    Verb.REDRIVE: _BURIAL,
+    Verb.DROP: _BURIAL,
+    Verb.SWEEP: _BURIAL,
+    Verb.FIND: _SESSIONS,
 }
 
 

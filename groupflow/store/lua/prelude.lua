@@ -56,10 +56,27 @@ local function place(group, now)
   return true
 end
 
--- Puts a task where it is the next of its group, or of the plain tasks.
-local function put_first(element, group, now)
+-- Puts an element into its group's lane where its arrival belongs: a lane is in order of arrival,
+-- whatever left it and comes back. Nearly always that is in front.
+local function insert(lane, element)
+  local arrival = arrival_of(element)
+  local head = call('LINDEX', lane, -1)
+  if not head or arrival_of(head) > arrival then return call('RPUSH', lane, element) end
+  -- How many are older, counted from the head: halving, so about twenty looks at a million.
+  local older, most = 1, call('LLEN', lane)
+  while older < most do
+    local middle = math.floor((older + most + 1) / 2)
+    if arrival_of(call('LINDEX', lane, -middle)) < arrival then older = middle else most = middle - 1 end
+  end
+  local newer = call('LINDEX', lane, -(older + 1))
+  if newer then return call('LINSERT', lane, 'AFTER', newer, element) end
+  return call('LPUSH', lane, element)
+end
+
+-- Puts a task back where it came from: at its place in its group, or as the next plain one.
+local function put_back(element, group, now)
   if group ~= '' then
-    call('RPUSH', K.lane .. group, element)
+    insert(K.lane .. group, element)
     return place(group, now)
   end
   if has_life(element) then

@@ -13,7 +13,7 @@ for i = 3, #ARGV, 4 do
   local element, group = ARGV[i + 2], ARGV[i + 3]
   local claim = end_claim(daemon, ARGV[i], ARGV[i + 1], group)
   if claim == 'live' then
-    put_first(element, group, now)
+    put_back(element, group, now)
     count_end(group)
   end
   verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1

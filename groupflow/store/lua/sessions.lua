@@ -34,9 +34,9 @@ local function end_claim(daemon, worker, fence, group)
   return 'live'
 end
 
--- Takes every claim away from a daemon that can no longer settle them: each task goes first in its
--- group again, one crash richer, and the daemon is forgotten. Returns one row a task:
--- id, group, fence.
+-- Takes every claim away from a daemon that can no longer settle them: each task goes back to its
+-- place, the first of its group, one crash richer, and the daemon is forgotten. Returns one row a
+-- task: id, group, fence.
 local function hand_over(daemon, now)
   local rows, claims = {}, {}
   local checkpoints = call('HVALS', K.worker .. daemon)
@@ -57,7 +57,7 @@ local function hand_over(daemon, now)
       call('HINCRBY', K.count, 'running_plain', -1)
       call('HINCRBY', K.count, 'queued_plain', 1)
     end
-    put_first(with_life(claim.element), claim.group, now)
+    put_back(with_life(claim.element), claim.group, now)
     rows[#rows + 1] = { id, claim.group, claim.fence }
   end
   call('DEL', K.worker .. daemon, K.daemon .. daemon)

@@ -1,0 +1,42 @@
+# Every target sets up by itself what it needs: `make demo` works on a fresh clone.
+#
+#   make test TESTS=tests/store ARGS="-k claim -x"
+#   make demo ARGS="--help"
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check lock clean servers
+
+# What `make test` runs, and what else is handed to the command.
+TESTS ?= tests
+ARGS ?=
+
+BIN := .venv/bin
+
+help: ## List the targets (this)
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
+	@$(BIN)/groupflow demo $(ARGS)
+
+test: .venv/.ready servers ## Run the tests, on real servers of their own (TESTS=…, ARGS=…)
+	@$(BIN)/pytest $(TESTS) $(ARGS)
+
+check: .venv/.ready ## Lint, formatting, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versions too)
+	@uv=$$(.ci/setup uv) && "$$uv" lock $(ARGS)
+
+clean: ## Remove the environment, the caches and what was built
+	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+servers:
+	@.ci/setup servers
+
+.venv/.ready: uv.lock pyproject.toml .ci/setup
+	@.ci/setup python

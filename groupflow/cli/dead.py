@@ -1,0 +1,267 @@
+"""`groupflow dead`: list, show, redrive and drop dead letters."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from groupflow.cli.exits import Exit
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import plain_text
+from groupflow.cli.store import ask_store
+from groupflow.cli.task import moment
+from groupflow.core.errors import Unroutable
+
+if TYPE_CHECKING:
+    from groupflow.store.client import StoreClient
+    from groupflow.store.dead import DeadLetter, DeadLetters, Filter
+
+verbs = typer.Typer()
+dead = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
+verbs.add_typer(dead, name="dead")
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Those whose reason has this in it.")
+]
+TypeOption = Annotated[str | None, typer.Option("--type", metavar="T", help="Those of a type.")]
+GroupOption = Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")]
+TenantOption = Annotated[
+    str | None, typer.Option("--tenant", metavar="T", help="Those of a tenant.")
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+
+@dead.command("list")
+def list_(
+    *,
+    reason: ReasonOption = None,
+    task_type: TypeOption = None,
+    group: GroupOption = None,
+    tenant: TenantOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List dead letters, the latest first.
+
+    For example:
+
+      groupflow dead list --type import.contacts
+
+      groupflow dead list --reason "no handler" --json
+    """
+    wanted = _filter(reason, task_type, group, tenant)
+    letters = ask_store(config, lambda client: _collect(client, wanted, limit))
+    if as_json:
+        print_json([letter.as_json() for letter in letters])
+        return
+    for letter in letters:
+        typer.echo(
+            plain_text(
+                f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
+                f"{letter.group or '-'}  {letter.reason}"
+            )
+        )
+    if not letters:
+        typer.echo("no dead letters")
+
+
+@dead.command("show")
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id.")],
+    *,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one dead letter: its reason, its attempts, its headers and its body.
+
+    With --json the body is text where it is UTF-8, else `body_base64`.
+
+    For example:
+
+      groupflow dead show 01c8b175db8147af99efc6899b9455af
+    """
+    found = ask_store(config, lambda client: _look(client, id_))
+    if found is None:
+        _none_such(id_)
+    letter, headers, body = found
+    if as_json:
+        print_json(_shown(letter, headers, body))
+        return
+    typer.echo(plain_text(f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}"))
+    typer.echo(plain_text(f"died {moment(letter.died_at)}: {letter.reason}"))
+    for error in letter.errors:
+        line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
+        typer.echo(f"  {plain_text(line)}")
+    for name, value in headers.items():
+        typer.echo(plain_text(f"  {name}: {value}"))
+    typer.echo(plain_text(body.decode(errors="backslashreplace")))
+
+
+@dead.command("redrive")
+def redrive(
+    ids: Ids = None,
+    *,
+    reason: ReasonOption = None,
+    task_type: TypeOption = None,
+    group: GroupOption = None,
+    tenant: TenantOption = None,
+    everything: AllOption = False,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make dead letters tasks again, each at its original place in its group.
+
+    One that was never routed (its key field was missing, its type unknown) is routed first, by the
+    configuration as it is now.
+
+    For example:
+
+      groupflow dead redrive 01c8b175db8147af99efc6899b9455af
+
+      groupflow dead redrive --reason "exit code 1" --tenant 42
+    """
+    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.flow.redrive import Redriver  # noqa: PLC0415
+
+    settings = load_settings(config)
+    wanted = _filter(reason, task_type, group, tenant)
+
+    async def act(letters: DeadLetters, letter: DeadLetter) -> bool:
+        try:
+            return await Redriver(settings, letters).redrive(letter)
+        except Unroutable as error:
+            typer.echo(plain_text(f"{letter.id} stays: {error.reason}"), err=True)
+            return False
+
+    _act_on_many(
+        "redrive", ids, wanted, act, everything=everything, yes=yes, config=config, as_json=as_json
+    )
+
+
+@dead.command("drop")
+def drop(
+    ids: Ids = None,
+    *,
+    reason: ReasonOption = None,
+    task_type: TypeOption = None,
+    group: GroupOption = None,
+    tenant: TenantOption = None,
+    everything: AllOption = False,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove dead letters for good. A group that was parked behind one goes on.
+
+    For example:
+
+      groupflow dead drop 01c8b175db8147af99efc6899b9455af
+
+      groupflow dead drop --type import.test --yes
+    """
+    wanted = _filter(reason, task_type, group, tenant)
+
+    async def act(letters: DeadLetters, letter: DeadLetter) -> bool:
+        return await letters.drop(letter)
+
+    _act_on_many(
+        "drop", ids, wanted, act, everything=everything, yes=yes, config=config, as_json=as_json
+    )
+
+
+def _filter(
+    reason: str | None, task_type: str | None, group: str | None, tenant: str | None
+) -> Filter:
+    from groupflow.store.dead import Filter  # noqa: PLC0415
+
+    return Filter(reason=reason, type=task_type, group=group, tenant=tenant)
+
+
+async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[DeadLetter]:
+    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+
+    letters = []
+    async for letter in DeadLetters(client).each(wanted):
+        letters.append(letter)
+        if len(letters) >= limit:
+            break
+    return letters
+
+
+async def _look(client: StoreClient, id_: str) -> tuple[DeadLetter, dict[str, Any], bytes] | None:
+    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+
+    letters = DeadLetters(client)
+    letter = await letters.get(id_)
+    if letter is None:
+        return None
+    envelope = await letters.envelope(id_)
+    return letter, dict(envelope.headers), envelope.body
+
+
+def _shown(letter: DeadLetter, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
+    shown = {**letter.as_json(), "tenant": letter.tenant, "errors": letter.errors}
+    shown["headers"] = headers
+    try:
+        shown["body"] = body.decode()
+    except UnicodeDecodeError:
+        shown["body_base64"] = base64.b64encode(body).decode()
+    return shown
+
+
+def _act_on_many(
+    verb: str,
+    ids: list[str] | None,
+    wanted: Filter,
+    act: Callable[[DeadLetters, DeadLetter], Awaitable[bool]],
+    *,
+    everything: bool,
+    yes: bool,
+    config: Any,
+    as_json: bool,
+) -> None:
+    """Redrive or drop: by id, or all that match once somebody has said yes."""
+    if not ids and not everything and not wanted.is_set:
+        raise typer.BadParameter("Name ids, a filter (--reason, --type, --group, --tenant), --all.")
+    if ids and (everything or wanted.is_set):
+        raise typer.BadParameter("Name ids, or a filter or --all: not both.")
+    if not ids and not yes and sys.stdin.isatty():
+        count = len(ask_store(config, lambda client: _collect(client, wanted, 10**9)))
+        typer.confirm(f"{verb} {count} dead letters?", abort=True)
+
+    async def do(client: StoreClient) -> tuple[list[str], list[str]]:
+        from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+
+        letters = DeadLetters(client)
+        if ids:
+            named = [(id_, await letters.get(id_)) for id_ in ids]
+            chosen = [letter for _, letter in named if letter is not None]
+            unknown = [id_ for id_, letter in named if letter is None]
+        else:
+            chosen, unknown = await _collect(client, wanted, 10**9), []
+        acted = [letter.id for letter in chosen if await act(letters, letter)]
+        return acted, unknown
+
+    acted, unknown = ask_store(config, do)
+    past = {"redrive": "redriven", "drop": "dropped"}[verb]
+    if as_json:
+        print_json({past: acted, "unknown": unknown})
+    else:
+        typer.echo(f"{past} {len(acted)}")
+    for id_ in unknown:
+        typer.echo(f"no dead letter {plain_text(id_)}", err=True)
+    if unknown:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _none_such(id_: str) -> NoReturn:
+    typer.echo(f"no dead letter {plain_text(id_)}: see groupflow dead list", err=True)
+    raise typer.Exit(Exit.FAILED)

@@ -1,0 +1,77 @@
+"""`groupflow task`: where a task is now, and what has happened to it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupflow.cli.exits import Exit
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import plain_text
+from groupflow.cli.store import ask_store
+
+if TYPE_CHECKING:
+    from groupflow.store.finding import Found
+
+verbs = typer.Typer()
+
+
+@verbs.command("task")
+def task(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The task's id: its message id.")],
+    *,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where a task is and what has happened to it. Exit 1 where nothing is known of it.
+
+    For example:
+
+      groupflow task 01c8b175db8147af99efc6899b9455af
+    """
+    from groupflow.store.finding import find_task  # noqa: PLC0415  start-up stays fast
+
+    found = ask_store(config, lambda client: find_task(client, id_))
+    if as_json:
+        print_json(found.as_json() if found else None)
+    elif found:
+        _print(found)
+    else:
+        typer.echo(
+            f"no task {plain_text(id_)}: it never came, or ended longer ago than "
+            "history.retention keeps",
+            err=True,
+        )
+    if found is None:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _print(found: Found) -> None:
+    facts = {
+        "state": found.state,
+        "type": found.type,
+        "group": found.group or "none, it is plain",
+        "tenant": found.tenant,
+        "attempt": found.attempt,
+        "crashes": found.crashes or None,
+        "stage": found.stage,
+        "runs on": f"{found.daemon}, {found.worker}" if found.daemon else None,
+        "since": moment(found.since),
+        "until": moment(found.until),
+        "reason": found.reason,
+    }
+    for name, fact in facts.items():
+        if fact is not None:
+            typer.echo(f"{name:8} {plain_text(str(fact))}")
+    for error in found.errors:
+        line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
+        typer.echo(f"         {plain_text(line)}")
+
+
+def moment(seconds: float | None) -> str | None:
+    """Unix seconds as people read them, in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,45 @@
+"""How long to wait after a failed attempt. A pure function of the policy and the attempt's number.
+
+The rule is asyncflow's: a negative interval spaces attempts evenly (-10 → 10, 10, 10 …), a positive
+one grows up to itself (10 → 1, 2, 4, 8, 10, 10 …).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_DOUBLINGS = 40  # beyond it every cap is reached, and a float power would only grow
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What happens after failures.
+
+    Attributes:
+        max_attempts: how many attempts there are in all.
+        interval: seconds; below 0 even spacing, above 0 progressive with this cap.
+        jitter: share of each delay, from 0 to 1, that is random.
+    """
+
+    max_attempts: int = 5
+    interval: float = 10.0
+    jitter: float = 0.0
+
+    def delay_after(self, attempt: int, chance: float) -> float | None:
+        """Seconds from the failure of an attempt to the next one.
+
+        Args:
+            attempt: the number of the attempt that failed, from 1.
+            chance: a random number from 0 to 1, for the jitter.
+
+        Returns:
+            The delay, or ``None`` where no attempt is left.
+        """
+        if attempt >= self.max_attempts:
+            return None
+        if self.interval < 0:
+            delay = -self.interval
+        else:
+            delay = min(2.0 ** min(attempt - 1, _DOUBLINGS), self.interval)
+        # Jitter shortens only, so that the interval stays the cap that it says it is.
+        return delay * (1.0 - self.jitter * chance)

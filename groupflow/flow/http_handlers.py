@@ -1,0 +1,91 @@
+"""Handlers behind a URL: the body is posted, the facts are headers, the status is the outcome.
+
+2xx is done, 429 and 503 ask for a retry (after ``Retry-After``, where it is given in seconds), any
+other 4xx is a dead letter, anything else has failed. A 2xx with a JSON body
+``{"stage": "transcode", "context": {…}}`` names the next stage.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from groupflow.core.app import RetryOverride
+from groupflow.core.masking import mask_url
+from groupflow.core.outcome import Dead, Done, Outcome, Retry
+from groupflow.core.settings import HandlerRule
+from groupflow.core.task import Task
+from groupflow.flow.exec_handlers import advance_in, variables_of
+from groupflow.flow.handling import Failed
+
+ANSWER_BYTES = 1024 * 1024  # of a response that are read
+SHOWN_CHARS = 500  # of a refusal's text that its dead letter keeps
+_ASKS_FOR_RETRY = (429, 503)
+
+
+class HttpRunner:
+    """Posts each task of a type to one URL."""
+
+    def __init__(self, rule: HandlerRule, url: str, client: httpx.AsyncClient) -> None:
+        self._url = url
+        self._client = client
+        self.timeout = rule.timeout
+        self.retry = RetryOverride(rule.max_attempts, rule.interval, rule.jitter)
+
+    async def handle(self, task: Task) -> Outcome | Failed:
+        """Post one task; a cancelled attempt drops the connection."""
+        try:
+            async with self._client.stream(
+                "POST", self._url, content=task.body, headers=_headers_of(task)
+            ) as response:
+                return _outcome(response, await _read_capped(response))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            what = str(error) or type(error).__name__
+            return Failed(type(error).__name__, f"{mask_url(self._url)} did not answer: {what}")
+
+
+def _headers_of(task: Task) -> dict[str, str]:
+    """The facts as ``Groupflow-*`` headers, percent-encoded where HTTP can't carry their text."""
+    facts = {
+        name.title().replace("_", "-"): quote(fact, safe=" !#$&'()*+,/:;<=>?@[]^`{|}~\"\\")
+        for name, fact in variables_of(task).items()
+    }
+    return {"Content-Type": "application/json", **facts}
+
+
+async def _read_capped(response: httpx.Response) -> bytes:
+    read = b""
+    async for chunk in response.aiter_bytes():
+        read += chunk
+        if len(read) > ANSWER_BYTES:
+            return read[:ANSWER_BYTES]
+    return read
+
+
+def _outcome(response: httpx.Response, answer: bytes) -> Outcome | Failed:
+    status = response.status_code
+    said = answer[: SHOWN_CHARS * 4].decode(errors="backslashreplace").strip()[:SHOWN_CHARS]
+    reason = f"HTTP {status}: {said}" if said else f"HTTP {status}"
+    if response.is_success:
+        return _next_stage(response, answer)
+    if status in _ASKS_FOR_RETRY:
+        return Retry(after=_retry_after(response), reason=reason)
+    if response.is_client_error:
+        return Dead(reason)
+    return Failed("HTTPStatus", reason)
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None
+
+
+def _next_stage(response: httpx.Response, answer: bytes) -> Outcome | Failed:
+    if not response.headers.get("content-type", "").startswith("application/json"):
+        return Done()
+    try:
+        return advance_in(orjson.loads(answer)) or Done()
+    except orjson.JSONDecodeError:
+        return Done()

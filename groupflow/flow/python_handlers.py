@@ -1,0 +1,111 @@
+"""Handlers that are Python functions: coroutines on the loop, plain functions in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from concurrent.futures import Executor
+from typing import Any
+
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from groupflow.core.app import App, Handler, RetryOverride
+from groupflow.core.outcome import Dead, Outcome
+from groupflow.core.task import Task
+from groupflow.flow.handling import Failed, checked, failed, was_cancelled
+
+log = structlog.get_logger("groupflow.handling")
+
+
+class PythonRunner:
+    """Runs one registered function."""
+
+    def __init__(self, handler: Handler, threads: Executor) -> None:
+        self._handler = handler
+        self._threads = threads
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that one attempt may take."""
+        return self._handler.timeout
+
+    @property
+    def retry(self) -> RetryOverride:
+        """What the decorator said about retries."""
+        return self._handler.retry
+
+    async def handle(self, task: Task) -> Outcome | Failed:
+        """Run the function on one task.
+
+        A plain function can't be stopped: an attempt that is cancelled ends when its thread does,
+        and what the function then answers holds.
+        """
+        arguments: tuple[Any, ...] = (task,)
+        if self._handler.model is not None:
+            try:
+                arguments = (task, _parsed(self._handler.model, task))
+            except ValidationError as error:
+                return Dead(_what_does_not_fit(error))
+        try:
+            return checked(await self._call(task, arguments))
+        except asyncio.CancelledError as error:
+            if was_cancelled():
+                raise
+            return failed(error)
+        except self._handler.dead_on as error:
+            return failed(error, is_final=True)
+        except BaseException as error:  # noqa: BLE001  a handler's sys.exit() must not end us
+            return failed(error)
+
+    async def _call(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        handler = self._handler
+        if handler.is_async:
+            return await handler.function(*arguments)  # type: ignore[misc]
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        thread = loop.run_in_executor(self._threads, _in_thread, context, handler, arguments)
+        while True:
+            try:
+                return await asyncio.shield(thread)
+            except asyncio.CancelledError:
+                if thread.done():
+                    raise
+                # Its task must not run a second time beside it, so it stays claimed until the
+                # thread ends.
+                log.warning("handler.unstoppable", task=task.id, type=task.type)
+
+
+class PythonRunners:
+    """The runners of an application's functions."""
+
+    def __init__(self, app: App, threads: Executor) -> None:
+        self._runners: dict[str, PythonRunner] = {}
+        for type_ in app.types:
+            handler = app.find(type_)
+            if handler is not None:
+                self._runners[type_] = PythonRunner(handler, threads)
+
+    def find(self, type: str) -> PythonRunner | None:
+        """The runner of a type, or ``None``."""
+        return self._runners.get(type)
+
+
+def _in_thread(context: contextvars.Context, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return context.run(handler.function, *arguments)
+    except StopIteration as error:  # a future can't carry it
+        raise RuntimeError(f"the handler raised StopIteration: {error}") from error
+
+
+def _parsed(model: type[BaseModel], task: Task) -> BaseModel:
+    return model.model_validate_json(task.body)
+
+
+def _what_does_not_fit(error: ValidationError) -> str:
+    """The fields of a body that don't fit, without the values, which are the tenant's own."""
+    problems = [
+        f"{'.'.join(str(step) for step in each['loc']) or 'body'}: {each['msg']}"
+        for each in error.errors(include_input=False, include_url=False, include_context=False)
+    ]
+    return "the body doesn't fit: " + "; ".join(problems[:10])

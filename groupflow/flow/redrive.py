@@ -1,0 +1,36 @@
+"""redrive: a dead letter becomes a task again; one that was never routed is routed first."""
+
+from __future__ import annotations
+
+from groupflow.core.routing import Message, Router
+from groupflow.core.settings import Settings
+from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.envelope import Envelope
+
+
+class Redriver:
+    """Redrives by the rules of the loaded configuration."""
+
+    def __init__(self, settings: Settings, letters: DeadLetters) -> None:
+        self._router = Router(settings)
+        self._letters = letters
+
+    async def redrive(self, letter: DeadLetter) -> bool:
+        """Put a dead letter back at its original place in its group.
+
+        Returns:
+            Whether it was still there.
+
+        Raises:
+            Unroutable: it never had a route, and has none now either; it stays as it is.
+        """
+        if not letter.died_at_the_door:
+            return await self._letters.redrive(letter)
+        old = await self._letters.envelope(letter.id)
+        route = self._router.route(
+            Message(body=old.body, headers=old.headers, type=old.type or None)
+        )
+        envelope = Envelope(
+            route.type, route.group, route.tenant, route.rule, old.headers, old.body
+        )
+        return await self._letters.redrive(letter, envelope)

@@ -1,0 +1,71 @@
+"""All that can run a task, by its type: the application's functions, commands, URLs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+
+import httpx
+
+from groupflow.core.app import App
+from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.settings import HandlerRule
+from groupflow.flow.exec_handlers import ExecRunner, is_runnable
+from groupflow.flow.handling import Runner
+from groupflow.flow.http_handlers import HttpRunner
+from groupflow.flow.python_handlers import PythonRunners
+
+
+class AllRunners:
+    """The runners of one daemon. Handlers come only from here, whatever a message names."""
+
+    def __init__(
+        self, app: App, rules: Mapping[str, HandlerRule], threads: Executor, connections: int
+    ) -> None:
+        """Builds them all.
+
+        Args:
+            app: the Python handlers.
+            rules: the others, by type.
+            threads: where plain functions run.
+            connections: HTTP connections at once, and kept alive.
+
+        Raises:
+            ConfigError: a type has two handlers, or a command's program isn't there.
+        """
+        python = PythonRunners(app, threads)
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        # No time limit of its own: the attempt has one. Proxies of the environment aren't meant
+        # for the operator's own handlers.
+        self._http = httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)  # noqa: S113
+        self._runners: dict[str, Runner] = {
+            type_: runner for type_ in app.types if (runner := python.find(type_)) is not None
+        }
+        for type_, rule in rules.items():
+            self._runners[type_] = self._foreign(type_, rule)
+
+    def _foreign(self, type_: str, rule: HandlerRule) -> Runner:
+        setting = f'handlers."{type_}"'
+        if type_ in self._runners:
+            remedy = "The application has a handler for this type as well: take one of them out."
+            raise ConfigError([Problem(setting, "", remedy)])
+        if rule.exec is not None:
+            if not is_runnable(rule.exec[0]):
+                remedy = "There is no such program; a relative path starts where the daemon does."
+                raise ConfigError([Problem(f"{setting}.exec", rule.exec[0], remedy)])
+            return ExecRunner(rule, rule.exec)
+        assert rule.http is not None  # noqa: S101  exactly one of them, as the settings check
+        return HttpRunner(rule, rule.http.get_secret_value(), self._http)
+
+    def find(self, type: str) -> Runner | None:
+        """The runner of a type, or ``None``."""
+        return self._runners.get(type)
+
+    @property
+    def types(self) -> list[str]:
+        """The types that have a handler, sorted."""
+        return sorted(self._runners)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()

@@ -1,0 +1,100 @@
+"""Runs one server and outlives whoever asked for it, just long enough to leave nothing behind.
+
+A script, not a module: ``python -I -S guard.py LOG SCRATCH COMMAND…``, standard library only, so
+that it is up at once. Its stdin is a lifeline that the asker holds open and never writes to; the
+kernel closes it however the asker dies, kill -9 included. Then, or when the server ends by itself:
+
+1. every process that the server started is killed, those that made themselves daemons (RabbitMQ's
+   epmd) too: as a *subreaper* the guard inherits them;
+2. if it was the lifeline that ended, the folder SCRATCH is removed (empty: none), since nobody
+   else is left to do it.
+
+It writes the server's process id to stdout, as one line. The server leads a process group of its
+own with that id.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> None:
+    """Run the command until it ends or the lifeline does."""
+    log_path, scratch, *command = sys.argv[1:]
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    with Path(log_path).open("ab") as log:
+        server = subprocess.Popen(  # noqa: S603  the command is the launcher's own
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            # Should the guard itself be killed. It is safe here: the guard forks from its main
+            # thread, with no other one running yet.
+            preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509
+        )
+    with suppress(OSError):  # the asker may be gone already; the lifeline will say so
+        os.write(1, f"{server.pid}\n".encode())
+    abandoned = threading.Event()
+    threading.Thread(target=_watch_lifeline, args=(server.pid, abandoned), daemon=True).start()
+    # Orphans that the server made come to us when they end; reap them on the way.
+    while os.waitpid(-1, 0)[0] != server.pid:
+        pass
+    server.returncode = 0  # else the object would look for the process again
+    _kill_descendants()
+    if scratch and abandoned.is_set():
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _watch_lifeline(group: int, abandoned: threading.Event) -> None:
+    while os.read(0, 1):
+        pass
+    abandoned.set()
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _kill_descendants() -> None:
+    """Kill and reap until no process that came from the server is left."""
+    while True:
+        for pid in _descendants():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            # Reaping one may hand its own children to us, hence the outer loop.
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _descendants() -> set[int]:
+    """All processes below this one, by ``/proc``; none where there is no ``/proc``."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended while we looked
+            # "pid (name) state ppid …", and a name may hold anything, brackets too.
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main()

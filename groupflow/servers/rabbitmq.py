@@ -1,0 +1,104 @@
+"""A private RabbitMQ node, with an Erlang port mapper (epmd) of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from groupflow.servers.errors import MissingServer
+from groupflow.servers.server import PrivateServer, ask
+
+_AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"
+
+# Debian's /usr/sbin/rabbitmq-server runs the system's own node, as root through `su`; the program
+# behind it runs as anybody.
+_PROGRAMS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+
+_CONFIGURATION = """\
+listeners.tcp.1 = 127.0.0.1:{port}
+loopback_users.guest = true
+cluster_name = {identity}
+log.console = true
+log.file = false
+disk_free_limit.absolute = 50MB
+"""
+
+
+class RabbitmqServer(PrivateServer):
+    """One RabbitMQ node: user ``guest``, no plugins, ready in some seconds."""
+
+    name: ClassVar[str] = "RabbitMQ"
+    ready_within: ClassVar[float] = 60.0
+    stop_within: ClassVar[float] = 15.0
+    port_count: ClassVar[int] = 3
+    taken_marks: ClassVar[Sequence[str]] = ("eaddrinuse", "in use", "epmd error", "already bound")
+
+    @classmethod
+    def binary(cls) -> str:
+        """The program's path.
+
+        Raises:
+            MissingServer: it is not installed.
+        """
+        for program in _PROGRAMS:
+            if found := shutil.which(program):
+                return found
+        raise MissingServer(["rabbitmq-server"])
+
+    @property
+    def url(self) -> str:
+        """Where a client connects to: the default virtual host."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    @property
+    def _identity(self) -> str:
+        # Made of all three ports, so that no other node on this machine has it.
+        return "groupflow-" + "-".join(map(str, self._ports))
+
+    def command(self) -> list[str]:
+        """The program; all that it must know is in its environment."""
+        return [self.binary()]
+
+    def prepare(self) -> None:
+        """Write the configuration for the ports chosen."""
+        self._path("rabbitmq.conf").write_text(
+            _CONFIGURATION.format(port=self.port, identity=self._identity)
+        )
+        self._path("enabled_plugins").write_text("[].\n")
+
+    def environment(self) -> dict[str, str]:
+        """Every file and port that RabbitMQ would else take from the system's own node."""
+        port, distribution, mapper = self._ports
+        return super().environment() | {
+            "ERL_EPMD_PORT": str(mapper),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"groupflow-{port}@localhost",
+            "RABBITMQ_NODE_PORT": str(port),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_MNESIA_BASE": str(self._path("data")),
+            "RABBITMQ_LOG_BASE": str(self._path("log")),
+            "RABBITMQ_LOGS": "-",  # stdout, which is our log file
+            "RABBITMQ_PID_FILE": str(self._path("pid")),
+            "RABBITMQ_CONFIG_FILE": str(self._path("rabbitmq.conf")),
+            "RABBITMQ_CONFIG_FILES": str(self._path("conf.d")),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(self._path("advanced.config")),
+            "RABBITMQ_CONF_ENV_FILE": str(self._path("rabbitmq-env.conf")),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self._path("enabled_plugins")),
+            "RABBITMQ_GENERATED_CONFIG_DIR": str(self._path("generated")),
+            # The start script then *becomes* the node, without a shell in between; what it also
+            # does for it, to let somebody type into the node, the second line takes back.
+            "RABBITMQ_ALLOW_INPUT": "1",
+            "RABBITMQ_SERVER_START_ARGS": "-noinput",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ("-kernel inet_dist_use_interface {127,0,0,1}"),
+        }
+
+    async def answers(self, pid: int) -> bool:  # noqa: ARG002  its own name tells it
+        """Whether this node answers an AMQP greeting with its Connection.Start."""
+        identity = self._identity.encode()
+        return identity in await ask(self.port, _AMQP_0_9_1, until=identity)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name

@@ -1,0 +1,70 @@
+"""A private Redis, set up as groupflow wants its Redis to be."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from groupflow.servers.errors import MissingServer
+from groupflow.servers.server import PrivateServer, ask
+
+
+class RedisServer(PrivateServer):
+    """``redis-server`` from PATH: durable to about a second, never evicting a key."""
+
+    name: ClassVar[str] = "Redis"
+    ready_within: ClassVar[float] = 20.0
+    taken_marks: ClassVar[Sequence[str]] = ("Address already in use", "Failed listening on port")
+
+    def __init__(
+        self, folder: Path, *, extra: Sequence[str] = (), scratch: Path | None = None
+    ) -> None:
+        """Describe a server; nothing is started.
+
+        Args:
+            folder: see `PrivateServer`.
+            extra: more arguments, which win over ours, e.g. ``("--maxmemory", "64mb")``.
+            scratch: see `PrivateServer`.
+        """
+        super().__init__(folder, scratch=scratch)
+        self._extra = tuple(extra)
+
+    @classmethod
+    def binary(cls) -> str:
+        """The program's path.
+
+        Raises:
+            MissingServer: it is not installed.
+        """
+        found = shutil.which("redis-server")
+        if found is None:
+            raise MissingServer(["redis-server"])
+        return found
+
+    @property
+    def url(self) -> str:
+        """Where a client connects to: database 0."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def command(self) -> list[str]:
+        """The program and its arguments; there is no configuration file to be found or missed."""
+        options = {
+            "--bind": "127.0.0.1",
+            "--port": str(self.port),
+            "--dir": str(self.folder),
+            "--appendonly": "yes",
+            "--appendfsync": "everysec",
+            "--save": "",
+            "--maxmemory-policy": "noeviction",
+        }
+        flat = [word for option in options.items() for word in option]
+        return [self.binary(), *flat, *self._extra]
+
+    async def answers(self, pid: int) -> bool:
+        """Whether this process answers PING, its data loaded."""
+        reply = await ask(self.port, b"PING\r\nINFO server\r\nQUIT\r\n")
+        if reply.startswith(b"-NOAUTH"):  # `extra` set a password: it is up, and tells no more
+            return True
+        return reply.startswith(b"+PONG") and f"process_id:{pid}\r".encode() in reply

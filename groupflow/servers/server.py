@@ -1,0 +1,258 @@
+"""What all private servers share: a folder, ports that stay, a start that waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from groupflow.servers.errors import PortTaken, ServerFailed
+from groupflow.servers.ports import free_ports
+from groupflow.servers.process import ServerProcess
+
+_STARTS = 5  # how often other ports are tried
+_PROBE_EVERY = 0.02  # seconds between two looks at a port that does not answer yet
+_PROBE_WITHIN = 1.0  # seconds that an accepted probe may take
+_LAST_WORDS = 2_000  # characters of a log that an error shows
+
+
+class PrivateServer(ABC):
+    """A server that listens on 127.0.0.1 only, keeps all it writes in one folder, and ends with us.
+
+    It may be used from several event loops, one after another.
+
+    Attributes:
+        folder: where its data, its configuration and ``server.log`` are.
+    """
+
+    name: ClassVar[str]
+    ready_within: ClassVar[float]  # seconds; generous, since a loaded machine is no fault
+    stop_within: ClassVar[float] = 10.0  # seconds before a stop becomes a kill
+    port_count: ClassVar[int] = 1
+    taken_marks: ClassVar[Sequence[str]]  # what its log says when it can't have a port
+
+    def __init__(self, folder: Path, *, scratch: Path | None = None) -> None:
+        """Describe a server; nothing is started.
+
+        Args:
+            folder: its own folder, made on start. It stays after a stop, for the next start.
+            scratch: a folder to remove if this process dies without stopping the server; usually
+                one that `folder` is in.
+        """
+        self.folder = folder
+        self._scratch = scratch
+        self._ports: list[int] = []
+        self._process: ServerProcess | None = None
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where a client connects to."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The program and its arguments, for the ports chosen.
+
+        Raises:
+            MissingServer: the program is not installed.
+        """
+
+    @abstractmethod
+    async def answers(self, pid: int) -> bool:
+        """Whether it is this very server that answers on the port, ready for work.
+
+        Two launchers may choose the same port at the same time; then somebody else's server answers
+        while ours is about to fail.
+
+        Args:
+            pid: the process id of ours.
+
+        Raises:
+            OSError: nobody answers.
+        """
+
+    def environment(self) -> dict[str, str]:
+        """The server's whole environment: nothing of the user's may steer a private server."""
+        return {
+            "HOME": str(self.folder),
+            "LC_ALL": "C.UTF-8",
+            "PATH": os.environ.get("PATH", os.defpath),
+        }
+
+    def prepare(self) -> None:  # noqa: B027  most servers need no files
+        """Write what the server reads from its folder on start."""
+
+    @property
+    def port(self) -> int:
+        """The port for clients; from the first start on it stays the same.
+
+        Raises:
+            RuntimeError: it was never started.
+        """
+        if not self._ports:
+            raise RuntimeError(f"{self.name} was never started")
+        return self._ports[0]
+
+    @property
+    def pid(self) -> int:
+        """The server's process id.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        return self._running().pid
+
+    @property
+    def log(self) -> Path:
+        """The file with all that the server said, over all its starts."""
+        return self.folder / "server.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there, paused or not."""
+        return self._process is not None and self._process.alive
+
+    async def start(self) -> None:
+        """Start it and wait until it answers; does nothing while it runs.
+
+        Raises:
+            MissingServer: its program is not installed.
+            ServerFailed: it ended, or did not answer in time.
+        """
+        if self.running:
+            return
+        if self._process is not None:
+            await self._process.wait()  # it ended by itself: take leave of its guard
+            self._process = None
+        await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
+        first = not self._ports
+        for attempt in range(_STARTS):
+            if first:
+                self._ports = free_ports(self.port_count)
+            try:
+                await self._start_once()
+            except BaseException as error:
+                if first:
+                    self._ports = []
+                if first and isinstance(error, PortTaken) and attempt + 1 < _STARTS:
+                    continue
+                raise
+            return
+
+    async def stop(self) -> None:
+        """Stop it in good order and wait until nothing of it is left. Its data stay."""
+        if self._process is not None:
+            await self._process.terminate(self.stop_within)
+            self._process = None
+
+    async def kill(self) -> None:
+        """End it as a crash does (SIGKILL) and wait until it is gone. `start` brings it back."""
+        if self._process is not None:
+            await self._process.kill()
+            self._process = None
+
+    async def restart(self) -> None:
+        """Stop it and start it again on the same port, with the same data."""
+        await self.stop()
+        await self.start()
+
+    async def pause(self) -> None:
+        """Freeze it: connections stay open and nothing answers, as with a hung machine.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        self._running().signal_group(signal.SIGSTOP)
+
+    async def resume(self) -> None:
+        """Let a paused server go on.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        self._running().signal_group(signal.SIGCONT)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def _running(self) -> ServerProcess:
+        if self._process is None or not self._process.alive:
+            raise RuntimeError(f"{self.name} is not running")
+        return self._process
+
+    async def _start_once(self) -> None:
+        command = self.command()
+        self.prepare()
+        said_before = self.log.stat().st_size if self.log.exists() else 0
+        process = await ServerProcess.spawn(
+            command, log=self.log, environment=self.environment(), scratch=self._scratch
+        )
+        try:
+            await self._wait_until_ready(process, said_before)
+        except BaseException:
+            await process.kill()
+            raise
+        self._process = process
+
+    async def _wait_until_ready(self, process: ServerProcess, said_before: int) -> None:
+        try:
+            async with asyncio.timeout(self.ready_within):
+                while process.alive:
+                    if await self._probe(process.pid):
+                        return
+                    await asyncio.sleep(_PROBE_EVERY)
+        except TimeoutError:
+            problem = f"{self.name} did not answer within {self.ready_within:g} s"
+        else:
+            problem = f"{self.name} ended before it was ready"
+        said = self.log.read_bytes()[said_before:].decode(errors="replace")
+        kind = PortTaken if any(mark in said for mark in self.taken_marks) else ServerFailed
+        raise kind(f"{problem}. Its last words: {said[-_LAST_WORDS:].strip() or '(none)'}")
+
+    async def _probe(self, pid: int) -> bool:
+        try:
+            async with asyncio.timeout(_PROBE_WITHIN):
+                return await self.answers(pid)
+        except OSError:  # a TimeoutError is one
+            return False
+
+
+async def ask(port: int, question: bytes, *, until: bytes = b"") -> bytes:
+    """Send bytes to a port of 127.0.0.1 and return what comes back.
+
+    Args:
+        port: where to.
+        question: what to send, all at once.
+        until: return as soon as the reply holds this; empty waits for the peer to hang up.
+
+    Raises:
+        OSError: nobody listens there, or the connection broke.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reply = b""
+    try:
+        writer.write(question)
+        while chunk := await reader.read(4096):
+            reply += chunk
+            if until and until in reply:
+                break
+        return reply
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()

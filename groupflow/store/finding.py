@@ -1,0 +1,105 @@
+"""Finding a task: where it is now, and what has happened to it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import ARRIVAL_DIGITS
+from groupflow.store.scripts import Verb
+
+TaskState: TypeAlias = Literal["queued", "running", "delayed", "dead", "done", "dropped", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of a task.
+
+    Attributes:
+        id: the task.
+        state: where it is. A dead letter that was dropped or outlived its retention says so for
+            as long as the history lasts.
+        type: its type.
+        group: its group, ``None`` for a plain task.
+        tenant: its tenant, where that is still known.
+        attempt: the attempt that runs or is next; of a finished task, the one that ended it.
+        crashes: how many claims of it ended in a crash.
+        stage: the stage that it has reached.
+        daemon: who runs it, if it runs; `worker` and `fence` likewise.
+        worker: within the daemon.
+        fence: the claim's number.
+        since: Unix seconds since when it runs, is dead or is over.
+        until: Unix seconds until when it is delayed.
+        reason: why it is dead.
+        errors: one entry for each failed attempt that is remembered, oldest first.
+    """
+
+    id: str
+    state: TaskState
+    type: str
+    group: str | None = None
+    tenant: str | None = None
+    attempt: int = 1
+    crashes: int = 0
+    stage: str | None = None
+    daemon: str | None = None
+    worker: str | None = None
+    fence: int | None = None
+    since: float | None = None
+    until: float | None = None
+    reason: str | None = None
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of ``groupflow task --json``."""
+        return asdict(self)
+
+
+async def find_task(client: StoreClient, id_: str) -> Found | None:
+    """Find a task by its id, or ``None``: it never was, or its history has rolled away.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    now, packed, flat, died, ended, daemon, worker, checkpoint = await client.run(Verb.FIND, id_)
+    if not packed:
+        return _ended(id_, ended) if ended else None
+    envelope = Envelope.unpack(packed)
+    life = dict(zip(flat[::2], flat[1::2], strict=True))
+    stage, due = life.get(b"stage"), int(life.get(b"due", 0))
+    facts: dict[str, Any] = {
+        "id": id_,
+        "type": envelope.type,
+        "group": envelope.group,
+        "tenant": envelope.tenant,
+        "attempt": int(life.get(b"attempt", 1)),
+        "crashes": int(life.get(b"crashes", 0)),
+        "stage": stage.decode() if stage is not None else None,
+        "errors": orjson.loads(life.get(b"errors") or b"[]"),
+    }
+    if died:
+        reason = life.get(b"reason", b"").decode()
+        return Found(state="dead", since=float(died) / MICROSECONDS, reason=reason, **facts)
+    if checkpoint:
+        return Found(
+            state="running",
+            daemon=daemon.decode(),
+            worker=worker.decode(),
+            fence=int(checkpoint[1:17]),
+            since=int(orjson.loads(checkpoint[17:])[0]) / MICROSECONDS,
+            **facts,
+        )
+    if due > now:
+        return Found(state="delayed", until=due / MICROSECONDS, **facts)
+    return Found(state="queued", **facts)
+
+
+def _ended(id_: str, line: bytes) -> Found:
+    state, type_, group, attempt, crashes = orjson.loads(line[ARRIVAL_DIGITS:])
+    since = int(line[:ARRIVAL_DIGITS]) / MICROSECONDS
+    return Found(id_, state, type_, group, attempt=attempt, crashes=crashes, since=since)

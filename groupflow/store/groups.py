@@ -1,0 +1,165 @@
+"""Groups: pause and resume them, and say why one isn't moving."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.keys import split_element
+from groupflow.store.scripts import Verb
+
+State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
+ALL = ""  # in place of a group: everything
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who runs a group's task.
+
+    Attributes:
+        daemon: by name.
+        worker: within the daemon.
+        fence: the claim's number.
+        lease_left: seconds until others may take over, if the daemon doesn't renew.
+    """
+
+    daemon: str
+    worker: str
+    fence: int
+    lease_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One group's story at this instant.
+
+    Attributes:
+        group: which.
+        state: the one state that it is in.
+        queued: how many tasks wait in it.
+        head: the id of the task that runs, or else of the one that is next; ``None`` if neither.
+        holder: who runs the head, if it runs.
+        since: Unix seconds since when the state holds, where that is known.
+        until: Unix seconds until when it will, where that is known.
+        reason: the answer in one line.
+    """
+
+    group: str
+    state: State
+    queued: int
+    head: str | None
+    holder: Holder | None
+    since: float | None
+    until: float | None
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of ``groupflow why --json``."""
+        return asdict(self)
+
+
+class Groups:
+    """The groups of one store."""
+
+    def __init__(self, client: StoreClient) -> None:
+        self._client = client
+
+    async def pause(self, group: str, by: str) -> bool:
+        """Hold a group, or everything (`ALL`).
+
+        Returns:
+            Whether it wasn't paused already.
+        """
+        return bool(await self._client.run(Verb.PAUSE, group, by))
+
+    async def resume(self, group: str) -> bool:
+        """Let a group, or everything (`ALL`), go on.
+
+        Returns:
+            Whether it was paused.
+        """
+        return bool(await self._client.run(Verb.RESUME, group))
+
+    async def why(self, group: str) -> Why:
+        """Say what state a group is in, and why."""
+        return _why(group, *await self._client.run(Verb.WHY, group))
+
+
+def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
+    group: str,
+    now: int,
+    queued: int,
+    lock: bytes,
+    checkpoint: bytes,
+    lease: int,
+    head: bytes,
+    flat_life: list[bytes],
+    ready: bytes,
+    held: bytes,
+    parked: bytes,
+    paused: bytes,
+    paused_all: bytes,
+) -> Why:
+    head_id = split_element(head)[1] if head else None
+    life = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
+
+    def told(
+        state: State,
+        reason: str,
+        *,
+        head: str | None = head_id,
+        holder: Holder | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> Why:
+        return Why(group, state, queued, head, holder, since, until, reason)
+
+    if lock:
+        return _running(told, now, lock, checkpoint, lease)
+    if paused or (paused_all and queued):
+        by, at = orjson.loads(paused or paused_all)
+        what = "the group" if paused else "everything"
+        return told("paused", f"{by} paused {what}", since=int(at) / MICROSECONDS)
+    if parked:
+        id_, at, reason = orjson.loads(parked)
+        return told(
+            "parked",
+            f"parked behind dead letter {id_} ({reason}): redrive or drop it",
+            since=int(at) / MICROSECONDS,
+        )
+    if held:
+        due = float(held) / MICROSECONDS
+        return told("delayed", _delay_reason(life, due - now / MICROSECONDS), until=due)
+    if ready:
+        return told("ready", "its head may be claimed: all workers are busy, or none is running")
+    return told("idle", "nothing waits in it")
+
+
+def _running(told: Any, now: int, lock: bytes, checkpoint: bytes, lease: int) -> Why:
+    fence, _, rest = lock.decode().partition(" ")
+    daemon, _, worker = rest.rpartition(" ")
+    since_us, element, _group = orjson.loads(checkpoint[17:])
+    since = int(since_us) / MICROSECONDS
+    id_ = split_element(element.encode())[1]
+    left = lease / MICROSECONDS
+    reason = (
+        f"task {id_} runs on {daemon}, {worker}, for {now / MICROSECONDS - since:.1f} s; "
+        f"its lease has {left:.1f} s left"
+    )
+    holder = Holder(daemon, worker, int(fence), round(left, 3))
+    result: Why = told("running", reason, head=id_, holder=holder, since=since)
+    return result
+
+
+def _delay_reason(life: dict[bytes, bytes], left: float) -> str:
+    errors = orjson.loads(life.get(b"errors") or b"[]")
+    if errors:
+        attempt = life.get(b"attempt", b"1").decode()
+        return (
+            f"attempt {attempt} of its head is due in {left:.1f} s, after {errors[-1]['message']}"
+        )
+    return f"its head is delayed for another {left:.1f} s"

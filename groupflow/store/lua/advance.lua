@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+-- advance: this stage is done; the task waits again, for its next stage, at attempt 1. In a group it
+-- stays the head, or lines up at the back, so that others get their turn.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 daemon · 2 session · 3 worker · 4 fence · 5 element · 6 group · 7 stage
+--          · 8 context (JSON) · 9 'hold' or 'step-aside'
+-- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
+local daemon = ARGV[1]
+local state = session_state(daemon, ARGV[2])
+if state ~= 'OK' then return { state, {} } end
+local element, group = ARGV[5], ARGV[6]
+local claim = end_claim(daemon, ARGV[3], ARGV[4], group)
+if claim == 'live' then
+  local now, id = clock(), id_of(element)
+  local priority = tonumber(call('HGET', K.life .. id, 'priority') or 0)
+  local waiting = with_life(element)
+  if group ~= '' and ARGV[9] == 'step-aside' then
+    -- A new place in the line needs an arrival of its own; when it came first is kept beside it.
+    call('HSETNX', K.life .. id, 'enqueued', string.sub(element, 1, 16))
+    local arrival = digits(math.max(now, tonumber(call('HGET', K.count, 'arrival') or 0) + 1))
+    call('HSET', K.count, 'arrival', arrival)
+    waiting = arrival .. '+' .. id
+  end
+  keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', digits(now - priority))
+  call('HDEL', K.life .. id, 'due')
+  if group == '' then
+    call('ZADD', K.ordered, digits(now - priority), waiting)
+  else
+    insert(K.lane .. group, waiting)
+    place(group, now)
+  end
+  call('HINCRBY', K.count, 'advanced', 1)
+  count_end(group)
+  write_counts(true)
+  wake()
+end
+return { 'OK', { claim == 'lost' and 0 or 1 } }

@@ -1,0 +1,18 @@
+-- Behind the prelude in the scripts that end a death: what follows when a dead letter goes.
+
+-- Lifts the park that this death laid on its group, and only this one.
+local function unpark(group, id)
+  local parked = group ~= '' and call('HGET', K.parked, group)
+  if parked and cjson.decode(parked)[1] == id then call('HDEL', K.parked, group) end
+end
+
+-- Removes a dead letter for good, but for its line in the history.
+local function forget(id, line, now)
+  local group = call('HGET', K.life .. id, 'group') or ''
+  call('ZREM', K.dead, id)
+  call('DEL', K.task .. id, K.life .. id)
+  call('HSET', K.history_new, id, digits(now) .. line)
+  call('HINCRBY', K.count, 'dropped', 1)
+  unpark(group, id)
+  if group ~= '' and place(group, now) then wake() end
+end

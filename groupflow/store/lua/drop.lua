@@ -1,0 +1,9 @@
+#!lua flags=allow-oom
+-- drop: remove a dead letter for good. A park that its death laid on its group is lifted.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 id · 2 its line for the history
+-- returns  1, or 0 where no such dead letter is there
+if not call('ZSCORE', K.dead, ARGV[1]) then return 0 end
+forget(ARGV[1], ARGV[2], clock())
+return 1

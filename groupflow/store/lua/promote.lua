@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- promote: what was delayed and is due now may be claimed.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 how many tasks, and how many groups, at most
+-- returns  { how many were promoted, µs until the next is due or -1 }
+local now = clock()
+local promoted = 0
+local tasks = call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
+for _, element in ipairs(tasks) do
+  call('ZREM', K.delayed, element)
+  put_back(element, call('HGET', K.life .. id_of(element), 'group') or '', now)
+  promoted = promoted + 1
+end
+local groups = call('ZRANGEBYSCORE', K.held, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
+for _, group in ipairs(groups) do
+  call('ZREM', K.held, group)
+  place(group, now)
+  promoted = promoted + 1
+end
+if promoted > 0 then wake() end
+local wait = -1
+for _, key in ipairs({ K.delayed, K.held }) do
+  local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  if nearest then
+    local left = math.max(0, tonumber(nearest) - now)
+    if wait < 0 or left < wait then wait = left end
+  end
+end
+return { promoted, wait }

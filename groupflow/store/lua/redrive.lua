@@ -1,0 +1,23 @@
+#!lua
+-- redrive: a dead letter becomes a task again, at attempt 1 of its last stage, at its original place
+-- in its group: where others have gone on since, that is first. A park that its death laid on the
+-- group is lifted.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew, else ''
+-- returns  1, or 0 where no such dead letter is there
+local id, group = ARGV[1], ARGV[2]
+if call('ZREM', K.dead, id) == 0 then return 0 end
+local now = clock()
+local life = K.life .. id
+local element = call('HGET', life, 'arrival') .. '+' .. id
+if ARGV[3] ~= '' then call('SET', K.task .. id, ARGV[3]) end
+unpark(call('HGET', life, 'group') or '', id)
+call('HDEL', life, 'reason', 'due', 'order')
+call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
+call('HINCRBY', life, 'redriven', 1)
+put_back(element, group, now)
+call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', 1)
+call('HINCRBY', K.count, 'redriven', 1)
+wake()
+return 1

@@ -1,0 +1,16 @@
+#!lua flags=allow-oom
+-- resume: let a paused group, or everything, go on. A group paused by name stays so when everything
+-- is resumed.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 group, '' for everything
+-- returns  1, or 0 where it was not paused
+local resumed
+if ARGV[1] == '' then
+  resumed = call('DEL', K.paused_all)
+else
+  resumed = call('HDEL', K.paused, ARGV[1])
+  place(ARGV[1], clock())
+end
+wake()
+return resumed

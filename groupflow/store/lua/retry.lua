@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- retry: the attempt failed, and there will be another one. The task waits for its time: in a group
+-- either as the head, which holds those behind it, or aside, which lets them go on.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 daemon · 2 session · 3 worker · 4 fence · 5 element · 6 group · 7 next attempt's number
+--          · 8 delay (µs) · 9 'hold' or 'step-aside' · 10 the errors of its attempts (JSON)
+-- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
+local daemon = ARGV[1]
+local state = session_state(daemon, ARGV[2])
+if state ~= 'OK' then return { state, {} } end
+local element, group = ARGV[5], ARGV[6]
+local claim = end_claim(daemon, ARGV[3], ARGV[4], group)
+if claim == 'live' then
+  local now = clock()
+  local due = digits(now + ARGV[8])
+  local waiting = with_life(element)
+  keep_life(element, group, 'attempt', ARGV[7], 'errors', ARGV[10], 'due', due, 'order', due)
+  if group ~= '' and ARGV[9] == 'hold' then
+    insert(K.lane .. group, waiting)
+  else
+    call('ZADD', K.delayed, due, waiting)
+  end
+  if group ~= '' then place(group, now) end
+  call('HINCRBY', K.count, 'retried', 1)
+  count_end(group)
+  write_counts(true)
+  wake() -- whoever promotes has to hear of a due time that may be the nearest
+end
+return { 'OK', { claim == 'lost' and 0 or 1 } }

@@ -1,0 +1,27 @@
+#!lua flags=no-writes
+-- why: all facts about one group in one instant.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 group
+-- returns  { now (µs), waiting in its lane, lock or '', the holder's checkpoint or '',
+--            µs until the holder's lease ends, head element or '', head's life as a flat list,
+--            score in ready or '', due in held or '', parked (JSON) or '', paused (JSON) or '',
+--            all paused (JSON) or '' }
+local group = ARGV[1]
+local now = clock()
+local lock = call('GET', K.lock .. group) or ''
+local checkpoint, lease = '', 0
+if lock ~= '' then
+  local worker = string.match(lock, '[^ ]+$')
+  local daemon = string.sub(lock, 18, -(#worker + 2))
+  checkpoint = call('HGET', K.worker .. daemon, worker) or ''
+  lease = (tonumber(call('ZSCORE', K.daemons, daemon) or now)) - now
+end
+local head = call('LINDEX', K.lane .. group, -1) or ''
+return {
+  now, call('LLEN', K.lane .. group), lock, checkpoint, lease, head,
+  head ~= '' and call('HGETALL', K.life .. id_of(head)) or {},
+  call('ZSCORE', K.ready, group) or '', call('ZSCORE', K.held, group) or '',
+  call('HGET', K.parked, group) or '', call('HGET', K.paused, group) or '',
+  call('GET', K.paused_all) or '',
+}

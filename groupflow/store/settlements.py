@@ -1,0 +1,171 @@
+"""settle: the five ways in which a claim ends, each as the one script call that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from groupflow.core.task import Task
+from groupflow.store.client import Argument, Call
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.scripts import Verb
+
+Standing: TypeAlias = Literal["hold", "step-aside"]
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A task in a worker's hands.
+
+    Attributes:
+        worker: who holds it.
+        fence: the claim's number; every settle must show it.
+        element: the task as it stands in lists.
+        task: the attempt that the handler gets.
+        rule: the name of the rule that grouped the task.
+        errors: one entry for each attempt that failed, oldest first.
+    """
+
+    worker: str
+    fence: int
+    element: bytes
+    task: Task
+    rule: str | None
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def group(self) -> str:
+        """The group as scripts take it: empty for a plain task."""
+        return self.task.group or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The task is done."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The task goes back unfinished, to its place in its group."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt failed, and the task waits for its next one.
+
+    Attributes:
+        claim: which task.
+        after: seconds until it is due.
+        errors: the history of its attempts.
+        standing: whether it holds its group meanwhile or steps aside.
+    """
+
+    claim: Claim
+    after: float
+    errors: list[dict[str, Any]]
+    standing: Standing = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The stage is done, and the task waits for its next one.
+
+    Attributes:
+        claim: which task.
+        stage: the next stage's name.
+        context: what it is handed, a JSON text.
+        standing: whether it stays the head of its group or lines up again.
+    """
+
+    claim: Claim
+    stage: str
+    context: bytes
+    standing: Standing = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """The task becomes a dead letter.
+
+    Attributes:
+        claim: which task.
+        reason: what its dead letter says.
+        errors: the history of its attempts.
+        park: whether its group stands still behind it.
+    """
+
+    claim: Claim
+    reason: str
+    errors: list[dict[str, Any]]
+    park: bool = False
+
+
+Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury
+
+
+def calls_of(
+    front: list[Argument], settlements: Sequence[Settlement]
+) -> tuple[list[Settlement], list[Call]]:
+    """The script calls that write some settlements.
+
+    What is done travels in one call, and so does what is handed back; the rest is rare.
+
+    Args:
+        front: the daemon and its session.
+        settlements: what to write.
+
+    Returns:
+        The settlements in the order of the verdicts that the calls will answer, and the calls.
+    """
+    completes = [each for each in settlements if isinstance(each, Complete)]
+    releases = [each for each in settlements if isinstance(each, Release)]
+    rest = [each for each in settlements if not isinstance(each, (Complete, Release))]
+    calls: list[Call] = []
+    if completes:
+        arguments = list(front)
+        for complete in completes:
+            arguments += [*_proof(complete.claim), _history_line(complete.claim)]
+        calls.append((Verb.COMPLETE, arguments))
+    if releases:
+        arguments = list(front)
+        for release in releases:
+            arguments += _proof(release.claim)
+        calls.append((Verb.RELEASE, arguments))
+    for each in rest:
+        verb, arguments = _single(each)
+        calls.append((verb, [*front, *_proof(each.claim), *arguments]))
+    return [*completes, *releases, *rest], calls
+
+
+def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
+    match settlement:
+        case Retry(claim, after, errors, standing):
+            attempt, delay = claim.task.attempt + 1, round(after * MICROSECONDS)
+            return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors)]
+        case Advance(_, stage, context, standing):
+            return Verb.ADVANCE, [stage, context, standing]
+        case Bury(_, reason, errors, park):
+            return Verb.BURY, [reason, orjson.dumps(errors), "park" if park else "skip"]
+
+
+def _proof(claim: Claim) -> tuple[Argument, ...]:
+    return claim.worker, claim.fence, claim.element, claim.group
+
+
+def _history_line(claim: Claim) -> bytes:
+    task = claim.task
+    return history_line("done", task.type, task.group, task.attempt, task.crashes)
+
+
+def history_line(
+    outcome: str, type_: str, group: str | None, attempt: int = 0, crashes: int = 0
+) -> bytes:
+    """What the history says of a task behind the time of its end."""
+    return orjson.dumps([outcome, type_, group, attempt, crashes])

@@ -1,0 +1,58 @@
+"""promote: what was delayed and is due now may be claimed. It sleeps until then, never polls."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from groupflow.core.errors import GroupflowError
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.scripts import Verb
+
+log = structlog.get_logger("groupflow.promote")
+
+AT_ONCE = 200  # tasks, and groups, a script: bounds how long one may block Redis
+LONGEST = 30.0  # seconds; a wake tells of an earlier due time, unless it was lost
+TRY_AGAIN = 0.5
+
+
+class Promoter:
+    """Promotes at the due time. Any number of daemons may: the script decides."""
+
+    def __init__(self, client: StoreClient) -> None:
+        self._client = client
+        self._stir = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something may be due earlier than thought."""
+        self._stir.set()
+
+    async def run(self) -> None:
+        """Promote for ever."""
+        while True:
+            self._stir.clear()
+            try:
+                pause = await self.run_once()
+            except GroupflowError as error:
+                log.warning("promote.failed", error=str(error))
+                pause = TRY_AGAIN
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stir.wait()
+
+    async def run_once(self) -> float:
+        """One pass.
+
+        Returns:
+            Seconds until the next task or group is due, `LONGEST` at most.
+        """
+        promoted, wait = await self._client.run(Verb.PROMOTE, AT_ONCE)
+        if promoted:
+            log.debug("task.promoted", count=promoted)
+        if wait < 0:
+            return LONGEST
+        # A millisecond late rather than a microsecond early, which would be one more call.
+        return min(LONGEST, float(wait) / MICROSECONDS + 0.001)

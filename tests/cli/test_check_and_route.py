@@ -1,0 +1,196 @@
+"""`check-config` and `route` from outside: what they print, and how they exit."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import groupflow
+from groupflow.cli import main
+from groupflow.cli.bodies import split_bodies
+
+CONFIG = Path(__file__).parents[2] / "config"
+
+APP = """
+from groupflow import App
+app = App()
+other = 3
+@app.handler("import.contacts")
+async def import_contacts(task): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.upper().startswith("GROUPFLOW_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+class Run:
+    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._patch = patch
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        out, err = self._capsys.readouterr()
+        assert "Traceback" not in err
+        return int(caught.value.code or 0), out, err
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(capsys, monkeypatch)
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version") == (0, f"groupflow {groupflow.__version__}\n", "")
+    assert "check-config" in run("--help")[1]
+    assert run("nonsense")[0] == 2
+
+
+class TestCheckConfig:
+    def test_right(self, run: Run) -> None:
+        code, out, _ = run("check-config", "--config", str(CONFIG / "groupflow.toml"))
+        assert code == 0
+        assert out.endswith("ok\n")
+        assert 'url = "amqp://guest:***@localhost/"' in out
+        assert str(CONFIG / "groupflow.toml") in out
+
+    def test_json(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GROUPFLOW_REDIS__URL", "redis://:hunter2@h/1")
+        code, out, _ = run("check-config", "--json")
+        report = orjson.loads(out)
+        assert code == 0
+        assert report["ok"] is True
+        assert report["variables"] == ["GROUPFLOW_REDIS__URL"]
+        assert report["settings"]["redis"]["url"] == "redis://:***@h/1"
+        assert report["file"] is None
+
+    def test_wrong(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "groupflow.toml").write_text("[workers]\nlease = 0.1\nplan = 3\n")
+        code, out, err = run("check-config")
+        assert code == 78
+        assert out == ""
+        assert "workers.lease = 0.1: Set it to at least 1" in err
+        assert "workers.plain" in err
+        code, out, _ = run("check-config", "--json")
+        assert code == 78
+        assert orjson.loads(out)["problems"][0]["setting"] == "workers.lease"
+
+    def test_a_key_without_its_tenant_is_noted(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GROUPFLOW_GROUPS", '[{"key": "{entity}"}]')
+        assert "note: groups[0].key doesn't name {tenant_id}" in run("check-config")[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (APP, "{m}", "MODULE:ATTR"),
+        (APP, "{m}:", "MODULE:ATTR"),
+        (APP, "{m}_gone:app", "There is no module"),
+        (APP, "{m}:nope", "has no nope"),
+        (APP, "{m}:other", "of type int"),
+        ("1 / 0", "{m}:app", "ZeroDivisionError: division by zero at "),
+        ("import not_there_at_all", "{m}:app", "ModuleNotFoundError"),
+        ("def (", "{m}:app", "SyntaxError"),
+        ("raise SystemExit(3)", "{m}:app", "SystemExit: 3"),
+    ],
+)
+def test_apps_that_cannot_be_loaded(
+    run: Run, tmp_path: Path, source: str, target: str, said: str
+) -> None:
+    module = f"app_{tmp_path.name}"  # of its own: modules stay imported
+    (tmp_path / f"{module}.py").write_text(source)
+    code, _, err = run("check-config", "--app", target.format(m=module))
+    assert code == 78
+    assert "--app" in err
+    assert said in err
+    if source.startswith("1"):
+        assert f"{module}.py:1" in err
+
+
+class TestRoute:
+    def answers(self, run: Run, stdin: bytes, *arguments: str) -> Any:
+        config = str(CONFIG / "tenants.toml")
+        code, out, _ = run("route", "--config", config, "--json", *arguments, stdin=stdin)
+        assert code == 0
+        return orjson.loads(out)
+
+    def test_a_grouped_message(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / "route_handlers.py").write_text(APP)
+        body = b'{"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact"}'
+        (answer,) = self.answers(
+            run, body, "--type", "import.contacts", "--app", "route_handlers:app"
+        )
+        assert answer == {
+            "queue": "grouped",
+            "type": "import.contacts",
+            "app": "crm",
+            "tenant": "42",
+            "group": "contact:42",
+            "rule": "crm-entities",
+            "handler": "route_handlers.import_contacts",
+            "priority": 0.0,
+            "delay": 0.0,
+            "reason": None,
+        }
+
+    def test_headers_and_lines(self, run: Run) -> None:
+        stdin = (
+            b'{"type":"t","app_name":"merge","tenant_id":1}\n\nnot json\n'
+            b'{"type":"u","tenant_id":1}\n'
+        )
+        one, two, three = self.answers(run, stdin, "--header", "x-merge-key=a=b")
+        assert one["group"] == "a=b:1"
+        assert one["handler"] == "none in this configuration"
+        assert two["queue"] == "dead letter"
+        assert two["reason"].startswith("not JSON")
+        assert three["queue"] == "plain"
+
+    def test_text_for_a_file_and_handlers_that_are_not_python(
+        self, run: Run, tmp_path: Path
+    ) -> None:
+        (tmp_path / "in.json").write_text(
+            '[{"type": "import.orders"}, {"type": "import.invoices"}]'
+        )
+        code, out, _ = run("route", "in.json", "--config", str(CONFIG / "groupflow.toml"))
+        assert code == 0
+        assert out.splitlines() == [
+            "1: plain, type import.orders, handler exec ./import-orders",
+            "2: plain, type import.invoices, handler http http://127.0.0.1:8000/import",
+        ]
+
+    @pytest.mark.parametrize(
+        "arguments", [("nowhere.json",), ("--header", "x"), (), ("--nonsense",)]
+    )
+    def test_usage(self, run: Run, arguments: tuple[str, ...]) -> None:
+        assert run("route", *arguments)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "bodies"),
+    [
+        (b"", []),
+        (b' {"a": 1}\n', [b'{"a": 1}']),
+        (b'{\n"a": 1\n}', [b'{\n"a": 1\n}']),
+        (b'{"a":1}\r\n{"a":2}', [b'{"a":1}', b'{"a":2}']),
+        (b'[{"a": 1}, 2]', [b'{"a":1}', b"2"]),
+        (b"\xff\n{}", [b"\xff", b"{}"]),
+    ],
+)
+def test_splitting_bodies(data: bytes, bodies: list[bytes]) -> None:
+    assert split_bodies(data) == bodies

@@ -1,0 +1,146 @@
+"""Key templates: what they read, what they refuse, and that no two values share a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupflow.core.errors import Unroutable
+from groupflow.core.template import MISSING, FieldPath, Template, TemplateError, show
+
+BODY: dict[str, Any] = {
+    "meta_obj_name": "contact",
+    "tenant_id": 42,
+    "meta": {"entity": "deal", "0": "zero", "rows": [{"id": 7}]},
+    "header": "field",
+}
+
+
+def render(template: str, body: dict[str, Any], **headers: Any) -> str:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Template.parse(template).render(body, named, "r")
+
+
+@pytest.mark.parametrize(
+    ("template", "key"),
+    [
+        ("{meta_obj_name}:{tenant_id}", "contact:42"),
+        ("{meta.entity}", "deal"),
+        ("{meta.0}", "zero"),
+        ("{meta.rows.0.id}", "7"),
+        ("{header.x-e}/{header}", "from header/field"),
+        ("{{{tenant_id}}}", "{42}"),
+        ("all", "all"),
+        ("crm:{meta_obj_name}:{tenant_id}", "crm:contact:42"),
+    ],
+)
+def test_renders(template: str, key: str) -> None:
+    assert render(template, BODY, x_e="from header") == key
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("", "empty"),
+        ("{a", "character 1"),
+        ("ab{a{b}}", "character 3"),
+        ("a}b", "character 2"),
+        ("{}", "character 1"),
+        ("x{a..b}", "character 2"),
+        ("{ a }", "blank-edged"),
+        ("{header.}", "character 1"),
+        ("{a}{b}", "character 4 two fields touch"),
+        ("{a}%{b}", "can't have %"),
+        ("a\x00b", "control character"),
+        ("a" * 1025, "longer"),
+    ],
+)
+def test_wrong_templates_say_where(template: str, said: str) -> None:
+    with pytest.raises(TemplateError) as caught:
+        Template.parse(template)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "is missing"),
+        ("", "is missing"),
+        (True, "true or false"),
+        (1.5, "a number with a fraction"),
+        (1.2345678901234568e29, "beyond 64 bits"),
+        ({"a": 1}, "an object of 1"),
+        ([1], "a list of 1"),
+        (b"x", "bytes"),
+        ("a\x00b", "U+0000 at 1"),
+        ("a\nb", "U+000A"),
+        ("a\x7fb", "U+007F"),
+        ("a\x85b", "U+0085"),
+        ("a\ud800b", "U+D800"),
+        ("x" * 600, "over 512 bytes"),
+        ("é" * 300, "over 512 bytes"),
+    ],
+)
+def test_values_that_cannot_be_keys(value: Any, said: str) -> None:
+    with pytest.raises(Unroutable) as caught:
+        render("{a}", {"a": value})
+    assert said in caught.value.reason
+    assert "'r'" in caught.value.reason
+    assert caught.value.reason.isprintable()
+    assert caught.value.reason.isascii() or "…" in caught.value.reason
+    assert len(caught.value.reason) < 250
+
+
+def test_long_keys_within_the_limit_and_unusual_characters_are_fine() -> None:
+    assert render("{a}", {"a": "x" * 512}) == "x" * 512
+    assert render("{a}", {"a": "a\u2028\u00a0é😀"}) == "a\u2028\u00a0é😀"
+    assert render("{a}", {"a": "100%:x"}) == "100%:x"
+
+
+def test_separators_in_values_are_encoded() -> None:
+    assert render("{a}:{b}", {"a": "a:b", "b": "c"}) == "a%3Ab:c"
+    assert render("{a}:{b}", {"a": "a", "b": "b:c%"}) == "a:b%3Ac%25"
+    assert render("{a}|||{b}", {"a": "|", "b": "é"}) == "%7C|||é"
+
+
+texts = st.text(alphabet=st.sampled_from("ab:%2353A|é"), min_size=1, max_size=6)
+
+
+@given(
+    template=st.sampled_from(
+        ["{a}:{b}:{c}", "{a}ab{b}|{c}", "2{a}3{b}A{c}%", "{a}::{b}é{c}", "x{a}5{b}:{c}y"]
+    ),
+    one=st.tuples(texts, texts, texts),
+    other=st.tuples(texts, texts, texts),
+)
+def test_rendering_is_injective(
+    template: str, one: tuple[str, str, str], other: tuple[str, str, str]
+) -> None:
+    keys = [render(template, dict(zip("abc", values, strict=True))) for values in (one, other)]
+    assert (keys[0] == keys[1]) == (one == other)
+
+
+def test_injective_exhaustively_over_small_values() -> None:
+    import itertools
+
+    values = ["".join(v) for n in (1, 2, 3, 4) for v in itertools.product("a:%25", repeat=n)]
+    for template in ("{a}:{b}", "{a}2{b}", "{a}a:{b}", "5{a}5{b}%25"):
+        parsed = Template.parse(template)
+        keys = {parsed.render({"a": a, "b": b}, {}, "r") for a in values for b in values[:155]}
+        assert len(keys) == len(values) * 155
+
+
+def test_paths_find_or_miss() -> None:
+    for path in ("nope", "meta.nope.x", "meta.rows.9", "meta.rows.x", "tenant_id.x", "meta.rows.²"):
+        assert FieldPath.parse(path).find(BODY, {}) is MISSING
+    assert FieldPath.parse("header.a.b").find({}, {"a.b": 1}) == 1
+
+
+@given(st.one_of(st.text(), st.binary(), st.floats(), st.integers(), st.lists(st.text())))
+def test_shown_values_are_one_short_line(value: Any) -> None:
+    text = show(value)
+    assert text.isprintable()
+    assert len(text) <= 81

@@ -1,0 +1,145 @@
+"""The log: one line an event, machine-readable or readable, whatever strangers put in it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import structlog
+
+from groupflow.ops.logs import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+class Odd:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+ODD: dict[str, Any] = {
+    "bytes": b"\xff\x00",
+    "surrogate": "a\ud800",
+    "big": 10**5000,
+    "nan": float("nan"),
+    "odd": Odd(),
+    "nested": {"a": [b"\xff", {1: "\ud800"}], 2: {3}},
+    "forged": "x\n2026-01-01 [info] task.claimed \x1b[31m\u202e",
+}
+
+
+def test_json_events_have_level_and_utc_time(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    structlog.get_logger().info("task.claimed", task="t1", fence=7, **ODD)
+    structlog.get_logger().debug("task.renewed")
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    event = orjson.loads(line)
+    assert event["event"] == "task.claimed"
+    assert event["level"] == "info"
+    assert event["timestamp"].endswith("Z")
+    assert event["fence"] == 7
+    assert event["odd"] == "<Odd>"
+
+
+def test_console_values_cannot_forge_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    structlog.get_logger().info("task.claimed", **ODD, **{"ke\ny": 1})
+    structlog.get_logger().info("an event\nof two lines")
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 2
+    assert "\x1b" not in err
+    assert "\u202e" not in err
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_passwords_in_urls_are_hidden(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", form)
+    log = structlog.get_logger()
+    url = "amqp://u:hunter2@h/?password=hunter2"
+    log.info("a", url=url, deep=[{"x": f"at {url}, then {url}"}], error=ValueError(url))
+    logging.getLogger("aio_pika").warning("lost %s", url)
+    try:
+        int(url)
+    except ValueError:
+        log.exception("task.failed")
+    err = capsys.readouterr().err
+    assert "hunter2" not in err
+    assert err.count("u:***@h") >= 5
+
+
+def raise_forged() -> None:
+    raise ValueError("a\n2026-01-01 [info] forged \x1b[1m")
+
+
+def test_tracebacks_stay_behind_a_bar_on_a_console(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    try:
+        raise_forged()
+    except ValueError:
+        structlog.get_logger().exception("task.failed")
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert "task.failed" in first
+    assert rest
+    assert all(line.startswith("  | ") for line in rest)
+
+
+def test_libraries_are_heard_from_warnings_on(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    for name in ("aio_pika", "aiormq", "redis"):
+        logging.getLogger(name).info("chatter")
+        logging.getLogger(f"{name}.connection").warning("lost %s", "it")
+    logging.getLogger("a.handler").info("heard")
+    events = [orjson.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [event["event"] for event in events] == ["lost it"] * 3 + ["heard"]
+    assert events[0]["logger"] == "aio_pika.connection"
+    assert "message" not in events[0]
+
+
+def test_a_wrong_format_string_does_not_raise(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    record = logging.LogRecord("some.library", logging.INFO, "f", 1, "wrong %d", ("x",), None)
+    logging.getLogger().handlers[-1].emit(record)
+    assert "some.library can't be shown" in capsys.readouterr().err
+
+
+def test_auto_is_json_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("warning", "auto")
+    structlog.get_logger().warning("group.parked")
+    assert orjson.loads(capsys.readouterr().err)["event"] == "group.parked"
+
+
+def test_configuring_twice_does_not_double_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    configure_logging("info", "json")
+    logging.getLogger("x").warning("once")
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_closed_stderr_does_not_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def write(self, _: str) -> None:
+            raise BrokenPipeError
+
+        def isatty(self) -> bool:
+            raise ValueError("closed")
+
+    configure_logging("info", "json")
+    monkeypatch.setattr(sys, "stderr", Broken())
+    structlog.get_logger().info("task.claimed")
+    configure_logging("info", "auto")
+    monkeypatch.setattr(sys, "stderr", None)
+    structlog.get_logger().info("task.claimed")

@@ -1,0 +1,307 @@
+"""The launcher of private servers: they keep what they hold, and never outlive who started them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import aio_pika
+import pytest
+import redis.asyncio
+
+from groupflow.core.errors import GroupflowError
+from groupflow.servers import (
+    MissingServer,
+    RabbitmqServer,
+    RedisServer,
+    ServerFailed,
+    ValkeyServer,
+    private_servers,
+)
+from groupflow.servers.ports import free_ports
+
+STORES = pytest.mark.parametrize("make", [RedisServer, ValkeyServer], ids=["redis", "valkey"])
+
+_LAUNCH_AND_HANG = """
+import asyncio, json
+from groupflow.servers import private_servers
+
+async def main():
+    async with private_servers() as servers:
+        print(json.dumps({
+            "folder": str(servers.redis.folder.parent),
+            "ports": [servers.redis.port, servers.rabbitmq.port],
+        }), flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def _until(condition: Callable[[], bool], within: float = 10.0) -> None:
+    async with asyncio.timeout(within):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+def _listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _processes_of(folder: Path) -> list[str]:
+    """The command lines of all processes, epmd among them, that were started for a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"HOME={folder}".encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+async def _set(url: str, key: str, value: str) -> None:
+    async with redis.asyncio.from_url(url) as client:
+        await client.set(key, value)
+
+
+async def _get(url: str, key: str) -> bytes | None:
+    async with redis.asyncio.from_url(url) as client:
+        value = await client.get(key)
+        assert value is None or isinstance(value, bytes)
+        return value
+
+
+@STORES
+async def test_a_restart_keeps_port_and_data(make: type[RedisServer], tmp_path: Path) -> None:
+    async with make(tmp_path) as store:
+        before = (store.port, store.url)
+        first_pid = store.pid
+        await _set(store.url, "key", "kept")
+        await store.restart()
+        assert (store.port, store.url) == before
+        assert store.pid != first_pid
+        assert await _get(store.url, "key") == b"kept"
+
+
+@STORES
+async def test_a_kill_loses_nothing_that_was_answered(
+    make: type[RedisServer], tmp_path: Path
+) -> None:
+    async with make(tmp_path) as store:
+        await _set(store.url, "key", "kept")
+        await store.kill()
+        assert not _listening(store.port)
+        await store.start()
+        assert await _get(store.url, "key") == b"kept"
+
+
+@STORES
+async def test_it_is_set_up_as_groupflow_needs_it(make: type[RedisServer], tmp_path: Path) -> None:
+    async with (
+        make(tmp_path, extra=["--maxmemory", "64mb"]) as store,
+        redis.asyncio.from_url(store.url, decode_responses=True) as client,
+    ):
+        for name, value in {
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "bind": "127.0.0.1",
+            "maxmemory": str(64 * 1024 * 1024),
+        }.items():
+            assert await client.config_get(name) == {name: value}
+
+
+async def test_a_paused_server_is_silent_until_resumed(tmp_path: Path) -> None:
+    async with RedisServer(tmp_path) as store:
+        reader, writer = await asyncio.open_connection("127.0.0.1", store.port)
+        await store.pause()
+        writer.write(b"PING\r\n")
+        answer = asyncio.create_task(reader.readline())
+        done, _ = await asyncio.wait([answer], timeout=0.3)
+        assert not done
+        await store.resume()
+        assert await answer == b"+PONG\r\n"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_paused_server_can_be_stopped(tmp_path: Path) -> None:
+    store = RedisServer(tmp_path)
+    await store.start()
+    await store.pause()
+    async with asyncio.timeout(5):
+        await store.stop()
+    assert not store.running
+
+
+async def test_start_and_stop_may_be_repeated(tmp_path: Path) -> None:
+    store = RedisServer(tmp_path)
+    await store.stop()
+    await store.start()
+    pid = store.pid
+    await store.start()
+    assert store.pid == pid
+    await store.stop()
+    await store.stop()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = store.pid
+
+
+async def test_a_server_that_died_by_itself_can_be_started_again(tmp_path: Path) -> None:
+    async with RedisServer(tmp_path) as store:
+        url = store.url
+        os.kill(store.pid, signal.SIGKILL)
+        await _until(lambda: not store.running)
+        await store.start()
+        assert store.url == url
+        await _set(url, "key", "value")
+
+
+async def test_several_run_at_once(tmp_path: Path) -> None:
+    stores = [RedisServer(tmp_path / str(number)) for number in range(4)]
+    await asyncio.gather(*(store.start() for store in stores))
+    try:
+        assert len({store.port for store in stores}) == 4
+    finally:
+        await asyncio.gather(*(store.stop() for store in stores))
+
+
+def test_a_server_may_be_used_from_one_loop_after_another(tmp_path: Path) -> None:
+    store = RedisServer(tmp_path)
+    asyncio.run(store.start())
+    asyncio.run(store.restart())
+    asyncio.run(store.stop())
+    assert not _listening(store.port)
+
+
+async def test_a_port_that_was_taken_meanwhile_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with RedisServer(tmp_path / "first") as first:
+        choices = iter([[first.port], free_ports(1)])
+        monkeypatch.setattr("groupflow.servers.server.free_ports", lambda count: next(choices))
+        async with RedisServer(tmp_path / "second") as second:
+            assert second.port != first.port
+
+
+async def test_a_restart_says_that_its_port_was_taken(tmp_path: Path) -> None:
+    store = RedisServer(tmp_path)
+    await store.start()
+    port = store.port
+    await store.stop()
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(ServerFailed, match="Address already in use"):
+            await store.start()
+        assert store.port == port
+    await store.start()
+    await store.stop()
+
+
+async def test_a_failed_start_shows_the_last_words_and_leaves_nothing(tmp_path: Path) -> None:
+    store = RedisServer(tmp_path, extra=["--no-such-option", "1"])
+    with pytest.raises(ServerFailed, match="no-such-option"):
+        await store.start()
+    assert not store.running
+    assert _processes_of(tmp_path) == []
+
+
+async def test_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
+    store = RabbitmqServer(tmp_path)
+    start = asyncio.create_task(store.start())
+    await _until(lambda: bool(_processes_of(tmp_path)))
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert _processes_of(tmp_path) == []
+
+
+async def test_missing_programs_are_named_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("groupflow.servers.rabbitmq._PROGRAMS", ("rabbitmq-server",))
+    with pytest.raises(
+        MissingServer, match=r"apt-get install redis-server rabbitmq-server$"
+    ) as one:
+        async with private_servers():
+            pytest.fail("it started without programs")
+    assert one.value.binaries == ("redis-server", "rabbitmq-server")
+    assert isinstance(one.value, GroupflowError)
+    with pytest.raises(MissingServer, match=r"^redis-server not found.*apt-get install redis-"):
+        await RedisServer(tmp_path).start()
+
+
+@pytest.mark.parametrize("ending", [KeyError, asyncio.CancelledError])
+async def test_the_folder_goes_when_the_block_fails(
+    monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]
+) -> None:
+    # Valkey in RabbitMQ's place: what is tested is the launch, and it is fifty times as fast.
+    monkeypatch.setattr("groupflow.servers.launch.RabbitmqServer", ValkeyServer)
+    launch = private_servers()
+    servers = await launch.__aenter__()
+    folder = servers.redis.folder.parent
+    assert _processes_of(folder)
+    assert not await launch.__aexit__(ending, ending(), None)
+    assert not folder.exists()
+    assert _processes_of(folder) == []
+
+
+async def test_both_servers_run_and_rabbitmq_keeps_its_messages() -> None:
+    async with private_servers() as servers:
+        folder = servers.redis.folder.parent
+        await _set(servers.redis.url, "key", "value")
+        await _publish(servers.rabbitmq, b"kept")
+        port = servers.rabbitmq.port
+        await servers.rabbitmq.restart()
+        assert servers.rabbitmq.port == port
+        assert await _take(servers.rabbitmq) == b"kept"
+    assert not folder.exists()
+    assert not _listening(port)
+    assert _processes_of(folder) == []
+
+
+async def _publish(broker: RabbitmqServer, body: bytes) -> None:
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        channel = await connection.channel()
+        await channel.declare_queue("jobs", durable=True, arguments={"x-queue-type": "quorum"})
+        await channel.default_exchange.publish(
+            aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT), "jobs"
+        )
+
+
+async def _take(broker: RabbitmqServer) -> bytes:
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue("jobs")
+        message = await queue.get(no_ack=True)
+        assert message is not None
+        return message.body
+
+
+async def test_nothing_survives_a_killed_parent() -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _LAUNCH_AND_HANG, stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    told = json.loads(await parent.stdout.readline())
+    folder = Path(told["folder"])
+    assert all(_listening(port) for port in told["ports"])
+    assert any("epmd" in command for command in _processes_of(folder))
+    parent.kill()
+    await parent.wait()
+    await _until(lambda: not any(_listening(port) for port in told["ports"]))
+    await _until(lambda: _processes_of(folder) == [])
+    await _until(lambda: not folder.exists())
