@@ -65,7 +65,7 @@ def list_(
         typer.echo(
             plain_text(
                 f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
-                f"{letter.group or '-'}  {letter.reason}"
+                f"{letter.group or '-'}  {_first_line(letter.reason)}"
             )
         )
     if not letters:
@@ -175,6 +175,12 @@ def drop(
     _act_on_many(
         "drop", ids, wanted, act, everything=everything, yes=yes, config=config, as_json=as_json
     )
+
+
+def _first_line(reason: str) -> str:
+    """The start of a reason; a traceback's worth of text is what `dead show` is for."""
+    line = reason.partition("\n")[0]
+    return f"{line[:120]} …" if len(reason) > len(line[:120]) else line
 
 
 def _filter(

@@ -1,8 +1,9 @@
-"""`groupflow task`: where a task is now, and what has happened to it."""
+"""`groupflow task` and `tasks`: where a task is and what happened to it; which are in a state."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,6 +47,45 @@ def task(
         )
     if found is None:
         raise typer.Exit(Exit.FAILED)
+
+
+class State(StrEnum):
+    """The states that can be listed; for the dead see ``groupflow dead list``."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DELAYED = "delayed"
+    DONE = "done"
+
+
+@verbs.command("tasks")
+def tasks(
+    state: Annotated[State, typer.Argument(metavar="STATE", help="queued, running, delayed, done")],
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")
+    ] = 100,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List some tasks of a state, the next to run first. `status` counts them all.
+
+    For example:
+
+      groupflow tasks running
+
+      groupflow tasks queued --limit 20 --json
+    """
+    from groupflow.store.finding import list_tasks  # noqa: PLC0415  start-up stays fast
+
+    rows = ask_store(config, lambda client: list_tasks(client, state.value, limit))
+    if as_json:
+        print_json([{"id": id_, "group": group} for id_, group in rows])
+        return
+    for id_, group in rows:
+        typer.echo(plain_text(f"{id_}  {group or '-'}"))
+    if not rows:
+        typer.echo(f"no tasks are {state.value}")
 
 
 def _print(found: Found) -> None:

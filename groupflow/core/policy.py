@@ -44,9 +44,18 @@ class Policies:
     def __init__(self, settings: Settings) -> None:
         self._default = settings.retry
         self._rules = {rule.name: rule for rule in settings.groups}
+        self._found: dict[tuple[str | None, RetryOverride | None], Policy] = {}
 
     def of(self, rule_name: str | None, handler: RetryOverride | None) -> Policy:
         """The policy for a task of that rule, run by that handler."""
+        if rule_name not in self._rules:
+            rule_name = None  # names come from stored tasks: only known ones are remembered
+        found = self._found.get((rule_name, handler))
+        if found is None:
+            found = self._found[(rule_name, handler)] = self._resolve(rule_name, handler)
+        return found
+
+    def _resolve(self, rule_name: str | None, handler: RetryOverride | None) -> Policy:
         rule = self._rules.get(rule_name or "", _NO_RULE)
         words: tuple[Override | RetryOverride, ...] = (rule, handler) if handler else (rule,)
         return Policy(

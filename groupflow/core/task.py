@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+import structlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class Task:
     context: Any = None
     fence: int = 0
     enqueued_at: float = 0.0
+
+    @property
+    def log(self) -> structlog.stdlib.BoundLogger:
+        """A logger whose lines carry the task's id, group, attempt and fence."""
+        logger: structlog.stdlib.BoundLogger = structlog.get_logger("groupflow.handler").bind(
+            task=self.id, group=self.group, attempt=self.attempt, fence=self.fence
+        )
+        return logger
 
     def json(self) -> Any:
         """Parse the body as JSON.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from groupflow.demo.tasks import ImportTask
@@ -85,14 +85,15 @@ def judge(tasks: Sequence[ImportTask], attempts: Sequence[Attempt]) -> Verdict:
     """Hold the log against what was published."""
     times = Counter(attempt.number for attempt in attempts)
     groups = {task.number: task.group for task in tasks}
+    by_group = _by_group(attempts, groups)
     return Verdict(
         lost=[task.number for task in tasks if task.number not in times],
         repeated=sorted(number for number, count in times.items() if count > 1),
         failed=[attempt.number for attempt in attempts if attempt.error is not None],
         errors=[attempt.error for attempt in attempts if attempt.error is not None],
         misrouted=[a.number for a in attempts if a.group != groups.get(a.number)],
-        out_of_order=_out_of_order(attempts),
-        overlapping=_overlapping(attempts),
+        out_of_order=_out_of_order(by_group),
+        overlapping=_overlapping(by_group),
         peak_groups=peak_groups(attempts),
         seconds=_span(attempts),
     )
@@ -118,17 +119,19 @@ def peak_groups(attempts: Iterable[Attempt]) -> int:
     return peak
 
 
-def _by_group(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
-    groups: defaultdict[str, list[Attempt]] = defaultdict(list)
+def _by_group(attempts: Iterable[Attempt], groups: Mapping[int, str | None]) -> list[list[Attempt]]:
+    """The attempts of each group as they started, by the group that each task *should* be in."""
+    found: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in sorted(attempts, key=lambda attempt: attempt.started):
-        if attempt.group is not None:
-            groups[attempt.group].append(attempt)
-    return list(groups.values())
+        group = groups.get(attempt.number)
+        if group is not None:
+            found[group].append(attempt)
+    return list(found.values())
 
 
-def _out_of_order(attempts: Iterable[Attempt]) -> list[int]:
+def _out_of_order(by_group: Iterable[Sequence[Attempt]]) -> list[int]:
     late = []
-    for group in _by_group(attempts):
+    for group in by_group:
         highest = -1
         for attempt in group:
             if attempt.number < highest:
@@ -137,9 +140,9 @@ def _out_of_order(attempts: Iterable[Attempt]) -> list[int]:
     return late
 
 
-def _overlapping(attempts: Iterable[Attempt]) -> list[int]:
+def _overlapping(by_group: Iterable[Sequence[Attempt]]) -> list[int]:
     early = []
-    for group in _by_group(attempts):
+    for group in by_group:
         latest_end = group[0].ended
         for attempt in group[1:]:
             if attempt.started < latest_end:

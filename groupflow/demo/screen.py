@@ -157,7 +157,6 @@ def _speed(snapshot: Snapshot) -> Iterator[Text]:
     yield Text.from_markup(
         f"[bold]{snapshot.handled:,}[/] of {snapshot.total:,} after {snapshot.elapsed:.1f} s"
         f"   [bold]{state}[/]"
-        f"   [dim]published {snapshot.published:,}[/]"
     )
     if snapshot.failed:
         yield Text.from_markup(f"[bold red]{snapshot.failed:,} failed[/]")

@@ -56,7 +56,7 @@ def print_intro(console: Console, tasks: Sequence[ImportTask]) -> None:
         "Real rows: flights out of New York and the weather there, 1 to 10 January 2013.\n"
         f"[bold]{len(tasks):,} import tasks for {len(tenants)} tenants[/]:"
         f" {grouped:,} in {len(groups)} groups, {len(tasks) - grouped:,} plain.\n"
-        "A group is one aeroplane of one airline: its own row first, then its flights in order.\n",
+        "A group is an aeroplane of an airline: its own row, then its flights, in order.\n",
     )
 
 
@@ -101,8 +101,8 @@ def _print_speed(console: Console, result: Result) -> None:
     )
     _print(
         console,
-        "  [dim]A task waits 30 to 160 ms before it writes, in place of a real import's remote"
-        " look-up.\n  One by one is the sum of those waits, and the writing as measured.[/]",
+        "  [dim]A task first waits 30 to 160 ms, in place of a real import's remote look-up;\n"
+        "  one by one is the sum of those waits, plus the writing as measured.[/]",
     )
 
 
@@ -113,8 +113,8 @@ def _print_checks(console: Console, result: Result) -> None:
         console,
         "order",
         {
-            "tasks out of order in their group": verdict.out_of_order,
-            "started while another of the group ran": verdict.overlapping,
+            "tasks out of order": verdict.out_of_order,
+            "started while another of their group ran": verdict.overlapping,
         },
     )
     lost_or_not = {"lost": verdict.lost, "run twice": verdict.repeated, "failed": verdict.failed}
@@ -124,7 +124,7 @@ def _print_checks(console: Console, result: Result) -> None:
     _quote(console, verdict.errors[:_NAMED])
     rows = ", ".join(f"{table.table} {table.rows:,}" for table in tables)
     differing = sum(table.differing for table in tables)
-    _tick(console, "tables", f"{rows} rows: {differing:,} differ from a serial import", differing)
+    _tick(console, "tables", f"{rows} rows: {differing:,} differ from serial", differing)
     for table in tables:
         _quote(console, table.named)
 
@@ -155,7 +155,7 @@ def _print_ungrouped(console: Console, result: Result) -> None:
     rows = sum(table.rows for table in result.tables)
     _print(
         console,
-        "\n  Why groups: replayed in the order in which parallel workers would finish without"
-        f" them,\n  {result.ungrouped_failed:,} imports fail and {result.ungrouped_wrong:,}"
-        f" of {rows:,} rows come out wrong.",
+        "\n  Why groups: replayed in the order in which the workers would finish without,\n"
+        f"  {result.ungrouped_failed:,} imports fail and {result.ungrouped_wrong:,} of {rows:,}"
+        " rows come out wrong.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
+from typing import Any
 
 import structlog
 
@@ -77,8 +78,7 @@ class Worker:
     async def _work(self, claim: Claim) -> Settlement | None:
         """Handle one claim. Returns what to settle, or ``None`` where the claim was lost."""
         task = claim.task
-        bound = log.bind(task=task.id, group=task.group, fence=claim.fence, worker=self.name)
-        bound.debug("task.claimed", type=task.type, attempt=task.attempt, crashes=task.crashes)
+        log.debug("task.claimed", **_names(claim), attempt=task.attempt, crashes=task.crashes)
         began = perf_counter()
         self._is_lost = False
         runner = self._runners.find(task.type)
@@ -93,11 +93,11 @@ class Worker:
             report_lost(claim)
             return None
         if outcome is None:
-            bound.info("task.released", seconds=round(perf_counter() - began, 6))
+            log.info("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))
             return Release(claim)
         policy = self._policies.of(claim.rule, runner.retry if runner else None)
         settlement = settlement_of(claim, outcome, policy)
-        _report(bound, settlement, round(perf_counter() - began, 6))
+        _report(settlement, round(perf_counter() - began, 6))
         return settlement
 
     async def _handle(self, runner: Runner, task: Task) -> Outcome | Failed | None:
@@ -136,12 +136,25 @@ class Worker:
         return attempt.result()  # it ended by itself after all, and says how
 
 
-def _report(bound: structlog.stdlib.BoundLogger, settlement: Settlement, seconds: float) -> None:
+def _names(claim: Claim) -> dict[str, Any]:
+    """What every line about a claim says, but never anything of the body."""
+    task = claim.task
+    return {
+        "task": task.id,
+        "type": task.type,
+        "group": task.group,
+        "fence": claim.fence,
+        "worker": claim.worker,
+    }
+
+
+def _report(settlement: Settlement, seconds: float) -> None:
+    names = _names(settlement.claim)
     outcome = type(settlement).__name__.lower()
     match settlement:
         case Complete():
-            bound.debug("task.settled", outcome=outcome, seconds=seconds)
+            log.debug("task.settled", **names, outcome=outcome, seconds=seconds)
         case Bury(reason=reason):
-            bound.error("task.buried", reason=reason, seconds=seconds)
+            log.error("task.buried", **names, reason=reason, seconds=seconds)
         case _:
-            bound.info("task.settled", outcome=outcome, seconds=seconds)
+            log.info("task.settled", **names, outcome=outcome, seconds=seconds)

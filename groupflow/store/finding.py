@@ -1,4 +1,4 @@
-"""Finding a task: where it is now, and what has happened to it."""
+"""Finding tasks: where one is now and what has happened to it; some of those in a state."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from groupflow.store.keys import ARRIVAL_DIGITS
 from groupflow.store.scripts import Verb
 
 TaskState: TypeAlias = Literal["queued", "running", "delayed", "dead", "done", "dropped", "expired"]
+
+
+ListedState: TypeAlias = Literal["queued", "running", "delayed", "done"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,21 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     if due > now:
         return Found(state="delayed", until=due / MICROSECONDS, **facts)
     return Found(state="queued", **facts)
+
+
+async def list_tasks(
+    client: StoreClient, state: ListedState, limit: int
+) -> list[tuple[str, str | None]]:
+    """Some tasks of a state, by id and group, `limit` of them at most.
+
+    Those that wait come with the next to run first; groups that run, wait or stand follow. For
+    counts see `read_status`, for the dead `DeadLetters`.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    rows = await client.run(Verb.LIST, state, limit)
+    return [(id_.decode(), group.decode() or None) for id_, group in rows]
 
 
 def _ended(id_: str, line: bytes) -> Found:

@@ -40,6 +40,7 @@ class Verb(StrEnum):
     STATUS = "status"
     WHY = "why"
     FIND = "find"
+    LIST = "list"
     ROLL = "roll"
 
 
@@ -62,6 +63,7 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.DROP: _BURIAL,
     Verb.SWEEP: _BURIAL,
     Verb.FIND: _SESSIONS,
+    Verb.LIST: _SESSIONS,
 }
 
 

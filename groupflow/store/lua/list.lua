@@ -1,0 +1,70 @@
+#!lua flags=no-writes
+-- list: some tasks of a state, the next to run first where there is an order. A look, not a census:
+-- it stops at the limit, and never walks what it doesn't return.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 'queued', 'running', 'delayed' or 'done' · 2 how many at most
+-- returns  rows of { id, group or '' }
+local state, limit = ARGV[1], tonumber(ARGV[2])
+local rows = {}
+
+local function add(id, group)
+  if #rows < limit then rows[#rows + 1] = { id, group } end
+end
+
+local function add_elements(elements, group)
+  for i = #elements, 1, -1 do add(id_of(elements[i]), group) end
+end
+
+local function add_lane(group, from)
+  local left = limit - #rows
+  if left > 0 then add_elements(call('LRANGE', K.lane .. group, -left, from), group) end
+end
+
+-- Calls `visit` with each claim, over every worker of every daemon.
+local function each_claim(visit)
+  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
+    for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
+      local claim = claim_of(checkpoint)
+      if claim then visit(claim) end
+    end
+  end
+end
+
+-- The first keys of a hash, as many as are wanted: HSCAN returns a small hash whole.
+local function some_fields(key)
+  local found = {}
+  local page = call('HSCAN', key, 0, 'COUNT', limit)[2]
+  for i = 1, #page, 2 do found[#found + 1] = page[i] end
+  return found
+end
+
+if state == 'running' then
+  each_claim(function(claim) add(id_of(claim.element), claim.group) end)
+elseif state == 'delayed' then
+  for _, element in ipairs(call('ZRANGE', K.delayed, 0, limit - 1)) do
+    add(id_of(element), call('HGET', K.life .. id_of(element), 'group') or '')
+  end
+  for _, group in ipairs(call('ZRANGE', K.held, 0, limit - 1)) do
+    local head = call('LINDEX', K.lane .. group, -1)
+    if head then add(id_of(head), group) end
+  end
+elseif state == 'queued' then
+  add_elements(call('LRANGE', K.plain, -limit, -1), '')
+  for _, element in ipairs(call('ZRANGE', K.ordered, 0, limit - 1)) do add(id_of(element), '') end
+  for _, group in ipairs(call('ZRANGE', K.ready, 0, limit - 1)) do add_lane(group, -1) end
+  each_claim(function(claim) if claim.group ~= '' then add_lane(claim.group, -1) end end)
+  for _, group in ipairs(call('ZRANGE', K.held, 0, limit - 1)) do add_lane(group, -2) end
+  for _, key in ipairs({ K.parked, K.paused }) do
+    for _, group in ipairs(some_fields(key)) do add_lane(group, -1) end
+  end
+elseif state == 'done' then
+  for _, key in ipairs({ K.history_new, K.history_old }) do
+    local page = call('HSCAN', key, 0, 'COUNT', limit)[2]
+    for i = 1, #page, 2 do
+      local is_sound, facts = pcall(cjson.decode, string.sub(page[i + 1], 17))
+      if is_sound and facts[1] == 'done' then add(page[i], facts[3] ~= cjson.null and facts[3] or '') end
+    end
+  end
+end
+return rows
