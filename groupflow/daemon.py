@@ -254,8 +254,9 @@ class Daemon:
             # What could not be stopped is handed over too: this process ends right behind it.
             await self._sessions.leave()
 
-    def _wake(self) -> None:
-        self._promoter.wake()
+    def _wake(self, due: bool) -> None:
+        if due:
+            self._promoter.wake()
         for dispatcher in self._dispatchers.values():
             dispatcher.wake()
 

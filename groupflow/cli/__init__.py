@@ -7,6 +7,7 @@ and every other verb start fast.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -52,6 +53,8 @@ def _root(
 
     Exit codes: 0 fine, 1 failed, 2 usage, 69 a server can't be reached, 78 bad configuration.
     """
+    # What libraries log would stand raw beside our own words; `run` sets its own log up.
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

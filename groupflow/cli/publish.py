@@ -49,7 +49,8 @@ def publish(
         from groupflow.broker.connection import address_of  # noqa: PLC0415
 
         address = address_of(settings.rabbitmq.url.get_secret_value())
-        raise ServerUnreachable("RabbitMQ", address, str(error)) from None
+        cause = str(error.__cause__ or error)
+        raise ServerUnreachable("RabbitMQ", address, cause) from None
     if as_json:
         print_json({"published": confirmed, "queue": settings.rabbitmq.queue})
     else:

@@ -43,4 +43,5 @@ def ask_store(config: Path | None, ask: Callable[[StoreClient], Awaitable[_Answe
     try:
         return asyncio.run(ask_once())
     except StoreUnavailable as error:
-        raise ServerUnreachable("Redis", address_of(url), str(error)) from None
+        cause = str(error.__cause__ or error)
+        raise ServerUnreachable("Redis", address_of(url), cause) from None

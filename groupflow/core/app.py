@@ -112,6 +112,8 @@ class App:
             raise ValueError(f"max_attempts = {max_attempts} of handler {type!r}: at least 1")
         if interval is not None and interval == 0:
             raise ValueError(f"interval = 0 of handler {type!r}: below 0 even, above 0 progressive")
+        if jitter is not None and not 0 <= jitter <= 1:
+            raise ValueError(f"jitter = {jitter} of handler {type!r}: a share from 0 to 1")
 
         def register(function: _Registered) -> _Registered:
             self._handlers[type] = Handler(

@@ -58,3 +58,12 @@ async def delete_queue(url: str, queue: str) -> None:
             await topology.delete(connection, queue)
         finally:
             await connection.close()
+
+
+async def erase_keys(url: str, namespace: str) -> None:
+    """Delete the demo's own keys; if Redis is gone by now, so be it."""
+    keys = Keys(namespace)
+    client = StoreClient(url, keys, load_scripts(keys, "oldest"), timeout=_TIMEOUT)
+    with suppress(GroupflowError):
+        await client.erase_namespace()
+    await client.close()

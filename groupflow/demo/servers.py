@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from groupflow.core.settings_load import PREFIX, load_settings
-from groupflow.demo.existing import check_rabbitmq, check_redis, delete_queue
+from groupflow.demo.existing import check_rabbitmq, check_redis, delete_queue, erase_keys
 from groupflow.demo.handlers import DATABASE_VARIABLE
 from groupflow.demo.screen import step
 from groupflow.servers.launch import private_servers
@@ -73,7 +73,7 @@ async def servers_for(config: Path | None, run: str, console: Console) -> AsyncI
 
 @asynccontextmanager
 async def _existing(config: Path, name: str, console: Console) -> AsyncIterator[Servers]:
-    """The servers that a configuration names; the demo's queue is deleted at the end."""
+    """The servers that a configuration names; the demo's queue and keys go at the end."""
     settings = load_settings(config)
     rabbitmq, redis = settings.rabbitmq.url, settings.redis.url
     servers = Servers(rabbitmq.get_secret_value(), redis.get_secret_value(), name)
@@ -84,3 +84,4 @@ async def _existing(config: Path, name: str, console: Console) -> AsyncIterator[
         yield servers
     finally:
         await delete_queue(servers.rabbitmq, name)
+        await erase_keys(servers.redis, name)

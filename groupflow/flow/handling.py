@@ -72,8 +72,14 @@ def checked(answer: Any) -> Outcome | Failed:
 
 def failed(error: BaseException, *, is_final: bool = False) -> Failed:
     """What is kept of an exception: its type and text, whatever its `__str__` does."""
+    return Failed(type(error).__name__, text_of(error), is_final)
+
+
+def text_of(said: object) -> str:
+    """What strangers' code said, as text that any encoder takes, capped; ``None`` is no text."""
     try:
-        message = str(error)
+        text = "" if said is None else str(said)
     except Exception:  # noqa: BLE001  a stranger's __str__
-        message = "(its text can't be read)"
-    return Failed(type(error).__name__, message[:MESSAGE_CHARS], is_final)
+        return "(its text can't be read)"
+    # A file name that is no UTF-8 comes with surrogates, which neither JSON nor Redis takes.
+    return text[:MESSAGE_CHARS].encode(errors="backslashreplace").decode()

@@ -104,6 +104,8 @@ class Intake:
                 await topology.declare(connection, settings.queue)
             async with consuming(connection, settings.queue, settings.prefetch) as consumer:
                 self._consumer = consumer
+                if self._is_stopping:
+                    return
                 self._has_consumed = True
                 backoff.reset()
                 log.info("intake.started", queue=settings.queue, prefetch=settings.prefetch)

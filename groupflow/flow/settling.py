@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ import orjson
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.policy import Policy
-from groupflow.flow.handling import Failed
+from groupflow.core.settings import YEAR
+from groupflow.flow.handling import Failed, text_of
 from groupflow.store import settlements
 from groupflow.store.settlements import Claim, Settlement
 
@@ -60,10 +62,19 @@ def _retry(  # noqa: PLR0917  private, and called twice
         return _bury(claim, error, message, policy)
     return settlements.Retry(
         claim,
-        after=delay if after is None else max(0.0, after),
+        after=_seconds(delay if after is None else after, otherwise=delay),
         errors=_errors(claim, error, message),
         standing=policy.on_retry,
     )
+
+
+def _seconds(after: Any, *, otherwise: float) -> float:
+    """A delay that the store can keep; a handler may have answered anything."""
+    try:
+        seconds = float(after)
+    except (TypeError, ValueError, OverflowError):
+        seconds = otherwise
+    return 0.0 if math.isnan(seconds) else min(max(0.0, seconds), YEAR)
 
 
 def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settlement:
@@ -76,10 +87,11 @@ def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settleme
     if len(packed) > CONTEXT_BYTES:
         message = f"the context of stage {stage!r} has {len(packed)} bytes, over {CONTEXT_BYTES}"
         return _bury(claim, "Advance", message, policy)
-    return settlements.Advance(claim, str(stage), packed, policy.stage_order)
+    return settlements.Advance(claim, text_of(stage), packed, policy.stage_order)
 
 
 def _bury(claim: Claim, error: str, message: str, policy: Policy) -> Settlement:
+    message = text_of(message)
     named = error in ("Dead", "Retry", "Advance")
     reason = message if named and message else f"{error}: {message}" if message else error
     return settlements.Bury(claim, reason, _errors(claim, error, message), policy.parks)
@@ -91,6 +103,6 @@ def _errors(claim: Claim, error: str, message: str) -> list[dict[str, Any]]:
         "stage": claim.task.stage,
         "fence": claim.fence,
         "error": error,
-        "message": message,
+        "message": text_of(message),
     }
     return [*claim.errors, entry][-ERRORS_KEPT:]

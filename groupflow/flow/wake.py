@@ -20,7 +20,13 @@ log = structlog.get_logger("groupflow.wake")
 class WakeListener:
     """Listens on the store's wake channel, on a connection of its own."""
 
-    def __init__(self, client: StoreClient, on_wake: Callable[[], None]) -> None:
+    def __init__(self, client: StoreClient, on_wake: Callable[[bool], None]) -> None:
+        """Binds the listener.
+
+        Args:
+            client: of its own, since a subscription keeps its connection.
+            on_wake: called with whether a due time was set, beside that something may be claimed.
+        """
         self._client = client
         self._on_wake = on_wake
 
@@ -30,9 +36,9 @@ class WakeListener:
         while True:
             try:
                 async with self._client.wakes() as wakes:
-                    async for _ in wakes:
+                    async for kind in wakes:
                         backoff.reset()
-                        self._on_wake()
+                        self._on_wake(kind == b"due")
             except StoreUnavailable as error:
                 log.debug("wake.interrupted", error=str(error))
             except GroupflowError as error:

@@ -46,7 +46,7 @@ class Claims:
         """
         number = self._session.number
         front: list[Argument] = [self._session.daemon, number]
-        ordered, calls = calls_of(front, settlements)
+        ordered, calls = calls_of(front, settlements, wake=not idle)
         if idle:
             calls.append((self._claim, [*front, *idle]))
         if not calls:
@@ -63,7 +63,10 @@ class Claims:
 def _claim_from(row: list[Any]) -> Claim:
     worker, fence, element, group, packed, flat_life = row
     arrival, id_ = split_element(element)
-    envelope = Envelope.unpack(packed)
+    try:
+        envelope = Envelope.unpack(packed)
+    except ValueError:  # not ours: somebody wrote to our keys. Without a type it will be buried.
+        envelope = Envelope("", group.decode() or None, None, None, {}, packed)
     task_facts: dict[str, Any] = {}
     errors: list[dict[str, Any]] = []
     if flat_life:

@@ -150,11 +150,12 @@ class StoreClient:
             raise translated(error, self.address) from error
 
     @asynccontextmanager
-    async def wakes(self) -> AsyncIterator[AsyncIterator[None]]:
+    async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:
         """Subscribe to the namespace's wake channel.
 
-        Yields an iterator with an item a wake, and one at its start: a wake may have passed while
-        nobody listened. It ends with `StoreUnavailable` when the connection does.
+        Yields an iterator with an item a wake: ``ready`` where something may be claimed, ``due``
+        where a due time was set. It begins with a ``due``: a wake may have passed while nobody
+        listened. It ends with `StoreUnavailable` when the connection does.
         """
         pubsub = self._redis.pubsub(ignore_subscribe_messages=True)
         try:
@@ -177,14 +178,26 @@ class StoreClient:
         except (RedisError, OSError) as error:
             raise translated(error, self.address) from error
 
+    async def erase_namespace(self) -> None:
+        """Delete every key of the namespace, tasks and all: for a demo's or a test's own corner.
+
+        Raises:
+            StoreUnavailable: no answer; some may be left.
+        """
+        try:
+            async for key in self._redis.scan_iter(self.keys("*"), count=1000):
+                await self._redis.unlink(key)
+        except (RedisError, OSError) as error:
+            raise translated(error, self.address) from error
+
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()
 
 
-async def _wakes(pubsub: Any, address: str) -> AsyncIterator[None]:
-    yield
+async def _wakes(pubsub: Any, address: str) -> AsyncIterator[bytes]:
+    yield b"due"
     while True:
         try:
             message = await pubsub.get_message(timeout=30.0)
@@ -193,4 +206,5 @@ async def _wakes(pubsub: Any, address: str) -> AsyncIterator[None]:
                 continue
         except (RedisError, OSError) as error:
             raise translated(error, address) from error
-        yield
+        if message["type"] == "message":
+            yield message["data"]

@@ -111,7 +111,7 @@ Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury
 
 
 def calls_of(
-    front: list[Argument], settlements: Sequence[Settlement]
+    front: list[Argument], settlements: Sequence[Settlement], *, wake: bool
 ) -> tuple[list[Settlement], list[Call]]:
     """The script calls that write some settlements.
 
@@ -120,6 +120,7 @@ def calls_of(
     Args:
         front: the daemon and its session.
         settlements: what to write.
+        wake: whether others have to hear that groups are free, since the caller claims nothing.
 
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.
@@ -129,7 +130,7 @@ def calls_of(
     rest = [each for each in settlements if not isinstance(each, (Complete, Release))]
     calls: list[Call] = []
     if completes:
-        arguments = list(front)
+        arguments = [*front, "wake" if wake else ""]
         for complete in completes:
             arguments += [*_proof(complete.claim), _history_line(complete.claim)]
         calls.append((Verb.COMPLETE, arguments))

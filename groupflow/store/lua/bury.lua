@@ -18,7 +18,7 @@ if claim == 'live' then
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then
     if ARGV[9] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end
-    place(group, now)
+    if place(group, now) then wake() end
   end
   count_end(group)
   write_counts(false)

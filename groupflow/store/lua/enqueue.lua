@@ -42,11 +42,9 @@ for i = 1, #ARGV, 8 do
       if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
       if due and (group == '' or ARGV[i + 4] == 'aside') then
         call('ZADD', K.delayed, digits(due), element)
-        runnable = true -- whoever promotes has to hear of an earlier due time
+        wake_at_due()
       elseif group ~= '' then
-        if call('LPUSH', K.lane .. group, element) == 1 and (place(group, now) or due) then
-          runnable = true
-        end
+        if call('LPUSH', K.lane .. group, element) == 1 and place(group, now) then runnable = true end
       elseif straight then
         call('LPUSH', K.plain, element)
         runnable = true

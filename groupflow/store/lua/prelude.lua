@@ -26,6 +26,16 @@ local function order_of(element)
   return tonumber(life[1]) or (arrival - priority), priority, (tonumber(life[3]) or 1) > 1
 end
 
+-- Tells every daemon, once a script, that something may be claimed now, or that a due time was set
+-- which may be the nearest.
+local has_told = {}
+local function tell(what)
+  if not has_told[what] then call('PUBLISH', K.wake, what) end
+  has_told[what] = true
+end
+local function wake() tell('ready') end
+local function wake_at_due() tell('due') end
+
 local function is_withheld(group)
   return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
 end
@@ -47,6 +57,7 @@ local function place(group, now)
     if due and due > now then
       call('ZREM', K.ready, group)
       call('ZADD', K.held, digits(due), group)
+      wake_at_due()
       return false
     end
     call('ZREM', K.held, group)
@@ -86,5 +97,3 @@ local function put_back(element, group, now)
   end
   return true
 end
-
-local function wake() call('PUBLISH', K.wake, '1') end

@@ -20,11 +20,11 @@ if claim == 'live' then
     insert(K.lane .. group, waiting)
   else
     call('ZADD', K.delayed, due, waiting)
+    wake_at_due()
   end
-  if group ~= '' then place(group, now) end
+  if group ~= '' and place(group, now) then wake() end
   call('HINCRBY', K.count, 'retried', 1)
   count_end(group)
   write_counts(true)
-  wake() -- whoever promotes has to hear of a due time that may be the nearest
 end
 return { 'OK', { claim == 'lost' and 0 or 1 } }

@@ -1,0 +1,91 @@
+"""The whole demo as a user starts it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from groupflow.broker import topology
+from groupflow.broker.connection import connect
+from groupflow.servers import RabbitmqServer, RedisServer
+
+SECONDS = 100  # generous: a loaded machine is no fault
+
+
+@contextmanager
+def _demo(*options: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "groupflow", "demo", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={name: text for name, text in os.environ.items() if not name.startswith("GROUPFLOW_")},
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_demo_ends_equal() -> None:
+    with _demo() as demo:
+        said, _ = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 0, said
+    for words in (
+        "3,095 import tasks for 9 tenants: 2,381 in 240 groups, 714 plain",
+        "Starting a private RabbitMQ and Redis",
+        "3,095 of 3,095 imported",
+        "times as fast",
+        "0 tasks out of order",
+        "0 lost, 0 run twice, 0 failed",
+        "planes 240, flights 2,141, weather 714 rows: 0 differ",
+        "Equal to a serial import",
+    ):
+        assert words in said
+
+
+@pytest.fixture
+def config(redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path: Path) -> Path:
+    path = tmp_path / "groupflow.toml"
+    path.write_text(
+        f'[rabbitmq]\nurl = "{rabbitmq_server.url}"\n[redis]\nurl = "{redis_server.url}"\n'
+    )
+    return path
+
+
+async def test_an_interrupted_demo_leaves_no_queue_on_servers_of_others(
+    config: Path, rabbitmq_server: RabbitmqServer
+) -> None:
+    with _demo("--config", str(config)) as demo:
+        assert demo.stdout is not None
+        said = ""
+        while " imported " not in said:
+            line = demo.stdout.readline()
+            assert line, said
+            said += line
+        demo.send_signal(signal.SIGINT)
+        said += demo.communicate(timeout=SECONDS)[0]
+    assert demo.returncode == 130, said
+    assert "Interrupted" in said
+    name = re.search(r"groupflow-demo-\w+", said)
+    assert name is not None
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10, name="test")
+    assert not await topology.exists(connection, name[0])
+    await connection.close()
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "groupflow.toml"
+    config.write_text('[rabbitmq]\nurl = "amqp://guest:secret@127.0.0.1:1/"\n')
+    with _demo("--config", str(config)) as demo:
+        said, _ = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 69, said
+    assert "RabbitMQ at 127.0.0.1:1 can't be reached" in said
+    assert "secret" not in said
