@@ -45,7 +45,7 @@ class ServerUnreachable(GroupflowError):
         self.server = server
         self.address = address
         super().__init__(
-            f"{server} at {address} can't be reached: {cause}. "
+            f"{server} at {address} can't be reached: {cause.rstrip('.')}. "
             f"Is it running, and is {server.lower()}.url right?"
         )
 
