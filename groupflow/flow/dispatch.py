@@ -8,6 +8,7 @@ how long one takes, not on how many workers there are.
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import structlog
 
@@ -15,6 +16,8 @@ from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.flow.backoff import Backoff
 from groupflow.store.claims import Claims
 from groupflow.store.settlements import Claim, Release, Settlement
+
+AT_ONCE = 500  # settlements, and idle workers, an exchange: bounds what one script does
 
 log = structlog.get_logger("groupflow.dispatch")
 
@@ -105,14 +108,16 @@ class Dispatcher:
 
     async def run_once(self) -> None:
         """One exchange; after any error the same settlements and workers go into the next."""
-        finished = list(self._finished)
-        idle = list(self._idle) if self._may_claim else []
+        finished = self._finished[:AT_ONCE]
+        idle = list(itertools.islice(self._idle, AT_ONCE)) if self._may_claim else []
         refused, claims = await self._claims.exchange(finished, idle)
         del self._finished[: len(finished)]
         for settlement in refused:
             report_lost(settlement.claim)
         for claim in claims:
             self._deliver(claim)
+        if self._finished or len(self._idle) > AT_ONCE:
+            self._stir.set()  # more than one exchange may carry
         if not self._may_claim and self.is_settled:
             self._dismiss()
 

@@ -51,9 +51,10 @@ class ExecRunner:
             return Failed(type(error).__name__, f"{self._command[0]} can't be started: {error}")
         try:
             stdout, stderr = await _talk(process, task.body)
-        finally:
-            if process.returncode is None:
-                await _end(process)
+        except BaseException:
+            # Even where the command itself has exited: a child that holds its output may run on.
+            await _end(process)
+            raise
         return _outcome(process.returncode or 0, stdout, stderr)
 
 
@@ -85,12 +86,13 @@ async def _talk(process: asyncio.subprocess.Process, body: bytes) -> tuple[bytes
 
 
 async def _write(stdin: asyncio.StreamWriter, body: bytes) -> None:
-    # A command may well end without having read its input.
-    with suppress(BrokenPipeError, ConnectionResetError):
+    # A command may well end without having read its input, or before it is even written: then
+    # uvloop has closed the pipe already, and says so with a RuntimeError.
+    with suppress(BrokenPipeError, ConnectionResetError, RuntimeError):
         stdin.write(body)
         await stdin.drain()
-    stdin.close()
-    with suppress(BrokenPipeError, ConnectionResetError):
+    with suppress(BrokenPipeError, ConnectionResetError, RuntimeError):
+        stdin.close()
         await stdin.wait_closed()
 
 
@@ -104,16 +106,28 @@ async def _read_capped(stream: asyncio.StreamReader) -> bytes:
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End a process group: ask, then kill. The attempt counts as ended only when it has."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(KILL_AFTER):
-                await process.wait()
-                break
-    # Whatever the command had started and left behind goes too.
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        _signal_group(process, signal.SIGTERM)
+        await _wait_a_little(process)
+    finally:
+        # Whatever is left: a stubborn command, one whose polite wait was cancelled, its children.
+        _signal_group(process, signal.SIGKILL)
+        # Nobody writes or reads its pipes any more, and only this closes them.
+        if process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.transport.abort()
+        process._transport.close()  # type: ignore[attr-defined]
+    await _wait_a_little(process)
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # gone, or of another user by now
+        os.killpg(process.pid, number)
+
+
+async def _wait_a_little(process: asyncio.subprocess.Process) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KILL_AFTER):
+            await process.wait()
 
 
 def _outcome(code: int, stdout: bytes, stderr: bytes) -> Outcome | Failed:

@@ -42,12 +42,12 @@ class PythonRunner:
         and what the function then answers holds.
         """
         arguments: tuple[Any, ...] = (task,)
-        if self._handler.model is not None:
-            try:
-                arguments = (task, _parsed(self._handler.model, task))
-            except ValidationError as error:
-                return Dead(_what_does_not_fit(error))
         try:
+            if self._handler.model is not None:
+                try:
+                    arguments = (task, _parsed(self._handler.model, task))
+                except ValidationError as error:
+                    return Dead(_what_does_not_fit(error))
             return checked(await self._call(task, arguments))
         except asyncio.CancelledError as error:
             if was_cancelled():

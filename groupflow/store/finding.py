@@ -10,7 +10,7 @@ import orjson
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
 from groupflow.store.envelope import Envelope
-from groupflow.store.keys import ARRIVAL_DIGITS
+from groupflow.store.keys import ARRIVAL_DIGITS, split_checkpoint
 from groupflow.store.scripts import Verb
 
 TaskState: TypeAlias = Literal["queued", "running", "delayed", "dead", "done", "dropped", "expired"]
@@ -89,12 +89,13 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         reason = life.get(b"reason", b"").decode()
         return Found(state="dead", since=float(died) / MICROSECONDS, reason=reason, **facts)
     if checkpoint:
+        fence, since, _, _ = split_checkpoint(checkpoint)
         return Found(
             state="running",
             daemon=daemon.decode(),
             worker=worker.decode(),
-            fence=int(checkpoint[1:17]),
-            since=int(orjson.loads(checkpoint[17:])[0]) / MICROSECONDS,
+            fence=fence,
+            since=since / MICROSECONDS,
             **facts,
         )
     if due > now:

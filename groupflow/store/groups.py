@@ -9,7 +9,7 @@ import orjson
 
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.keys import split_element
+from groupflow.store.keys import split_checkpoint, split_element
 from groupflow.store.scripts import Verb
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
@@ -142,9 +142,9 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
 def _running(told: Any, now: int, lock: bytes, checkpoint: bytes, lease: int) -> Why:
     fence, _, rest = lock.decode().partition(" ")
     daemon, _, worker = rest.rpartition(" ")
-    since_us, element, _group = orjson.loads(checkpoint[17:])
-    since = int(since_us) / MICROSECONDS
-    id_ = split_element(element.encode())[1]
+    _, since_us, element, _ = split_checkpoint(checkpoint)
+    since = since_us / MICROSECONDS
+    id_ = split_element(element)[1]
     left = lease / MICROSECONDS
     reason = (
         f"task {id_} runs on {daemon}, {worker}, for {now / MICROSECONDS - since:.1f} s; "

@@ -35,6 +35,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ARRIVAL_DIGITS = 16
+_SINCE, _LENGTH, _ELEMENT = 17, 33, 37  # where a live checkpoint's parts begin; see sessions.lua
 
 _WHOLE = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
@@ -78,3 +79,10 @@ class Keys:
 def split_element(element: bytes) -> tuple[int, str]:
     """The arrival (µs) and the id of a list element."""
     return int(element[:ARRIVAL_DIGITS]), element[ARRIVAL_DIGITS + 1 :].decode()
+
+
+def split_checkpoint(checkpoint: bytes) -> tuple[int, int, bytes, str]:
+    """The fence, since when (µs), the element and the group of a live checkpoint."""
+    end = _ELEMENT + int(checkpoint[_LENGTH:_ELEMENT])
+    fence, since = int(checkpoint[1:_SINCE]), int(checkpoint[_SINCE:_LENGTH])
+    return fence, since, checkpoint[_ELEMENT:end], checkpoint[end:].decode()

@@ -3,19 +3,17 @@
 -- A worker that holds a claim already is given that one again, so a lost reply costs nothing.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3… one idle worker each
+-- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
 -- returns  { state, rows of { worker, fence, element, '', envelope and body, life as a flat list } }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
-local now, rows = clock(), {}
-local stopped = call('EXISTS', K.paused_all) == 1
-local some_ordered = call('ZCARD', K.ordered) > 0
+local rows, idle = split_workers(daemon, { unpack(ARGV, 3) })
+if #idle == 0 or call('EXISTS', K.paused_all) == 1 then return { 'OK', rows } end
 
 -- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads
 -- goes first.
 local function next_element()
-  if not some_ordered then return call('RPOP', K.plain) end
   local best = call('ZRANGE', K.ordered, 0, 0, 'WITHSCORES')
   local oldest = call('LINDEX', K.plain, -1)
   if best[1] and (not oldest or tonumber(best[2]) <= arrival_of(oldest)) then
@@ -25,17 +23,22 @@ local function next_element()
   return call('RPOP', K.plain)
 end
 
-local missing = 0
-for i = 3, #ARGV do
-  local row = held_by(daemon, ARGV[i])
-  while not row and not stopped and missing < 100 do
+local function next_elements(number)
+  if call('ZCARD', K.ordered) == 0 then return call('RPOP', K.plain, number) or {} end
+  local elements = {}
+  while #elements < number do
     local element = next_element()
     if not element then break end
-    row = give(daemon, ARGV[i], call('INCR', K.fence), element, '', now)
-    if not row then missing = missing + 1 end
+    elements[#elements + 1] = element
   end
-  if row then rows[#rows + 1] = row end
+  return elements
 end
-if running > 0 then call('HINCRBY', K.count, 'running_plain', running) end
-if running + missing > 0 then call('HINCRBY', K.count, 'queued_plain', -running - missing) end
+
+local claims = {}
+local elements = next_elements(#idle)
+if #elements == 0 then return { 'OK', rows } end
+local fence = take_fences(#elements)
+for i, element in ipairs(elements) do claims[i] = { idle[i], fence + i - 1, element, '' } end
+local passed = give(daemon, claims, rows, clock())
+count_claims('plain', #claims, #passed)
 return { 'OK', rows }

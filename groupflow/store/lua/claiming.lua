@@ -1,27 +1,56 @@
--- Behind the session rules in the two claim scripts: what handing a task to a worker means.
+-- Behind the session rules in the two claim scripts: what handing tasks to workers means.
 
-local running = 0
-
--- Writes the checkpoint and returns the row for the worker, or nil where the task's envelope is
--- gone (somebody deleted keys): then there is nothing to run and nothing to hold.
-local function give(daemon, worker, fence, element, group, now)
-  local id = id_of(element)
-  local envelope = call('GET', K.task .. id)
-  if not envelope then
-    call('HINCRBY', K.count, 'missing', 1)
-    return nil
-  end
-  call('HSET', K.worker .. daemon, worker, live(fence, now, element, group))
-  running = running + 1
-  return { worker, fence, element, group, envelope, has_life(element) and call('HGETALL', K.life .. id) or {} }
+local function row_of(worker, fence, element, group, envelope)
+  local life = has_life(element) and call('HGETALL', K.life .. id_of(element)) or {}
+  return { worker, fence, element, group, envelope, life }
 end
 
--- The claim that a worker holds already: its first reply was lost on the way.
-local function held_by(daemon, worker)
-  local checkpoint = call('HGET', K.worker .. daemon, worker)
-  local claim = checkpoint and claim_of(checkpoint)
-  if not claim then return nil end
-  local id = id_of(claim.element)
-  return { worker, tonumber(claim.fence), claim.element, claim.group, call('GET', K.task .. id) or '',
-    has_life(claim.element) and call('HGETALL', K.life .. id) or {} }
+-- Splits the workers: those that hold a claim already, since its first reply was lost on the way, get
+-- that one again; the rest is idle. Returns the rows of the former, and the latter.
+local function split_workers(daemon, workers)
+  local rows, idle = {}, {}
+  local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
+  for i, worker in ipairs(workers) do
+    local claim = checkpoints[i] and claim_of(checkpoints[i])
+    if claim then
+      local envelope = call('GET', K.task .. id_of(claim.element)) or ''
+      rows[#rows + 1] = row_of(worker, tonumber(claim.fence), claim.element, claim.group, envelope)
+    else
+      idle[#idle + 1] = worker
+    end
+  end
+  return rows, idle
+end
+
+-- Writes the checkpoints of new claims and appends their rows. A task whose envelope is gone (somebody
+-- deleted keys) is passed over: there is nothing to run, and nothing to hold.
+-- `claims` is a list of { worker, fence, element, group }. Returns those that were passed over.
+local function give(daemon, claims, rows, now)
+  if #claims == 0 then return {} end
+  local keys, checkpoints, passed = {}, {}, {}
+  for i, claim in ipairs(claims) do keys[i] = K.task .. id_of(claim[3]) end
+  local envelopes = call('MGET', unpack(keys))
+  for i, claim in ipairs(claims) do
+    if envelopes[i] then
+      checkpoints[#checkpoints + 1] = claim[1]
+      checkpoints[#checkpoints + 1] = live(claim[2], now, claim[3], claim[4])
+      rows[#rows + 1] = row_of(claim[1], claim[2], claim[3], claim[4], envelopes[i])
+    else
+      passed[#passed + 1] = claim
+    end
+  end
+  if #checkpoints > 0 then call('HSET', K.worker .. daemon, unpack(checkpoints)) end
+  if #passed > 0 then
+    call('HINCRBY', K.count, 'missing', #passed)
+    wake() -- their workers are idle still
+  end
+  return passed
+end
+
+-- So many fences in a row: the first of them.
+local function take_fences(number) return call('INCRBY', K.fence, number) - number + 1 end
+
+local function count_claims(pool, claimed, passed)
+  if claimed > passed then call('HINCRBY', K.count, 'running_' .. pool, claimed - passed) end
+  if claimed > 0 then call('HINCRBY', K.count, 'queued_' .. pool, -claimed) end
 end

@@ -4,28 +4,49 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims nothing right behind it, and others
---          have to hear that a group is free · then five a claim: worker · fence · element · group
---          · its line for the history
+--          have to hear that a group is free · then five a claim, 500 claims at most: worker · fence
+--          · element · group · its line for the history
 -- returns  { state, one 1 (accepted, also a repeat) or 0 (the fence is stale) a claim }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
-local now, verdicts, done = clock(), {}, 0
-local freed = false
+local now = digits(clock())
+local workers = {}
+for i = 4, #ARGV, 5 do workers[#workers + 1] = ARGV[i] end
+local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
+
+local verdicts, settled, gone, lines, freed = {}, {}, {}, {}, {}
 for i = 4, #ARGV, 5 do
-  local element, group = ARGV[i + 2], ARGV[i + 3]
-  local claim = end_claim(daemon, ARGV[i], ARGV[i + 1], group)
-  if claim == 'live' then
-    local id = id_of(element)
-    call('DEL', K.task .. id, K.life .. id)
-    call('HSET', K.history_new, id, digits(now) .. ARGV[i + 4])
-    if group ~= '' and place(group, now) then freed = true end
+  local fence, group = digits(ARGV[i + 1]), ARGV[i + 3]
+  local checkpoint = checkpoints[#verdicts + 1]
+  local is_mine = checkpoint and string.sub(checkpoint, 2, 17) == fence
+  if is_mine and string.sub(checkpoint, 1, 1) == 'L' then
+    local id = id_of(ARGV[i + 2])
+    settled[#settled + 1] = ARGV[i]
+    settled[#settled + 1] = 'S' .. fence
+    gone[#gone + 1] = K.task .. id
+    gone[#gone + 1] = K.life .. id
+    lines[#lines + 1] = id
+    lines[#lines + 1] = now .. ARGV[i + 4]
+    if group ~= '' then
+      gone[#gone + 1] = K.lock .. group
+      freed[#freed + 1] = group
+    end
     count_end(group)
-    done = done + 1
   end
-  verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
+  verdicts[#verdicts + 1] = is_mine and 1 or 0
 end
-if done > 0 then call('HINCRBY', K.count, 'done', done) end
+
+if #settled > 0 then
+  call('DEL', unpack(gone))
+  call('HSET', K.worker .. daemon, unpack(settled))
+  call('HSET', K.history_new, unpack(lines))
+  call('HINCRBY', K.count, 'done', #settled / 2)
+  local may_claim = false
+  for _, group in ipairs(freed) do
+    if place_unlocked(group, tonumber(now)) then may_claim = true end
+  end
+  if may_claim and ARGV[3] == 'wake' then wake() end
+end
 write_counts(false)
-if freed and ARGV[3] == 'wake' then wake() end
 return { 'OK', verdicts }

@@ -10,7 +10,7 @@ local function clock()
 end
 
 -- Any whole number below 2^53, so that text sorts as numbers do.
-local function digits(number) return string.format('%016.0f', number) end
+local function digits(number) return string.format('%016d', number) end
 
 local function arrival_of(element) return tonumber(string.sub(element, 1, 16)) end
 local function id_of(element) return string.sub(element, 18) end
@@ -36,15 +36,17 @@ end
 local function wake() tell('ready') end
 local function wake_at_due() tell('due') end
 
+-- Nearly always nothing is parked or paused at all: that is asked once a script, and only then.
+local may_withhold
 local function is_withheld(group)
+  if may_withhold == nil then may_withhold = call('HLEN', K.parked) + call('HLEN', K.paused) > 0 end
+  if not may_withhold then return false end
   return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
 end
 
--- Puts a group into the one state that the facts about it call for. Whoever changes a fact (the
--- lock, the lane, a hold) calls this right after; nobody else writes `ready` or `held`.
--- Returns true where the group may now be claimed.
-local function place(group, now)
-  if call('EXISTS', K.lock .. group) == 1 then return false end
+-- Puts a group that doesn't run into the one state that the facts about it call for.
+-- Returns true where it may now be claimed.
+local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
   if not head or is_withheld(group) then
     call('ZREM', K.ready, group)
@@ -65,6 +67,13 @@ local function place(group, now)
   if ORDER == 'fair' then order = failed and now or (now - priority) end
   call('ZADD', K.ready, digits(order), group)
   return true
+end
+
+-- The same for a group that may be running. Whoever changes a fact (the lock, the lane, a hold) calls
+-- one of the two right after; nobody else writes `ready` or `held`.
+local function place(group, now)
+  if call('EXISTS', K.lock .. group) == 1 then return false end
+  return place_unlocked(group, now)
 end
 
 -- Puts an element into its group's lane where its arrival belongs: a lane is in order of arrival,

@@ -1,0 +1,159 @@
+"""The application: what may be registered, what is refused, and what is found again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from groupflow import App, Done, Task
+from groupflow.core.app import Handler, RetryOverride
+
+
+class Contact(BaseModel):
+    name: str
+
+
+def found(app: App, type_: str = "t") -> Handler:
+    handler = app.find(type_)
+    assert handler is not None
+    return handler
+
+
+def test_registers_under_the_type_and_leaves_the_function_as_it_is() -> None:
+    app = App()
+
+    @app.handler("import.contacts")
+    async def import_contacts(task: Task) -> None: ...
+
+    assert found(app, "import.contacts").function is import_contacts
+    assert found(app, "import.contacts") == Handler("import.contacts", import_contacts, True)
+
+
+def test_keeps_what_the_decorator_says() -> None:
+    app = App()
+
+    @app.handler(
+        "t",
+        timeout=1.5,
+        max_attempts=2,
+        interval=-3,
+        jitter=0.5,
+        dead_on=(KeyError,),
+        model=Contact,
+    )
+    def handle(task: Task, contact: Contact) -> Done:
+        return Done()
+
+    handler = found(app)
+    assert (handler.timeout, handler.dead_on, handler.model) == (1.5, (KeyError,), Contact)
+    assert handler.retry == RetryOverride(max_attempts=2, interval=-3, jitter=0.5)
+
+
+class AsyncCallable:
+    async def __call__(self, task: Task) -> None: ...
+
+
+class PlainCallable:
+    def __call__(self, task: Task) -> None: ...
+
+
+async def coroutine_function(task: Task) -> None: ...
+
+
+def plain_function(task: Task) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "is_async"),
+    [
+        (coroutine_function, True),
+        (partial(coroutine_function), True),
+        (AsyncCallable(), True),
+        (AsyncCallable().__call__, True),
+        (plain_function, False),
+        (partial(plain_function), False),
+        (PlainCallable(), False),
+    ],
+)
+def test_knows_coroutine_functions_from_plain_ones(
+    function: Callable[..., Any], is_async: bool
+) -> None:
+    app = App()
+    app.handler("t")(function)
+    assert found(app).is_async is is_async
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"type": ""}, "non-empty"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": -1}, "timeout"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"interval": 0}, "interval"),
+        ({"jitter": 1.1}, "jitter"),
+        ({"jitter": -0.1}, "jitter"),
+    ],
+)
+def test_refuses_what_makes_no_sense(words: dict[str, Any], said: str) -> None:
+    app = App()
+    with pytest.raises(ValueError, match=said):
+        app.handler(**{"type": "t", **words})
+    assert app.types == []
+
+
+def test_refuses_a_second_handler_for_a_type() -> None:
+    app = App()
+    app.handler("t")(plain_function)
+    with pytest.raises(ValueError, match="'t' already has a handler"):
+        app.handler("t")
+    assert found(app).function is plain_function
+
+
+def test_lists_types_sorted_and_finds_nothing_for_strangers() -> None:
+    app = App()
+    for type_ in ("b", "a", "c"):
+        app.handler(type_)(plain_function)
+    assert app.types == ["a", "b", "c"]
+    assert app.find("B") is None
+    assert app.find("") is None
+
+
+async def test_the_lifespan_surrounds_the_work() -> None:
+    app = App()
+
+    @app.lifespan
+    async def pools(app: App) -> AsyncIterator[None]:
+        app.state["pool"] = "open"
+        yield
+        app.state["pool"] = "closed"
+
+    async with app.running():
+        assert app.state["pool"] == "open"
+    assert app.state["pool"] == "closed"
+
+
+async def test_a_lifespan_that_guards_its_yield_closes_after_an_error_too() -> None:
+    app = App()
+
+    @app.lifespan
+    async def pools(app: App) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            app.state["closed"] = True
+
+    with pytest.raises(RuntimeError, match="the daemon"):
+        async with app.running():
+            raise RuntimeError("the daemon fell over")
+    assert app.state["closed"]
+
+
+async def test_without_a_lifespan_running_does_nothing() -> None:
+    async with App().running():
+        await asyncio.sleep(0)

@@ -1,0 +1,357 @@
+"""The auditor: is what lies in Redis one consistent whole, at this instant?
+
+It reads with a plain client, behind the back of the store's own scripts, and knows no key but
+through `groupflow.store.keys`. It is for a store that stands still: it takes several round trips.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import orjson
+from redis import Redis
+
+from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_checkpoint, split_element
+from tests.history.events import State, Totals
+from tests.history.invariants import Violation
+
+_NAMED = ("lane", "lock", "task", "life", "daemon", "worker")
+_STAYS = frozenset({"count", "fence", "segments", "history_new", "history_old", "dead"})
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A live claim as a worker's checkpoint has it."""
+
+    daemon: str
+    worker: str
+    fence: int
+    element: bytes
+    group: str
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All that lies in one namespace, decoded."""
+
+    lists: dict[str, list[bytes]] = field(default_factory=dict)
+    zsets: dict[str, dict[bytes, float]] = field(default_factory=dict)
+    hashes: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    strings: dict[str, bytes] = field(default_factory=dict)
+    lanes: dict[str, list[bytes]] = field(default_factory=dict)
+    locks: dict[str, bytes] = field(default_factory=dict)
+    tasks: dict[str, bytes] = field(default_factory=dict)
+    lives: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    daemons: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    workers: set[str] = field(default_factory=set)
+    strangers: list[str] = field(default_factory=list)
+
+    def count(self, name: str) -> int:
+        """One of the totals."""
+        return int(self.hashes.get("count", {}).get(name.encode(), 0))
+
+    def names(self, zset: str) -> list[str]:
+        """The members of a zset of groups, ids or daemons."""
+        return [member.decode() for member in self.zsets.get(zset, {})]
+
+    def fields(self, hash_: str) -> list[str]:
+        """The fields of a hash of groups or ids."""
+        return [name.decode() for name in self.hashes.get(hash_, {})]
+
+    @property
+    def finished(self) -> dict[str, bytes]:
+        """The history: how each task ended, by id."""
+        both = {**self.hashes.get("history_old", {}), **self.hashes.get("history_new", {})}
+        return {id_.decode(): line for id_, line in both.items()}
+
+    def group_of(self, element: bytes) -> str:
+        """The group of a task that stands aside."""
+        return self.lives.get(split_element(element)[1], {}).get(b"group", b"").decode()
+
+    def waiting(self) -> Iterator[tuple[str, str, bytes]]:
+        """Every waiting task: in which list, of which group, its element."""
+        for element in self.lists.get("plain", []):
+            yield "plain", "", element
+        for element in self.zsets.get("ordered", {}):
+            yield "ordered", "", element
+        for element in self.zsets.get("delayed", {}):
+            yield "delayed", self.group_of(element), element
+        for group, elements in self.lanes.items():
+            for element in elements:
+                yield f"lane:{group}", group, element
+
+
+def read(raw: Redis, keys: Keys) -> Snapshot:
+    """Read a namespace whole."""
+    found = Snapshot()
+    front = f"{{{keys.namespace}}}:"
+    names: list[Any] = sorted(raw.scan_iter(match=_escaped(front) + "*", count=1000))
+    pipeline = raw.pipeline(transaction=False)
+    for name in names:
+        pipeline.type(name)
+    types = pipeline.execute()
+    for name, type_ in zip(names, types, strict=True):
+        _ask(pipeline, name, type_.decode())
+    values = pipeline.execute()
+    whole = {keys(kind): kind for kind in (*_WHOLE_KINDS, "history_new", "history_old")}
+    for name, type_, value in zip(names, types, values, strict=True):
+        key = name.decode()
+        if key in whole:
+            _keep(found, whole[key], type_.decode(), value)
+            continue
+        kind, _, rest = key[len(front) :].partition(":")
+        if kind in _NAMED and rest and keys(kind, rest) == key:
+            _keep_named(found, kind, rest, value)
+        else:
+            found.strangers.append(key)
+    return found
+
+
+_WHOLE_KINDS = (
+    "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
+    "paused_all", "dead", "segments", "count",
+)  # fmt: skip
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{char}" if char in "[]?*\\" else char for char in text)
+
+
+def _ask(pipeline: Any, name: bytes, type_: str) -> None:
+    match type_:
+        case "list":
+            pipeline.lrange(name, 0, -1)
+        case "zset":
+            pipeline.zrange(name, 0, -1, withscores=True)
+        case "hash":
+            pipeline.hgetall(name)
+        case _:
+            pipeline.get(name)
+
+
+def _keep(found: Snapshot, kind: str, type_: str, value: Any) -> None:
+    match type_:
+        case "list":
+            found.lists[kind] = value
+        case "zset":
+            found.zsets[kind] = {row[0]: row[1] for row in value}
+        case "hash":
+            found.hashes[kind] = value
+        case _:
+            found.strings[kind] = value
+
+
+def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
+    match kind:
+        case "lane":
+            found.lanes[name] = value
+        case "lock":
+            found.locks[name] = value
+        case "task":
+            found.tasks[name] = value
+        case "life":
+            found.lives[name] = value
+        case "daemon":
+            found.daemons[name] = value
+        case _:
+            found.workers.add(name)
+            found.checkpoints += [
+                _claim(name, worker.decode(), checkpoint)
+                for worker, checkpoint in value.items()
+                if checkpoint.startswith(b"L")
+            ]
+
+
+def _claim(daemon: str, worker: str, checkpoint: bytes) -> Checkpoint:
+    fence, _since, element, group = split_checkpoint(checkpoint)
+    return Checkpoint(daemon, worker, fence, element, group)
+
+
+def audit(raw: Redis, keys: Keys) -> list[Violation]:
+    """Every way in which a namespace contradicts itself."""
+    found = read(raw, keys)
+    return [
+        *_strange_keys(found),
+        *_tasks(found),
+        *_elements(found),
+        *_groups(found),
+        *_claims(found),
+        *_counters(found),
+    ]
+
+
+def _strange_keys(found: Snapshot) -> Iterator[Violation]:
+    for key in found.strangers:
+        yield Violation("S9", f"the key {key!r} is of no kind that there is")
+
+
+def _places(found: Snapshot) -> dict[str, list[str]]:
+    """Where each task is, by id."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for place, _group, element in found.waiting():
+        places[split_element(element)[1]].append(place)
+    for claim in found.checkpoints:
+        places[split_element(claim.element)[1]].append(f"worker {claim.daemon} {claim.worker}")
+    for id_ in found.names("dead"):
+        places[id_].append("dead")
+    for id_ in found.finished:
+        places[id_].append("history")
+    return places
+
+
+def _tasks(found: Snapshot) -> Iterator[Violation]:
+    """Every task in exactly one place, and every place with its task."""
+    places = _places(found)
+    for id_, where in places.items():
+        if len(where) > 1:
+            yield Violation("S6", f"{id_} is in {len(where)} places: {', '.join(where)}")
+        if where == ["history"] and id_ in found.tasks:
+            yield Violation("L7", f"{id_} is over and its envelope is still there")
+        if where != ["history"] and id_ not in found.tasks:
+            yield Violation("S1", f"{id_} is in {where[0]} without its envelope")
+    for id_ in found.tasks.keys() - places.keys():
+        yield Violation("S1", f"{id_} has an envelope and is in no place")
+    for id_ in found.lives.keys() - found.tasks.keys():
+        yield Violation("L7", f"{id_} has a life and no envelope")
+    for id_ in found.names("dead"):
+        if b"reason" not in found.lives.get(id_, {}):
+            yield Violation("S1", f"the dead letter {id_} has no reason")
+
+
+def _elements(found: Snapshot) -> Iterator[Violation]:
+    """Elements tell the truth: of their life, of their group, of their place in the lane."""
+    claimed = [("a checkpoint", c.group, c.element) for c in found.checkpoints]
+    for place, group, element in [*found.waiting(), *claimed]:
+        id_ = split_element(element)[1]
+        flag = element[ARRIVAL_DIGITS : ARRIVAL_DIGITS + 1]
+        if (flag == b"+") != (id_ in found.lives):
+            yield Violation("S5", f"{id_} in {place} has the flag {flag!r}, which its life denies")
+        packed = found.tasks.get(id_)
+        if packed is not None and (orjson.loads(packed.partition(b"\n")[0])[1] or "") != group:
+            yield Violation("S9", f"{id_} is in {place}, which is not its group's")
+    for group, lane in found.lanes.items():
+        arrivals = [split_element(element)[0] for element in lane]
+        if any(newer <= older for newer, older in pairwise(arrivals)):
+            yield Violation("S4", f"the lane of {group} is out of order: {arrivals}")
+
+
+def _groups(found: Snapshot) -> Iterator[Violation]:
+    """Each group in exactly one state, the one that the facts about it call for."""
+    ready, held = set(found.names("ready")), set(found.names("held"))
+    parked, paused = set(found.fields("parked")), set(found.fields("paused"))
+    for group in ready | held | parked | paused | set(found.locks) | set(found.lanes):
+        states = [
+            name
+            for name, members in (("ready", ready), ("held", held), ("running", found.locks))
+            if group in members
+        ]
+        if len(states) > 1:
+            yield Violation("S4", f"the group {group} is {' and '.join(states)} at once")
+        if (group in ready or group in held) and group in parked | paused:
+            yield Violation("S4", f"the group {group} is {states[0]}, though somebody holds it")
+        if (group in ready or group in held) and group not in found.lanes:
+            yield Violation("S4", f"the group {group} is {states[0]} with nothing in its lane")
+        if group in found.lanes and not states and group not in parked | paused:
+            yield Violation("S8", f"the group {group} has tasks, no lock, and can't be claimed")
+    dead = set(found.names("dead"))
+    for name, note in found.hashes.get("parked", {}).items():
+        if orjson.loads(note)[0] not in dead:
+            yield Violation("S8", f"{name.decode()} is parked behind no dead letter that exists")
+
+
+def _claims(found: Snapshot) -> Iterator[Violation]:
+    """A lock where there is a checkpoint, and nowhere else; a claim only with who is alive."""
+    leased = set(found.names("daemons"))
+    for daemon in leased ^ set(found.daemons):
+        yield Violation("S8", f"the daemon {daemon} has a lease or a session, not both")
+    for daemon in found.workers - leased:
+        yield Violation("S8", f"the checkpoints of {daemon} are left, and it has no lease")
+    last = int(found.strings.get("fence", 0))
+    proven: set[str] = set()
+    fences = Counter(claim.fence for claim in found.checkpoints)
+    for claim in found.checkpoints:
+        if claim.fence > last or fences[claim.fence] > 1:
+            yield Violation("S3", f"the fence {claim.fence} of {claim.group} is not its own")
+        if not claim.group:
+            continue
+        owner = f"{claim.fence:016d} {claim.daemon} {claim.worker}".encode()
+        lock = found.locks.get(claim.group)
+        if lock is None:
+            yield Violation("S4", f"{claim.worker} runs {claim.group} without its lock")
+        elif lock != owner:
+            yield Violation("S4", f"{claim.worker} runs {claim.group}, which {lock!r} has locked")
+        if claim.group in proven:
+            yield Violation("S4", f"two workers run {claim.group}")
+        proven.add(claim.group)
+    for group in set(found.locks) - proven:
+        yield Violation("S8", f"the group {group} is locked, and nobody runs it")
+
+
+def _counters(found: Snapshot) -> Iterator[Violation]:
+    """The totals are what the lists say."""
+    waiting = Counter("grouped" if group else "plain" for _, group, _ in found.waiting())
+    running = Counter("grouped" if claim.group else "plain" for claim in found.checkpoints)
+    for pool in ("plain", "grouped"):
+        for name, seen in ((f"queued_{pool}", waiting[pool]), (f"running_{pool}", running[pool])):
+            if found.count(name) != seen:
+                yield Violation("S7", f"{name} says {found.count(name)}, the lists {seen}")
+    held = sum(waiting.values()) + sum(running.values()) + len(found.zsets.get("dead", {}))
+    held += sum(found.count(name) for name in ("done", "dropped", "missing"))
+    if held != found.count("taken"):
+        yield Violation("S7", f"taken says {found.count('taken')}, accounted for {held}")
+
+
+def leftovers(raw: Redis, keys: Keys) -> list[str]:
+    """The keys that have no right to be there when all tasks are over.
+
+    What may stay: totals, the fence, the history and its segments, dead letters, and what belongs
+    to daemons that are there.
+    """
+    found = read(raw, keys)
+    dead = set(found.names("dead"))
+    leased = set(found.names("daemons"))
+    left = list(found.strangers)
+    for kind in (*found.lists, *found.zsets, *found.hashes, *found.strings):
+        if kind not in _STAYS and not (kind == "daemons" and leased):
+            left.append(keys(kind))
+    left += [keys("lane", group) for group in found.lanes]
+    left += [keys("lock", group) for group in found.locks]
+    left += [keys("task", id_) for id_ in found.tasks if id_ not in dead]
+    left += [keys("life", id_) for id_ in found.lives if id_ not in dead]
+    left += [keys("daemon", name) for name in found.daemons if name not in leased]
+    left += [keys("worker", name) for name in found.workers if name not in leased]
+    left += [keys("worker", claim.daemon) for claim in found.checkpoints]
+    return sorted(set(left))
+
+
+def states_of(raw: Redis, keys: Keys) -> dict[str, State]:
+    """Where the store has each task that it knows."""
+    found = read(raw, keys)
+    states: dict[str, State] = {}
+    for id_, line in found.finished.items():
+        states[id_] = "done" if orjson.loads(line[ARRIVAL_DIGITS:])[0] == "done" else "dropped"
+    for id_ in found.names("dead"):
+        states[id_] = "dead"
+    for claim in found.checkpoints:
+        states[split_element(claim.element)[1]] = "running"
+    for _place, _group, element in found.waiting():
+        states[split_element(element)[1]] = "waiting"
+    return states
+
+
+def totals_of(raw: Redis, keys: Keys) -> Totals:
+    """The store's own totals, unchecked."""
+    found = read(raw, keys)
+    return Totals(
+        taken=found.count("taken"),
+        queued=found.count("queued_plain") + found.count("queued_grouped"),
+        running=found.count("running_plain") + found.count("running_grouped"),
+        done=found.count("done"),
+        dead=len(found.zsets.get("dead", {})),
+        dropped=found.count("dropped") + found.count("missing"),
+    )

@@ -1,0 +1,152 @@
+"""What happened: one JSON line an event, appended by whoever saw it, read back as a history.
+
+Handlers in any number of processes append to one file. Each line is a single write with O_APPEND,
+so lines never mix and a kill never leaves half of one. Times are CLOCK_MONOTONIC, which all
+processes of one machine share.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import orjson
+
+from groupflow.core.task import Task
+
+Kind: TypeAlias = Literal["published", "start", "end", "settle"]
+State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to a task.
+
+    Attributes:
+        kind: ``published`` (and confirmed), ``start`` and ``end`` of an attempt, or the ``settle``
+            of a claim as the store answered it.
+        id: the task.
+        at: monotonic seconds.
+        group: its group, ``None`` for a plain one.
+        tenant: its tenant.
+        n: its number in the test, carried in its body.
+        fence: of the claim.
+        attempt: from 1.
+        crashes: from 0.
+        pid: of the daemon.
+        wall: Unix seconds.
+        enqueued_at: when the store took it in, which tells two tasks of one id apart.
+        how: an end is ``done``, ``failed`` or ``cut`` (cancelled); a settle ``accepted`` or
+            ``refused``.
+    """
+
+    kind: Kind
+    id: str
+    at: float
+    group: str | None = None
+    tenant: str | None = None
+    n: int = 0
+    fence: int = 0
+    attempt: int = 1
+    crashes: int = 0
+    pid: int = 0
+    wall: float = 0.0
+    enqueued_at: float = 0.0
+    how: str = ""
+
+
+def event_of(kind: Kind, task: Task, n: int = 0, how: str = "") -> Event:
+    """An event of a task's attempt, now and in this process."""
+    return Event(
+        kind,
+        task.id,
+        time.monotonic(),
+        group=task.group,
+        tenant=task.tenant,
+        n=n,
+        fence=task.fence,
+        attempt=task.attempt,
+        crashes=task.crashes,
+        pid=os.getpid(),
+        wall=time.time(),
+        enqueued_at=task.enqueued_at,
+        how=how,
+    )
+
+
+def published(id_: str, group: str | None, tenant: str | None = None, n: int = 0) -> Event:
+    """The event of a confirmed publish, now."""
+    return Event(
+        "published",
+        id_,
+        time.monotonic(),
+        group=group,
+        tenant=tenant,
+        n=n,
+        pid=os.getpid(),
+        wall=time.time(),
+    )
+
+
+class Journal:
+    """A file of events."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, event: Event) -> None:
+        """Append one event by one write."""
+        line = orjson.dumps(asdict(event)) + b"\n"
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            written = os.write(file, line)
+        finally:
+            os.close(file)
+        if written != len(line):
+            raise OSError(f"{self.path} took {written} of {len(line)} bytes")
+
+    def read(self) -> list[Event]:
+        """All events so far, in the order of the file."""
+        if not self.path.exists():
+            return []
+        return [Event(**orjson.loads(line)) for line in self.path.read_bytes().splitlines()]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the store says that it holds and has done with."""
+
+    taken: int
+    queued: int
+    running: int
+    done: int
+    dead: int
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A whole run, to be judged by `invariants.check`.
+
+    Attributes:
+        events: in order of time.
+        states: where the store has each task at the end; one that it doesn't know is not in it.
+        totals: its counters at the end, where they were read.
+        left_in_queue: messages that RabbitMQ still holds.
+        with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
+    """
+
+    events: list[Event]
+    states: Mapping[str, State] = field(default_factory=dict)
+    totals: Totals | None = None
+    left_in_queue: int = 0
+    with_faults: bool = True
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """Events by time; those of one instant stay as they came."""
+    return sorted(events, key=lambda event: event.at)

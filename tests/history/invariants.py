@@ -1,0 +1,240 @@
+"""The one checker of histories: S1 to S9 of the design, as far as a history can show them.
+
+A group's attempts may overlap in one case only: where a daemon lost its lease, its handler may
+still be running when the same task starts anew under a higher fence and one crash richer. From that
+start on the older attempt is a ghost: nothing that it does is accepted, so it ends there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.history.events import Event, History, in_order
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise.
+
+    Attributes:
+        invariant: its name, ``S1`` to ``S9``, or ``L7`` for what is left behind.
+        text: what was seen.
+    """
+
+    invariant: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One run of a handler; `ended` is ``None`` where nobody saw its end."""
+
+    start: Event
+    end: Event | None = None
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether it was cancelled before it came to an end of its own."""
+        return self.end is not None and self.end.how == "cut"
+
+
+def check(history: History) -> list[Violation]:
+    """Every violation in a history, by invariant."""
+    events = in_order(history.events)
+    ordered = [*_first_publications(events).values()]
+    attempts = pair(events)
+    return [
+        *_s1(history, ordered),
+        *_s2(history, ordered),
+        *_s3(events, attempts),
+        *_s4(ordered, attempts),
+        *_s5(history, attempts),
+        *_s6(history, events, ordered),
+        *_s7(history),
+        *_s8(history, ordered),
+        *_s9(events, ordered),
+    ]
+
+
+def _first_publications(events: Iterable[Event]) -> dict[str, Event]:
+    """The first confirmed publish of each id, in order."""
+    first: dict[str, Event] = {}
+    for event in events:
+        if event.kind == "published":
+            first.setdefault(event.id, event)
+    return first
+
+
+def pair(events: Iterable[Event]) -> list[Attempt]:
+    """The attempts, each with its end, in the order of their starts."""
+    attempts: list[Attempt] = []
+    running: dict[tuple[str, int], Attempt] = {}
+    for event in events:
+        if event.kind == "start":
+            attempt = Attempt(event)
+            attempts.append(attempt)
+            running[event.id, event.fence] = attempt
+        elif event.kind == "end" and (event.id, event.fence) in running:
+            running.pop((event.id, event.fence)).end = event
+    return attempts
+
+
+def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    by_task: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        by_task[attempt.start.id].append(attempt)
+    return by_task
+
+
+def _s1(history: History, ordered: list[Event]) -> Iterator[Violation]:
+    """Every confirmed publish ends done or dead."""
+    for event in ordered:
+        state = history.states.get(event.id, "lost")
+        if state not in ("done", "dead", "dropped"):
+            yield Violation("S1", f"{event.id} was confirmed and is {state}")
+
+
+def _s2(history: History, ordered: list[Event]) -> Iterator[Violation]:
+    """What the broker has let go of (it was acked) is in the store."""
+    unknown = [event.id for event in ordered if event.id not in history.states]
+    if len(unknown) > history.left_in_queue:
+        yield Violation(
+            "S2",
+            f"RabbitMQ holds {history.left_in_queue} messages, yet the store does not know "
+            f"{', '.join(unknown)}",
+        )
+
+
+def _s3(events: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
+    """One accepted settle a claim; none under a fence that a later claim has made stale."""
+    accepted: set[tuple[str, int]] = set()
+    newest: dict[str, int] = {}
+    for event in events:
+        if event.kind == "start":
+            newest[event.id] = max(event.fence, newest.get(event.id, 0))
+        elif event.kind == "settle" and event.how == "accepted":
+            if (event.id, event.fence) in accepted:
+                yield Violation("S3", f"the claim {event.fence} of {event.id} was settled twice")
+            if event.fence < newest.get(event.id, 0):
+                yield Violation("S3", f"a stale fence {event.fence} could settle {event.id}")
+            accepted.add((event.id, event.fence))
+    holders: dict[int, str] = {}
+    for attempt in attempts:
+        start = attempt.start
+        if start.fence in holders:
+            yield Violation(
+                "S3", f"{holders[start.fence]} and {start.id} ran under one fence {start.fence}"
+            )
+        holders[start.fence] = start.id
+    for id_, runs in _by_task(attempts).items():
+        for before, after in pairwise(runs):
+            if after.start.fence <= before.start.fence:
+                yield Violation("S3", f"the fences of {id_} do not rise")
+
+
+def _s4(ordered: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
+    """The order of a group is the order of publishing; k+1 never starts before k is settled."""
+    place = {event.id: number for number, event in enumerate(ordered)}
+    groups: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.start.group is not None:
+            groups[attempt.start.group].append(attempt)
+    for group, runs in groups.items():
+        ends = _ends(runs)
+        for before, after in pairwise(runs):
+            one, two = before.start, after.start
+            if two.id in place and place[two.id] < place.get(one.id, 0):
+                yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
+        for number, run in enumerate(runs):
+            for later in runs[number + 1 :]:
+                if later.start.at >= ends[number]:
+                    break
+                yield Violation(
+                    "S4", f"in {group}, {later.start.id} started while {run.start.id} ran"
+                )
+
+
+def _ends(runs: list[Attempt]) -> list[float]:
+    """When each attempt of a group ended or became a ghost; never, where nothing shows it."""
+    ends: list[float] = []
+    for number, run in enumerate(runs):
+        end = run.end.at if run.end is not None else float("inf")
+        for later in runs[number + 1 :]:
+            start = later.start
+            if (
+                start.id == run.start.id
+                and start.fence > run.start.fence
+                and start.crashes > run.start.crashes
+            ):
+                end = min(end, start.at)
+                break
+        ends.append(end)
+    return ends
+
+
+def _s5(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
+    """A task runs again only for a reason: a crash or lost lease, a retry, or a hand-back."""
+    for id_, runs in _by_task(attempts).items():
+        if not history.with_faults and runs[-1].start.crashes > 0:
+            yield Violation("S5", f"{id_} counts {runs[-1].start.crashes} crashes without any")
+        for before, after in pairwise(runs):
+            one, two = before.start, after.start
+            if two.crashes > one.crashes or two.attempt > one.attempt or before.was_cut:
+                continue
+            yield Violation("S5", f"{id_} ran again as attempt {two.attempt} for no reason")
+
+
+def _s6(history: History, events: list[Event], ordered: list[Event]) -> Iterator[Violation]:
+    """One message id is one task."""
+    taken_at: dict[str, set[float]] = defaultdict(set)
+    for event in events:
+        if event.kind == "start":
+            taken_at[event.id].add(event.enqueued_at)
+    for id_, times in taken_at.items():
+        if len(times) > 1:
+            yield Violation("S6", f"{id_} was taken in {len(times)} times")
+    totals = history.totals
+    if totals is not None and ordered and totals.taken > len(ordered):
+        yield Violation("S6", f"{len(ordered)} ids became {totals.taken} tasks")
+
+
+def _s7(history: History) -> Iterator[Violation]:
+    """queued + running + done + dead = taken in."""
+    totals = history.totals
+    if totals is None:
+        return
+    held = totals.queued + totals.running + totals.done + totals.dead + totals.dropped
+    if held != totals.taken:
+        yield Violation("S7", f"taken {totals.taken}, accounted for {held}: {totals}")
+
+
+def _s8(history: History, ordered: list[Event]) -> Iterator[Violation]:
+    """At the end no group has tasks that wait for nobody."""
+    by_group: dict[str, set[str]] = defaultdict(set)
+    for event in ordered:
+        if event.group is not None and event.id in history.states:
+            by_group[event.group].add(history.states[event.id])
+    for group, states in by_group.items():
+        if "waiting" in states and "running" not in states:
+            yield Violation("S8", f"the group {group} waits, though none of its tasks runs")
+
+
+def _s9(events: list[Event], ordered: list[Event]) -> Iterator[Violation]:
+    """A task runs as what it was published: its own group, tenant and body, and nobody else's."""
+    known = {event.id: event for event in ordered}
+    for event in events:
+        if event.kind != "start" or event.id not in known:
+            continue
+        was = known[event.id]
+        if (event.group, event.tenant, event.n) != (was.group, was.tenant, was.n):
+            yield Violation(
+                "S9",
+                f"{event.id} was published as {was.group!r}, {was.tenant!r}, {was.n} "
+                f"and ran as {event.group!r}, {event.tenant!r}, {event.n}",
+            )

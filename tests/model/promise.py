@@ -1,0 +1,127 @@
+"""The promise as a small Python model: what a store may do next, and nothing of how it does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+State = Literal["waiting", "aside", "running", "dead", "done", "dropped"]
+
+
+@dataclass
+class ModelTask:
+    """One task as the promise sees it.
+
+    Attributes:
+        id: the task.
+        group: its group, empty for a plain one.
+        place: its place in its group; a higher one comes later.
+        priority: seconds by which it counts as older.
+        state: where it is; `aside` waits without holding its group.
+        is_due: whether its time has come.
+        attempt: the attempt that runs or is next.
+        crashes: claims that ended without a settle.
+        stage: the stage that it has reached.
+        fences: of all its claims.
+    """
+
+    id: str
+    group: str
+    place: int
+    priority: float = 0.0
+    state: State = "waiting"
+    is_due: bool = True
+    attempt: int = 1
+    crashes: int = 0
+    stage: str | None = None
+    fences: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Promise:
+    """All tasks, and what holds groups."""
+
+    tasks: dict[str, ModelTask] = field(default_factory=dict)
+    parked: dict[str, str] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    all_paused: bool = False
+    next_place: int = 0
+    last_fence: int = 0
+
+    def enqueue(self, task_id: str, group: str, priority: float, *, due: bool, aside: bool) -> bool:
+        """Take a task in, unless its id is known."""
+        if task_id in self.tasks:
+            return False
+        self.next_place += 1
+        task = ModelTask(task_id, group, self.next_place, priority, is_due=due)
+        if not due and (aside or not group):
+            task.state = "aside"
+        self.tasks[task_id] = task
+        return True
+
+    def lane(self, group: str) -> list[ModelTask]:
+        """The waiting tasks of a group, in order."""
+        lane = [t for t in self.tasks.values() if t.group == group and t.state == "waiting"]
+        return sorted(lane, key=lambda task: task.place)
+
+    def runs(self, group: str) -> bool:
+        """Whether a task of the group runs."""
+        return any(t.group == group and t.state == "running" for t in self.tasks.values())
+
+    def is_held(self, group: str) -> bool:
+        """Whether somebody or something holds the group."""
+        return group in self.paused or group in self.parked
+
+    def claimable_groups(self) -> set[str]:
+        """The groups whose head may be claimed now."""
+        groups = {t.group for t in self.tasks.values() if t.group}
+        return {
+            group
+            for group in groups
+            if not self.all_paused
+            and not self.runs(group)
+            and not self.is_held(group)
+            and (lane := self.lane(group))
+            and lane[0].is_due
+        }
+
+    def claimable_plain(self) -> set[str]:
+        """The plain tasks that may be claimed now."""
+        if self.all_paused:
+            return set()
+        return {t.id for t in self.lane("")}
+
+    def claim(self, task_id: str, fence: int) -> None:
+        """A task was claimed: check that it might be, and note it."""
+        task = self.tasks[task_id]
+        assert fence > self.last_fence, f"fence {fence} does not rise over {self.last_fence}"
+        self.last_fence = fence
+        assert not self.all_paused, f"{task_id} was claimed while everything is paused"
+        assert task.state == "waiting", f"{task_id} was claimed while {task.state}"
+        if task.group:
+            assert not self.runs(task.group), f"two tasks of {task.group} run at once"
+            assert not self.is_held(task.group), f"{task.group} is held, yet {task_id} was claimed"
+            head = self.lane(task.group)[0]
+            assert head is task, f"{task_id} was claimed before {head.id} of {task.group}"
+        assert task.is_due, f"{task_id} was claimed before its time"
+        task.state = "running"
+        task.fences.append(fence)
+
+    def line_up_again(self, task: ModelTask) -> None:
+        """Put a task at the back of its group."""
+        self.next_place += 1
+        task.place = self.next_place
+
+    def redrive(self, task: ModelTask) -> None:
+        """A dead letter is a task again, at its place."""
+        self.unpark(task)
+        task.state, task.attempt, task.crashes, task.is_due = "waiting", 1, 0, True
+
+    def unpark(self, task: ModelTask) -> None:
+        """Lift the park that this death laid on its group."""
+        if self.parked.get(task.group) == task.id:
+            del self.parked[task.group]
+
+    def count(self, *states: State, grouped: bool) -> int:
+        """How many tasks, with or without a group, are in some states."""
+        return sum(t.state in states and bool(t.group) == grouped for t in self.tasks.values())
