@@ -44,7 +44,7 @@ from groupflow.upkeep.sweep import Sweeper
 
 log = structlog.get_logger("groupflow.daemon")
 
-HAND_BACK = 2.0  # seconds for cancelled handlers to end and their tasks to go back
+HAND_BACK = 5.0  # seconds for cancelled handlers to end (a stubborn command is killed after 2)
 INTAKE_END = 5.0  # seconds for the batch in hand
 
 
@@ -239,20 +239,26 @@ class Daemon:
     ) -> None:
         """Take nothing more in, claim nothing more, let what runs end, hand back the rest."""
         log.info("daemon.stopping", daemon=self.name, drain=self._settings.workers.drain)
+        await asyncio.gather(self._end_intake(intake), self._end_workers(workers))
+        with suppress(GroupflowError):
+            # What could not be stopped is handed over too: this process ends right behind it.
+            await self._sessions.leave()
+
+    async def _end_intake(self, intake: asyncio.Task[None] | None) -> None:
+        if self._intake is None or intake is None:
+            return
+        self._intake.stop()
+        await _wait_for([intake], INTAKE_END)
+        intake.cancel()
+
+    async def _end_workers(self, workers: Sequence[asyncio.Task[None]]) -> None:
         for dispatcher in self._dispatchers.values():
             dispatcher.stop_claiming()
-        if self._intake is not None and intake is not None:
-            self._intake.stop()
-            await _wait_for([intake], INTAKE_END)
-            intake.cancel()
         if await _wait_for(workers, self._settings.workers.drain):
             log.warning("daemon.hands_back", tasks=sum(w.is_busy for w in self._workers))
             for worker in self._workers:
                 worker.hand_back()
             await _wait_for(workers, HAND_BACK)
-        with suppress(GroupflowError):
-            # What could not be stopped is handed over too: this process ends right behind it.
-            await self._sessions.leave()
 
     def _wake(self, due: bool) -> None:
         if due:

@@ -100,8 +100,10 @@ class Publisher:
             How many were confirmed, which is all of them.
 
         Raises:
-            PublishFailed: one was refused; those before it in this call may or may not be there.
-            BrokerUnavailable: the connection has ended.
+            PublishFailed: one was refused. Those before it are there; of up to `IN_FLIGHT` behind
+                it, each may be: published again under their ids they count once, but a group
+                whose message was refused then has it behind them.
+            BrokerUnavailable: the connection has ended; the same holds.
         """
         flying: deque[asyncio.Task[None]] = deque()
         confirmed = 0

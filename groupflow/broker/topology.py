@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import aiormq
 from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
 from pamqp.common import FieldValue
 
 from groupflow.broker.connection import ENDED, open_channel
 from groupflow.core.errors import BrokerUnavailable
 
 ARGUMENTS: dict[str, FieldValue] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+
+UNLIMITED_FROM = 4  # the major version whose default delivery limit would lose messages
 
 
 async def exists(connection: AbstractConnection, queue: str) -> bool:
@@ -44,8 +47,9 @@ async def declare(connection: AbstractConnection, queue: str) -> None:
     if await exists(connection, queue):
         return
     channel = await open_channel(connection, confirms=False)
+    arguments = {**ARGUMENTS, **_unlimited_deliveries(channel)}
     try:
-        await channel.queue_declare(queue, durable=True, arguments=ARGUMENTS)
+        await channel.queue_declare(queue, durable=True, arguments=arguments)
         await channel.close()
     except ENDED as error:
         raise BrokerUnavailable(f"RabbitMQ declared no queue {queue!r}: {error}") from error
@@ -63,3 +67,13 @@ async def delete(connection: AbstractConnection, queue: str) -> None:
         await channel.close()
     except ENDED as error:
         raise BrokerUnavailable(f"RabbitMQ deleted no queue {queue!r}: {error}") from error
+
+
+def _unlimited_deliveries(channel: AbstractChannel) -> dict[str, FieldValue]:
+    """From 4.0 on RabbitMQ drops a message that was handed out 20 times, unless told otherwise.
+
+    Every daemon that dies with a message unacked counts as one, though the message is sound.
+    """
+    version = str(channel.connection.server_properties.get("version", ""))
+    major = version.partition(".")[0]
+    return {"x-delivery-limit": -1} if major.isdecimal() and int(major) >= UNLIMITED_FROM else {}

@@ -119,8 +119,8 @@ def redrive(
 ) -> None:
     """Make dead letters tasks again, each at its original place in its group.
 
-    One that was never routed (its key field was missing, its type unknown) is routed first, by the
-    configuration as it is now.
+    One that was rejected on its way in (a missing key field, say) is routed first, by the
+    configuration as it is now; its delay is over.
 
     For example:
 

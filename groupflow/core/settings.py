@@ -136,9 +136,12 @@ class Fields(Section):
 
 
 class Http(Section):
-    """`[http]`: health, metrics and the page."""
+    """`[http]`: health, metrics and the page; accepted, but nothing listens there yet."""
 
-    listen: Listen = Field(default="127.0.0.1:9464", description="Address and port to listen on.")
+    listen: Listen = Field(
+        default="127.0.0.1:9464",
+        description="Address and port to listen on; nothing does so in this version.",
+    )
 
 
 class Retry(Section):

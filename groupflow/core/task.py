@@ -32,8 +32,8 @@ class Task:
 
     id: str
     type: str
-    group: str | None
-    body: bytes
+    group: str | None = None
+    body: bytes = b""
     headers: Mapping[str, Any] = field(default_factory=dict)
     tenant: str | None = None
     attempt: int = 1

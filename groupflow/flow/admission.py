@@ -16,6 +16,7 @@ from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 
 HEAD_BYTES = 4096  # of a body over the limit that its dead letter keeps
+HEADER_DEPTH = 16  # of nested tables in AMQP headers; what lies deeper is left out
 SHOWN_CHARS = 80  # of a stranger's text in a reason
 
 
@@ -69,10 +70,10 @@ class Admission:
 
 def json_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
     """AMQP headers as JSON can carry them: text for bytes, ISO dates, text for the rest."""
-    return {name: _json_value(value) for name, value in headers.items()}
+    return {name: _json_value(value, HEADER_DEPTH) for name, value in headers.items()}
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: Any, depth: int) -> Any:  # noqa: PLR0911  one a kind
     match value:
         case None | bool() | float() | str():
             return value
@@ -80,10 +81,12 @@ def _json_value(value: Any) -> Any:
             return value if -(2**63) <= value < 2**64 else str(value)
         case bytes() | bytearray():
             return bytes(value).decode(errors="backslashreplace")
+        case dict() | list() | tuple() if depth == 0:
+            return "(nested too deep)"
         case dict():
-            return {str(name): _json_value(each) for name, each in value.items()}
+            return {str(name): _json_value(each, depth - 1) for name, each in value.items()}
         case list() | tuple():
-            return [_json_value(each) for each in value]
+            return [_json_value(each, depth - 1) for each in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

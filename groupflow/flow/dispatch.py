@@ -70,9 +70,8 @@ class Dispatcher:
 
     def open_session(self) -> None:
         """There is a new session. What was finished under the old one is not ours to settle."""
-        for settlement in self._finished:
-            report_lost(settlement.claim)
-        self._finished.clear()
+        self._report_all_lost(self._finished)
+        self._finished = []
         self._session_open.set()
         self._stir.set()
 
@@ -108,29 +107,40 @@ class Dispatcher:
 
     async def run_once(self) -> None:
         """One exchange; after any error the same settlements and workers go into the next."""
-        finished = self._finished[:AT_ONCE]
+        epoch = self._epoch
+        finished, self._finished = self._finished[:AT_ONCE], self._finished[AT_ONCE:]
         idle = list(itertools.islice(self._idle, AT_ONCE)) if self._may_claim else []
-        refused, claims = await self._claims.exchange(finished, idle)
-        del self._finished[: len(finished)]
+        try:
+            refused, claims = await self._claims.exchange(finished, idle)
+        except BaseException:
+            if epoch == self._epoch:
+                self._finished = finished + self._finished
+            else:
+                self._report_all_lost(finished)
+            raise
         for settlement in refused:
             report_lost(settlement.claim)
         for claim in claims:
-            self._deliver(claim)
-        if self._finished or len(self._idle) > AT_ONCE:
-            self._stir.set()  # more than one exchange may carry
+            self._deliver(claim, epoch)
+        if self._finished or (self._idle and idle and len(claims) == len(idle)):
+            self._stir.set()  # there may be more than one exchange carries
         if not self._may_claim and self.is_settled:
             self._dismiss()
 
-    def _deliver(self, claim: Claim) -> None:
-        future = self._idle.pop(claim.worker, None)
-        if future is None or future.done() or not self._may_claim:
+    def _deliver(self, claim: Claim, epoch: int) -> None:
+        """Give a claim to its worker; `epoch` is the session that it was made under."""
+        future = self._idle.get(claim.worker)
+        if epoch == self._epoch and (future is None or future.done() or not self._may_claim):
             # Its worker is gone, or the stop came while the claim was on its way: hand it back.
-            if future is not None:
-                self._idle[claim.worker] = future
             self._finished.append(Release(claim))
             self._stir.set()
-            return
-        future.set_result((claim, self._epoch))
+        elif future is not None and not future.done():
+            del self._idle[claim.worker]
+            future.set_result((claim, epoch))
+
+    def _report_all_lost(self, settlements: list[Settlement]) -> None:
+        for settlement in settlements:
+            report_lost(settlement.claim)
 
     def _dismiss(self) -> None:
         for future in self._idle.values():

@@ -38,15 +38,15 @@ class ExecRunner:
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the command on one task; when cancelled, end its whole process group."""
+        # A start that is cancelled halfway would end the command but none of its children, so it is
+        # let through to its end.
+        starting = asyncio.create_task(self._start(task))
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, **variables_of(task)},
-                start_new_session=True,  # a group of its own, so that its children end with it
-            )
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(OSError, ValueError):
+                await _end(await starting)
+            raise
         except (OSError, ValueError) as error:
             return Failed(type(error).__name__, f"{self._command[0]} can't be started: {error}")
         try:
@@ -56,6 +56,22 @@ class ExecRunner:
             await _end(process)
             raise
         return _outcome(process.returncode or 0, stdout, stderr)
+
+    async def _start(self, task: Task) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=_environment(task),
+            start_new_session=True,  # a group of its own, so that its children end with it
+        )
+
+
+def _environment(task: Task) -> dict[str, str]:
+    """The daemon's environment without its own configuration, which may hold passwords."""
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith("GROUPFLOW_")}
+    return {**inherited, **variables_of(task)}
 
 
 def variables_of(task: Task) -> dict[str, str]:

@@ -48,11 +48,14 @@ class HttpRunner:
 
 def _headers_of(task: Task) -> dict[str, str]:
     """The facts as ``Groupflow-*`` headers, percent-encoded where HTTP can't carry their text."""
-    facts = {
-        name.title().replace("_", "-"): quote(fact, safe=" !#$&'()*+,/:;<=>?@[]^`{|}~\"\\")
-        for name, fact in variables_of(task).items()
-    }
+    facts = {name.title().replace("_", "-"): _carried(f) for name, f in variables_of(task).items()}
     return {"Content-Type": "application/json", **facts}
+
+
+def _carried(fact: str) -> str:
+    # A blank is only lost at a value's ends.
+    blank = " " if fact == fact.strip() else ""
+    return quote(fact, safe=blank + "!#$&'()*+,/:;<=>?@[]^`{|}~\"\\", errors="backslashreplace")
 
 
 async def _read_capped(response: httpx.Response) -> bytes:

@@ -70,7 +70,7 @@ class PythonRunner:
                 return await asyncio.shield(thread)
             except asyncio.CancelledError:
                 if thread.done():
-                    raise
+                    return thread.result()  # it was quicker than the cancelling
                 # Its task must not run a second time beside it, so it stays claimed until the
                 # thread ends.
                 log.warning("handler.unstoppable", task=task.id, type=task.type)

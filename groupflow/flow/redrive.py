@@ -33,4 +33,4 @@ class Redriver:
         envelope = Envelope(
             route.type, route.group, route.tenant, route.rule, old.headers, old.body
         )
-        return await self._letters.redrive(letter, envelope)
+        return await self._letters.redrive(letter, envelope, route.priority)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
@@ -36,8 +37,14 @@ class AllRunners:
         python = PythonRunners(app, threads)
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         # No time limit of its own: the attempt has one. Proxies of the environment aren't meant
-        # for the operator's own handlers.
-        self._http = httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)  # noqa: S113
+        # for the operator's own handlers, and no cookie of one task goes with the next.
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        self._http = httpx.AsyncClient(
+            timeout=None,  # noqa: S113
+            limits=limits,
+            trust_env=False,
+            cookies=no_cookies,
+        )
         self._runners: dict[str, Runner] = {
             type_: runner for type_ in app.types if (runner := python.find(type_)) is not None
         }

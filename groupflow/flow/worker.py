@@ -57,7 +57,7 @@ class Worker:
     @property
     def is_busy(self) -> bool:
         """Whether a handler is running."""
-        return self._attempt is not None
+        return self._attempt is not None and not self._attempt.done()
 
     def hand_back(self) -> None:
         """Cancel the running attempt; its task goes back to the store."""
@@ -86,7 +86,7 @@ class Worker:
         if runner is None:
             outcome = Dead(f"no handler for type {task.type!r}")
         elif task.crashes >= self._max_crashes:
-            outcome = Dead(f"{task.crashes} daemons died while they ran it")
+            outcome = Dead(f"{task.crashes} daemons died, or lost their lease, while they ran it")
         else:
             outcome = await self._handle(runner, task)
         if self._is_lost:
@@ -111,8 +111,6 @@ class Worker:
         except asyncio.CancelledError:
             attempt.cancel()
             raise
-        finally:
-            self._attempt = None
         return None if attempt.cancelled() else attempt.result()
 
     async def _overrun(

@@ -81,7 +81,7 @@ class StoreClient:
             url,
             socket_timeout=None,  # each call has one timeout over the whole of it
             socket_connect_timeout=timeout,
-            socket_keepalive=True,
+            **({} if url.startswith("unix:") else {"socket_keepalive": True}),
             retry=Retry(NoBackoff(), 0),
         )
         self._redis = Redis(connection_pool=self._pool)

@@ -124,19 +124,23 @@ class DeadLetters:
             raise KeyError(id_)
         return Envelope.unpack(packed)
 
-    async def redrive(self, letter: DeadLetter, envelope: Envelope | None = None) -> bool:
+    async def redrive(
+        self, letter: DeadLetter, envelope: Envelope | None = None, priority: float = 0.0
+    ) -> bool:
         """Make a dead letter a task again, at its original place in its group.
 
         Args:
             letter: which.
             envelope: what to store in its stead, for one that was routed anew.
+            priority: seconds, for one that was routed anew.
 
         Returns:
             Whether it was still there.
         """
         group = envelope.group if envelope is not None else letter.group
         packed = envelope.pack() if envelope is not None else b""
-        return bool(await self._client.run(Verb.REDRIVE, letter.id, group or "", packed))
+        order = round(priority * MICROSECONDS)
+        return bool(await self._client.run(Verb.REDRIVE, letter.id, group or "", packed, order))
 
     async def drop(self, letter: DeadLetter) -> bool:
         """Remove a dead letter for good.

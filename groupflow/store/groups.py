@@ -119,7 +119,8 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
         return Why(group, state, queued, head, holder, since, until, reason)
 
     if lock:
-        return _running(told, now, lock, checkpoint, lease)
+        attempt = int(life.get(b"attempt", b"1"))
+        return _running(told, now, lock, checkpoint, lease, attempt)
     if paused or (paused_all and queued):
         by, at = orjson.loads(paused or paused_all)
         what = "the group" if paused else "everything"
@@ -139,19 +140,26 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
     return told("idle", "nothing waits in it")
 
 
-def _running(told: Any, now: int, lock: bytes, checkpoint: bytes, lease: int) -> Why:
+def _running(  # noqa: PLR0917  private, and called once
+    told: Any, now: int, lock: bytes, checkpoint: bytes, lease: int, attempt: int
+) -> Why:
     fence, _, rest = lock.decode().partition(" ")
     daemon, _, worker = rest.rpartition(" ")
+    left = lease / MICROSECONDS
+    holder = Holder(daemon, worker, int(fence), round(left, 3))
+    result: Why
+    if not checkpoint.startswith(b"L"):
+        reason = f"its lock says that {daemon}, {worker} runs a task, whose checkpoint says nothing"
+        result = told("running", f"{reason}: somebody changed keys by hand", holder=holder)
+        return result
     _, since_us, element, _ = split_checkpoint(checkpoint)
     since = since_us / MICROSECONDS
     id_ = split_element(element)[1]
-    left = lease / MICROSECONDS
     reason = (
-        f"task {id_} runs on {daemon}, {worker}, for {now / MICROSECONDS - since:.1f} s; "
-        f"its lease has {left:.1f} s left"
+        f"attempt {attempt} of task {id_} runs on {daemon}, {worker}, for "
+        f"{now / MICROSECONDS - since:.1f} s; its lease has {left:.1f} s left"
     )
-    holder = Holder(daemon, worker, int(fence), round(left, 3))
-    result: Why = told("running", reason, head=id_, holder=holder, since=since)
+    result = told("running", reason, head=id_, holder=holder, since=since)
     return result
 
 

@@ -35,7 +35,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ARRIVAL_DIGITS = 16
-_SINCE, _LENGTH, _ELEMENT = 17, 33, 37  # where a live checkpoint's parts begin; see sessions.lua
+_SINCE, _LENGTH, _ELEMENT = 33, 49, 53  # where a live checkpoint's parts begin; see sessions.lua
+_FENCE_END = 17
 
 _WHOLE = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
@@ -84,5 +85,5 @@ def split_element(element: bytes) -> tuple[int, str]:
 def split_checkpoint(checkpoint: bytes) -> tuple[int, int, bytes, str]:
     """The fence, since when (µs), the element and the group of a live checkpoint."""
     end = _ELEMENT + int(checkpoint[_LENGTH:_ELEMENT])
-    fence, since = int(checkpoint[1:_SINCE]), int(checkpoint[_SINCE:_LENGTH])
+    fence, since = int(checkpoint[1:_FENCE_END]), int(checkpoint[_SINCE:_LENGTH])
     return fence, since, checkpoint[_ELEMENT:end], checkpoint[end:].decode()

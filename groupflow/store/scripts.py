@@ -63,6 +63,7 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.DROP: _BURIAL,
     Verb.SWEEP: _BURIAL,
     Verb.FIND: _SESSIONS,
+    Verb.WHY: _SESSIONS,
     Verb.LIST: _SESSIONS,
 }
 

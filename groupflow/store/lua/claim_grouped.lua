@@ -9,17 +9,17 @@
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
-local rows, idle = split_workers(daemon, { unpack(ARGV, 3) })
-if #idle == 0 or call('EXISTS', K.paused_all) == 1 then return { 'OK', rows } end
-
 local now = clock()
+local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
+if #idle == 0 then return { 'OK', rows } end
+
 local claims = {}
 local best = call('ZPOPMIN', K.ready, #idle)
 if #best == 0 then return { 'OK', rows } end
 local fence = take_fences(#best / 2)
 for i = 1, #best, 2 do
   local group, worker = best[i], idle[#claims + 1]
-  if call('SET', K.lock .. group, digits(fence) .. ' ' .. daemon .. ' ' .. worker, 'NX') then
+  if call('SET', K.lock .. group, digits(fence) .. ' ' .. daemon .. ' ' .. worker[1], 'NX') then
     local element = call('RPOP', K.lane .. group)
     if element then
       claims[#claims + 1] = { worker, fence, element, group }

@@ -8,8 +8,9 @@
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
-local rows, idle = split_workers(daemon, { unpack(ARGV, 3) })
-if #idle == 0 or call('EXISTS', K.paused_all) == 1 then return { 'OK', rows } end
+local now = clock()
+local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
+if #idle == 0 then return { 'OK', rows } end
 
 -- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads
 -- goes first.
@@ -39,6 +40,6 @@ local elements = next_elements(#idle)
 if #elements == 0 then return { 'OK', rows } end
 local fence = take_fences(#elements)
 for i, element in ipairs(elements) do claims[i] = { idle[i], fence + i - 1, element, '' } end
-local passed = give(daemon, claims, rows, clock())
+local passed = give(daemon, claims, rows, now)
 count_claims('plain', #claims, #passed)
 return { 'OK', rows }

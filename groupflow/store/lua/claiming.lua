@@ -6,8 +6,9 @@ local function row_of(worker, fence, element, group, envelope)
 end
 
 -- Splits the workers: those that hold a claim already, since its first reply was lost on the way, get
--- that one again; the rest is idle. Returns the rows of the former, and the latter.
-local function split_workers(daemon, workers)
+-- that one again; the rest is idle, unless the lease is over, when a new claim might be taken away at
+-- once. Returns the rows of the former, and the latter as a list of { worker, checkpoint }.
+local function split_workers(daemon, workers, now)
   local rows, idle = {}, {}
   local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
   for i, worker in ipairs(workers) do
@@ -16,25 +17,28 @@ local function split_workers(daemon, workers)
       local envelope = call('GET', K.task .. id_of(claim.element)) or ''
       rows[#rows + 1] = row_of(worker, tonumber(claim.fence), claim.element, claim.group, envelope)
     else
-      idle[#idle + 1] = worker
+      idle[#idle + 1] = { worker, checkpoints[i] }
     end
   end
+  local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
+  if lease < now or call('EXISTS', K.paused_all) == 1 then idle = {} end
   return rows, idle
 end
 
 -- Writes the checkpoints of new claims and appends their rows. A task whose envelope is gone (somebody
 -- deleted keys) is passed over: there is nothing to run, and nothing to hold.
--- `claims` is a list of { worker, fence, element, group }. Returns those that were passed over.
+-- `claims` is a list of { { worker, checkpoint }, fence, element, group }. Returns those passed over.
 local function give(daemon, claims, rows, now)
   if #claims == 0 then return {} end
   local keys, checkpoints, passed = {}, {}, {}
   for i, claim in ipairs(claims) do keys[i] = K.task .. id_of(claim[3]) end
   local envelopes = call('MGET', unpack(keys))
   for i, claim in ipairs(claims) do
+    local worker, fence, element, group = claim[1], claim[2], claim[3], claim[4]
     if envelopes[i] then
-      checkpoints[#checkpoints + 1] = claim[1]
-      checkpoints[#checkpoints + 1] = live(claim[2], now, claim[3], claim[4])
-      rows[#rows + 1] = row_of(claim[1], claim[2], claim[3], claim[4], envelopes[i])
+      checkpoints[#checkpoints + 1] = worker[1]
+      checkpoints[#checkpoints + 1] = live(fence, worker[2], now, element, group)
+      rows[#rows + 1] = row_of(worker[1], fence, element, group, envelopes[i])
     else
       passed[#passed + 1] = claim
     end

@@ -18,9 +18,8 @@ local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
 local verdicts, settled, gone, lines, freed = {}, {}, {}, {}, {}
 for i = 4, #ARGV, 5 do
   local fence, group = digits(ARGV[i + 1]), ARGV[i + 3]
-  local checkpoint = checkpoints[#verdicts + 1]
-  local is_mine = checkpoint and string.sub(checkpoint, 2, 17) == fence
-  if is_mine and string.sub(checkpoint, 1, 1) == 'L' then
+  local claim = state_of(checkpoints[#verdicts + 1], fence)
+  if claim == 'live' then
     local id = id_of(ARGV[i + 2])
     settled[#settled + 1] = ARGV[i]
     settled[#settled + 1] = 'S' .. fence
@@ -34,7 +33,7 @@ for i = 4, #ARGV, 5 do
     end
     count_end(group)
   end
-  verdicts[#verdicts + 1] = is_mine and 1 or 0
+  verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
 end
 
 if #settled > 0 then

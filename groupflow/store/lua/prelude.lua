@@ -82,7 +82,8 @@ local function insert(lane, element)
   local arrival = arrival_of(element)
   local head = call('LINDEX', lane, -1)
   if not head or arrival_of(head) > arrival then return call('RPUSH', lane, element) end
-  -- How many are older, counted from the head: halving, so about twenty looks at a million.
+  -- How many are older, counted from the head: halving, so about twenty looks at a million. (Putting
+  -- it there then walks the list from its young end, in C.)
   local older, most = 1, call('LLEN', lane)
   while older < most do
     local middle = math.floor((older + most + 1) / 2)

@@ -5,13 +5,17 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew, else ''
+--          · 4 its priority then (µs)
 -- returns  1, or 0 where no such dead letter is there
 local id, group = ARGV[1], ARGV[2]
 if call('ZREM', K.dead, id) == 0 then return 0 end
 local now = clock()
 local life = K.life .. id
-local element = call('HGET', life, 'arrival') .. '+' .. id
-if ARGV[3] ~= '' then call('SET', K.task .. id, ARGV[3]) end
+local element = (call('HGET', life, 'arrival') or digits(now)) .. '+' .. id
+if ARGV[3] ~= '' then
+  call('SET', K.task .. id, ARGV[3])
+  call('HSET', life, 'priority', ARGV[4])
+end
 unpark(call('HGET', life, 'group') or '', id)
 call('HDEL', life, 'reason', 'due', 'order')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)

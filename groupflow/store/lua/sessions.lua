@@ -1,10 +1,10 @@
 -- Behind the prelude in every script that acts for a daemon: is this still its session, and what
 -- does a worker's checkpoint say.
 --
--- A checkpoint is `L` (live) or `S` (settled), 16 digits of fence, and for a live one 16 digits of
--- since when (µs), 4 of the element's length, the element, and the group. The settled mark stays until
--- the worker claims again: a settle that is run a second time, since its first reply was lost, finds
--- it and answers as it did the first time.
+-- A checkpoint is `S` (settled) and 16 digits of fence, or `L` (live), 16 digits of fence, 16 of the
+-- fence that the worker settled before, 16 of since when (µs), 4 of the element's length, the
+-- element, and the group. So the last settled fence is always there: a settle that is run a second
+-- time, since its first reply was lost, finds it and answers as it did the first time.
 
 local function session_state(daemon, session)
   local current = call('HGET', K.daemon .. daemon, 'session')
@@ -13,28 +13,49 @@ local function session_state(daemon, session)
   return 'OK'
 end
 
-local function live(fence, now, element, group)
-  return 'L' .. digits(fence) .. digits(now) .. string.format('%04d', #element) .. element .. group
+local NEVER = '0000000000000000'
+
+local function settled_before(checkpoint)
+  if not checkpoint then return NEVER end
+  if string.sub(checkpoint, 1, 1) == 'S' then return string.sub(checkpoint, 2, 17) end
+  return string.sub(checkpoint, 18, 33)
+end
+
+-- The checkpoint of a new claim; `checkpoint` is the worker's one so far.
+local function live(fence, checkpoint, now, element, group)
+  return 'L' .. digits(fence) .. settled_before(checkpoint) .. digits(now)
+    .. string.format('%04d', #element) .. element .. group
 end
 
 local function claim_of(checkpoint)
   if string.sub(checkpoint, 1, 1) ~= 'L' then return nil end
-  local last = 37 + tonumber(string.sub(checkpoint, 34, 37))
+  local last = 53 + tonumber(string.sub(checkpoint, 50, 53))
   return {
     fence = string.sub(checkpoint, 2, 17),
-    element = string.sub(checkpoint, 38, last),
+    element = string.sub(checkpoint, 54, last),
     group = string.sub(checkpoint, last + 1),
   }
+end
+
+-- What a worker's checkpoint says of the claim `fence` (16 digits): 'live', 'settled' for one that it
+-- has settled already, 'lost' for one that it doesn't hold any more.
+local function state_of(checkpoint, fence)
+  if not checkpoint then return 'lost' end
+  if checkpoint == 'S' .. fence then return 'settled' end
+  if string.sub(checkpoint, 1, 1) == 'L' then
+    if string.sub(checkpoint, 2, 17) == fence then return 'live' end
+    if string.sub(checkpoint, 18, 33) == fence then return 'settled' end
+  end
+  return 'lost'
 end
 
 -- Ends the claim `fence` of a worker. Returns 'live' exactly once for each claim, 'settled' for a
 -- repeat, 'lost' where the fence is stale.
 local function end_claim(daemon, worker, fence, group)
-  local checkpoint = call('HGET', K.worker .. daemon, worker)
-  local mark = checkpoint and string.sub(checkpoint, 2, 17)
-  if mark ~= digits(fence) then return 'lost' end
-  if string.sub(checkpoint, 1, 1) == 'S' then return 'settled' end
-  call('HSET', K.worker .. daemon, worker, 'S' .. mark)
+  fence = digits(fence)
+  local state = state_of(call('HGET', K.worker .. daemon, worker), fence)
+  if state ~= 'live' then return state end
+  call('HSET', K.worker .. daemon, worker, 'S' .. fence)
   if group ~= '' then call('DEL', K.lock .. group) end
   return 'live'
 end

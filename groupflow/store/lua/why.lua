@@ -4,7 +4,8 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 group
 -- returns  { now (µs), waiting in its lane, lock or '', the holder's checkpoint or '',
---            µs until the holder's lease ends, head element or '', head's life as a flat list,
+--            µs until the holder's lease ends, head element (the one that runs, or is next) or '',
+--            its life as a flat list,
 --            score in ready or '', due in held or '', parked (JSON) or '', paused (JSON) or '',
 --            all paused (JSON) or '' }
 local group = ARGV[1]
@@ -17,7 +18,8 @@ if lock ~= '' then
   checkpoint = call('HGET', K.worker .. daemon, worker) or ''
   lease = (tonumber(call('ZSCORE', K.daemons, daemon) or now)) - now
 end
-local head = call('LINDEX', K.lane .. group, -1) or ''
+local claim = checkpoint ~= '' and claim_of(checkpoint)
+local head = claim and claim.element or call('LINDEX', K.lane .. group, -1) or ''
 return {
   now, call('LLEN', K.lane .. group), lock, checkpoint, lease, head,
   head ~= '' and call('HGETALL', K.life .. id_of(head)) or {},
