@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
@@ -26,9 +26,11 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
+from groupflow.ops.supervisor import Supervisor
 from groupflow.store.claims import Claims, Pool
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters
@@ -83,6 +85,7 @@ class Daemon:
         self._scripts = load_scripts(self._keys, settings.workers.order)
         self._clients: list[StoreClient] = []
         self._session = Session(name)
+        self._supervisor = Supervisor.from_environment()
         lease = settings.workers.lease
 
         self._dispatchers: dict[Pool, Dispatcher] = {}
@@ -146,17 +149,23 @@ class Daemon:
             max_body=rabbitmq.max_body,
             step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
         )
+        client = self._client()
         return Intake(
             IntakeSettings(
                 url=rabbitmq.url.get_secret_value(),
                 queue=rabbitmq.queue,
                 prefetch=rabbitmq.prefetch,
                 heartbeat=rabbitmq.heartbeat,
-                max_waiting=settings.redis.max_waiting,
+                max_in_flight=rabbitmq.max_in_flight,
                 name=f"groupflow {self.name}",
             ),
             admission,
-            Enqueuer(self._client()),
+            Enqueuer(client),
+            Pressure(
+                client,
+                max_waiting=settings.redis.max_waiting,
+                max_memory=settings.redis.max_memory,
+            ),
         )
 
     def _info(self) -> dict[str, Any]:
@@ -197,10 +206,11 @@ class Daemon:
             if not await self._open_session():
                 return
             log.info("daemon.started", daemon=self.name, **self._info())
+            self._supervisor.ready()
             try:
                 await self._serve()
-            except* GroupflowError as group:
-                raise _first(group) from None
+            except ExceptionGroup as group:
+                raise _last_word(group) from None
         log.info("daemon.stopped", daemon=self.name)
 
     async def _open_session(self) -> bool:
@@ -218,15 +228,17 @@ class Daemon:
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
-            services: list[asyncio.Task[None]] = [
-                group.create_task(self._renewer.run()),
-                group.create_task(self._reaper.run()),
-                group.create_task(self._roller.run()),
-                group.create_task(self._promoter.run()),
-                group.create_task(self._sweeper.run()),
-                group.create_task(self._listener.run()),
-                *(group.create_task(each.run()) for each in self._dispatchers.values()),
-            ]
+            endless = {
+                "renew": self._renewer.run(),
+                "reap": self._reaper.run(),
+                "roll": self._roller.run(),
+                "promote": self._promoter.run(),
+                "sweep": self._sweeper.run(),
+                "wake": self._listener.run(),
+                **{f"dispatch {pool}": each.run() for pool, each in self._dispatchers.items()},
+            }
+            services = [group.create_task(_never_ending(n, run)) for n, run in endless.items()]
+            services.append(group.create_task(self._supervisor.run(self._seconds_stuck)))
             workers = [group.create_task(worker.run()) for worker in self._workers]
             intake = group.create_task(self._intake.run()) if self._intake else None
             await self._stopping.wait()
@@ -238,6 +250,7 @@ class Daemon:
         self, workers: Sequence[asyncio.Task[None]], intake: asyncio.Task[None] | None
     ) -> None:
         """Take nothing more in, claim nothing more, let what runs end, hand back the rest."""
+        self._supervisor.stopping()
         log.info("daemon.stopping", daemon=self.name, drain=self._settings.workers.drain)
         await asyncio.gather(self._end_intake(intake), self._end_workers(workers))
         with suppress(GroupflowError):
@@ -259,6 +272,9 @@ class Daemon:
             for worker in self._workers:
                 worker.hand_back()
             await _wait_for(workers, HAND_BACK)
+
+    def _seconds_stuck(self) -> float:
+        return max((d.seconds_in_exchange() for d in self._dispatchers.values()), default=0.0)
 
     def _wake(self, due: bool) -> None:
         if due:
@@ -301,10 +317,19 @@ async def _wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool
     return bool(pending)
 
 
-def _first(group: BaseExceptionGroup[GroupflowError]) -> GroupflowError:
+async def _never_ending(name: str, run: Coroutine[Any, Any, None]) -> None:
+    """Run a part that is to run for ever; that it ends by itself is an error."""
+    await run
+    raise GroupflowError(f"{name} ended by itself")
+
+
+def _last_word(group: ExceptionGroup[Exception]) -> GroupflowError:
     """The error that ended the daemon; those behind it are its echoes."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, GroupflowError)  # noqa: S101  narrowed by except*
-    return error
+    if isinstance(error, GroupflowError):
+        return error
+    # Not foreseen: the traceback goes to the log, and the supervisor starts us anew.
+    log.critical("daemon.failed", error=repr(error), exc_info=error)
+    return GroupflowError(f"the daemon failed: {error!r}")

@@ -45,21 +45,34 @@ class Delivery:
 class Consumer:
     """The deliveries of one term."""
 
-    def __init__(self, channel: AbstractChannel, queue: str) -> None:
-        self._channel = channel
+    def __init__(self, queue: str, max_bytes: int) -> None:
+        """Makes a consumer that `consuming` starts.
+
+        Args:
+            queue: which queue.
+            max_bytes: of the bodies that were delivered and not taken yet; beyond it the term ends.
+        """
+        self._channel: AbstractChannel
         self._queue = queue
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self.overflowed = 0
+        """How many deliveries together were over `max_bytes`, where that ended the term."""
         self._waiting: deque[Delivery] = deque()
         self._changed = asyncio.Event()
         self._ended = ""
 
-    async def start(self, prefetch: int) -> None:
+    async def start(self, channel: AbstractChannel, prefetch: int) -> None:
         """Begin to consume; only one consumer of the queue is active at a time."""
+        self._channel = channel
         self._channel.closing.add_done_callback(lambda _: self._end("the connection has ended"))
         self._channel.on_consumer_cancel_callbacks.add(self._on_cancel)
         await self._channel.basic_qos(prefetch_count=prefetch)
         await self._channel.basic_consume(self._queue, self._on_delivery)
 
     async def _on_delivery(self, message: DeliveredMessage) -> None:
+        if self._ended:
+            return  # it comes again in the next term
         properties = message.header.properties
         self._waiting.append(
             Delivery(
@@ -71,7 +84,16 @@ class Consumer:
                 priority=properties.priority,
             )
         )
+        self._bytes += len(message.body)
         self._changed.set()
+        if self._bytes > self._max_bytes and len(self._waiting) > 1:
+            # RabbitMQ limits by number only. What was not taken goes back to its place.
+            self.overflowed = len(self._waiting)
+            self._end(
+                f"{self.overflowed} messages of {self._bytes} bytes are over "
+                f"rabbitmq.max_in_flight = {self._max_bytes}: fewer at once from here on"
+            )
+            self._waiting.clear()
 
     def _on_cancel(self, *_: object) -> None:
         self._end(f"RabbitMQ cancelled the consumer: was the queue {self._queue!r} deleted?")
@@ -100,6 +122,7 @@ class Consumer:
         while self._waiting and len(batch) < most and size < most_bytes:
             delivery = self._waiting.popleft()
             size += len(delivery.body)
+            self._bytes -= len(delivery.body)
             batch.append(delivery)
         return batch
 
@@ -126,21 +149,20 @@ class Consumer:
 
 @asynccontextmanager
 async def consuming(
-    connection: AbstractConnection, queue: str, prefetch: int
-) -> AsyncIterator[Consumer]:
-    """Consume a queue on a channel of its own.
+    connection: AbstractConnection, consumer: Consumer, prefetch: int
+) -> AsyncIterator[None]:
+    """Run a consumer on a channel of its own.
 
     Raises:
         BrokerUnavailable: the connection has ended, or the queue can't be consumed.
     """
     channel = await open_channel(connection, confirms=False)
-    consumer = Consumer(channel, queue)
     try:
-        await consumer.start(prefetch)
+        await consumer.start(channel, prefetch)
     except ENDED as error:
-        raise BrokerUnavailable(f"RabbitMQ lets nobody consume {queue!r}: {error}") from error
+        raise BrokerUnavailable(f"RabbitMQ lets nobody consume the queue: {error}") from error
     try:
-        yield consumer
+        yield
     finally:
         with suppress(*ENDED):
             await channel.close()

@@ -65,6 +65,11 @@ class RabbitMQ(Section):
         le=_MAX_BODY_LIMIT,
         description="Bytes of the largest body that becomes a task; a larger one is a dead letter.",
     )
+    max_in_flight: Whole = Field(
+        default=268_435_456,
+        ge=1,
+        description="Bytes of message bodies held before they are written; beyond: fewer at once.",
+    )
 
 
 class Redis(Section):
@@ -87,6 +92,11 @@ class Redis(Section):
     )
     max_waiting: Whole = Field(
         default=5_000_000, ge=1, description="Waiting tasks at which intake pauses."
+    )
+    max_memory: Whole = Field(
+        default=0,
+        ge=0,
+        description="Bytes that Redis uses at which intake pauses; 0: only when it is full.",
     )
     timeout: Seconds = Field(default=5.0, gt=0, le=3600, description="Seconds for one call.")
 

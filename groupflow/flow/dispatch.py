@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from time import monotonic
 
 import structlog
 
@@ -31,6 +32,7 @@ class Dispatcher:
         self._idle: dict[str, asyncio.Future[tuple[Claim | None, int]]] = {}
         self._stir = asyncio.Event()
         self._may_claim = True
+        self._exchange_began = 0.0
         self._session_open = asyncio.Event()
         self._session_open.set()
         self._epoch = 0  # counts the sessions: a claim of an earlier one is not ours any more
@@ -80,6 +82,10 @@ class Dispatcher:
         """Whether nothing waits to be settled."""
         return not self._finished
 
+    def seconds_in_exchange(self) -> float:
+        """How long the exchange under way has taken; 0 where none is. A supervisor asks."""
+        return monotonic() - self._exchange_began if self._exchange_began else 0.0
+
     async def run(self) -> None:
         """Exchange with the store for ever.
 
@@ -110,6 +116,7 @@ class Dispatcher:
         epoch = self._epoch
         finished, self._finished = self._finished[:AT_ONCE], self._finished[AT_ONCE:]
         idle = list(itertools.islice(self._idle, AT_ONCE)) if self._may_claim else []
+        self._exchange_began = monotonic()
         try:
             refused, claims = await self._claims.exchange(finished, idle)
         except BaseException:
@@ -118,6 +125,8 @@ class Dispatcher:
             else:
                 self._report_all_lost(finished)
             raise
+        finally:
+            self._exchange_began = 0.0
         for settlement in refused:
             report_lost(settlement.claim)
         for claim in claims:

@@ -19,13 +19,13 @@ from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
+from groupflow.flow.pressure import Pressure
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 
 log = structlog.get_logger("groupflow.intake")
 
 BATCH = 500  # messages a script: bounds how long one script may block Redis
 BATCH_BYTES = 4 * 1024 * 1024
-RESUME_AT = 0.9  # of `max_waiting`: a pause ends clearly below where it began
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
 
 
@@ -38,7 +38,7 @@ class IntakeSettings:
         queue: which queue.
         prefetch: unacked deliveries at most.
         heartbeat: seconds.
-        max_waiting: waiting tasks in the store at which intake pauses.
+        max_in_flight: bytes of bodies that may be held here before they are written.
         name: shown on RabbitMQ's page.
     """
 
@@ -46,15 +46,23 @@ class IntakeSettings:
     queue: str
     prefetch: int
     heartbeat: int
-    max_waiting: int
+    max_in_flight: int
     name: str
 
 
 class Intake:
     """Takes messages in, term after term."""
 
-    def __init__(self, settings: IntakeSettings, admission: Admission, enqueuer: Enqueuer) -> None:
+    def __init__(
+        self,
+        settings: IntakeSettings,
+        admission: Admission,
+        enqueuer: Enqueuer,
+        pressure: Pressure,
+    ) -> None:
         self._settings = settings
+        self._pressure = pressure
+        self._prefetch = settings.prefetch
         self._admission = admission
         self._enqueuer = enqueuer
         self._has_consumed = False
@@ -102,15 +110,25 @@ class Intake:
                         remedy="somebody deleted it, with whatever was in it; declaring it anew",
                     )
                 await topology.declare(connection, settings.queue)
-            async with consuming(connection, settings.queue, settings.prefetch) as consumer:
+            consumer = Consumer(settings.queue, settings.max_in_flight)
+            async with consuming(connection, consumer, self._prefetch):
                 self._consumer = consumer
                 if self._is_stopping:
                     return
                 self._has_consumed = True
                 backoff.reset()
-                log.info("intake.started", queue=settings.queue, prefetch=settings.prefetch)
-                while True:
-                    await self.run_once(consumer)
+                log.info("intake.started", queue=settings.queue, prefetch=self._prefetch)
+                try:
+                    while True:
+                        await self.run_once(consumer)
+                finally:
+                    self._prefetch = self._next_prefetch(consumer)
+
+    def _next_prefetch(self, consumer: Consumer) -> int:
+        """Fewer messages at once for the next term, where this one's were too large together."""
+        if not consumer.overflowed:
+            return self._settings.prefetch
+        return max(1, consumer.overflowed // 2)
 
     async def run_once(self, consumer: Consumer) -> None:
         """Take one batch, make it durable, ack it.
@@ -124,8 +142,8 @@ class Intake:
         # The proven path: Redis has answered for every message of this batch and all before it.
         await consumer.ack_through(deliveries[-1])
         self._report(deliveries, arrivals, enqueued)
-        if enqueued.queued >= self._settings.max_waiting:
-            await self._pause(consumer, enqueued.queued)
+        if reason := await self._pressure.reason(enqueued.queued):
+            await self._pause(consumer, reason)
 
     async def _enqueue(self, consumer: Consumer, arrivals: list[Arrival]) -> Enqueued:
         """Write a batch, however long that takes, as long as its deliveries are still ours."""
@@ -141,15 +159,14 @@ class Intake:
                 raise BrokerUnavailable("the connection ended while Redis was away")
             await backoff.wait()
 
-    async def _pause(self, consumer: Consumer, queued: int) -> None:
-        limit = self._settings.max_waiting
-        log.warning("intake.paused", reason="too many tasks wait", queued=queued, limit=limit)
-        while queued >= limit * RESUME_AT:
+    async def _pause(self, consumer: Consumer, reason: str) -> None:
+        log.warning("intake.paused", reason=reason)
+        while reason:
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
-            queued = (await self._enqueue(consumer, [])).queued
-        log.info("intake.resumed", queued=queued)
+            reason = await self._pressure.reason((await self._enqueue(consumer, [])).queued)
+        log.info("intake.resumed")
 
     def _report(
         self, deliveries: list[Delivery], arrivals: list[Arrival], enqueued: Enqueued

@@ -166,13 +166,14 @@ def _letter(id_: bytes, died_at: bytes, facts: bytes, flat_life: list[bytes]) ->
     life = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
     type_, _group, tenant, *_ = orjson.loads(facts) or ["", None, None]
     errors = orjson.loads(life.get(b"errors") or b"[]")
+    remembered = len([error for error in errors if error.get("error") != REJECTED])
     return DeadLetter(
         id=id_.decode(),
         type=type_,
         group=life.get(b"group", b"").decode() or None,
         tenant=tenant,
         reason=life.get(b"reason", b"").decode(),
-        attempts=len([error for error in errors if error.get("error") != REJECTED]),
+        attempts=max(remembered, int(life.get(b"attempt", 0))),
         died_at=float(died_at) / MICROSECONDS,
         errors=errors,
     )

@@ -64,8 +64,12 @@ local function place_unlocked(group, now)
     end
     call('ZREM', K.held, group)
   end
-  if ORDER == 'fair' then order = failed and now or (now - priority) end
-  call('ZADD', K.ready, digits(order), group)
+  if ORDER == 'fair' then
+    -- One that is ready already keeps its turn, whatever comes back into it meanwhile.
+    call('ZADD', K.ready, 'LT', digits(failed and now or (now - priority)), group)
+  else
+    call('ZADD', K.ready, digits(order), group)
+  end
   return true
 end
 

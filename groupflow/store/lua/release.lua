@@ -8,16 +8,19 @@
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
-local now, verdicts = clock(), {}
+local now, verdicts, released = clock(), {}, {}
 for i = 3, #ARGV, 4 do
   local element, group = ARGV[i + 2], ARGV[i + 3]
   local claim = end_claim(daemon, ARGV[i], ARGV[i + 1], group)
   if claim == 'live' then
-    put_back(element, group, now)
+    released[#released + 1] = { element, group }
     count_end(group)
   end
   verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
 end
+-- The oldest is put back last, so that it stands first.
+table.sort(released, function(a, b) return a[1] > b[1] end)
+for _, each in ipairs(released) do put_back(each[1], each[2], now) end
 write_counts(true)
 if plain_ended + grouped_ended > 0 then wake() end
 return { 'OK', verdicts }

@@ -1,0 +1,74 @@
+"""What systemd is told: ready, stopping, and alive, as long as the loop and the claim path are.
+
+The protocol (sd_notify(3)) is one datagram to a socket that the environment names; outside systemd
+there is none, and all of this does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+import structlog
+
+log = structlog.get_logger("groupflow.supervisor")
+
+MICROSECONDS = 1_000_000
+
+
+class Supervisor:
+    """Speaks to the service manager that started this process."""
+
+    def __init__(self, address: str, watchdog: float) -> None:
+        """Binds the socket's address.
+
+        Args:
+            address: a path, or ``@`` and an abstract name; empty for no service manager.
+            watchdog: seconds after which silence means death; 0 for no watchdog.
+        """
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._watchdog = watchdog
+
+    @classmethod
+    def from_environment(cls) -> Supervisor:
+        """The service manager that the environment names, if any."""
+        for_us = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        microseconds = os.environ.get("WATCHDOG_USEC", "0") if for_us else "0"
+        watchdog = int(microseconds) / MICROSECONDS if microseconds.isdecimal() else 0.0
+        return cls(os.environ.get("NOTIFY_SOCKET", ""), watchdog)
+
+    def ready(self) -> None:
+        """The daemon serves."""
+        self._notify("READY=1")
+
+    def stopping(self) -> None:
+        """The daemon ends in order."""
+        self._notify("STOPPING=1")
+
+    async def run(self, seconds_stuck: Callable[[], float]) -> None:
+        """Feed the watchdog for ever, unless the claim path stands still.
+
+        Args:
+            seconds_stuck: how long the claim path has been waiting for one answer.
+        """
+        if not self._watchdog:
+            return
+        while True:
+            stuck = seconds_stuck()
+            if stuck < self._watchdog:
+                self._notify("WATCHDOG=1")
+            else:
+                log.critical("claims.stuck", seconds=round(stuck, 1), remedy="systemd restarts us")
+            await asyncio.sleep(self._watchdog / 3)
+
+    def _notify(self, state: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.connect(self._address)
+                sender.sendall(state.encode())
+        except OSError as error:
+            log.warning("supervisor.unheard", state=state, error=str(error))
