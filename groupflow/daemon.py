@@ -18,7 +18,7 @@ from typing import Any, Literal
 import structlog
 
 from groupflow.core.app import App
-from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.policy import Policies
 from groupflow.core.routing import Router
 from groupflow.core.settings import Settings
@@ -30,6 +30,7 @@ from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
+from groupflow.ops.doctor import check_at_start
 from groupflow.ops.supervisor import Supervisor
 from groupflow.store.claims import Claims, Pool
 from groupflow.store.client import StoreClient
@@ -101,6 +102,7 @@ class Daemon:
         # Renewing must not wait behind anything, and must know of a dead server well before a third
         # of the lease has gone.
         lease_client = self._client(timeout=min(settings.redis.timeout, lease / 4))
+        self._lease_client = lease_client
         self._sessions = Sessions(lease_client, self._session, lease)
         self._renewer = Renewer(self._sessions, self, lease, self._info)
         upkeep_client = self._client()
@@ -117,7 +119,7 @@ class Daemon:
     def _client(self, timeout: float | None = None) -> StoreClient:
         redis = self._settings.redis
         client = StoreClient(
-            redis.url.get_secret_value(),
+            self._settings.redis_url(),
             self._keys,
             self._scripts,
             timeout=redis.timeout if timeout is None else timeout,
@@ -152,7 +154,7 @@ class Daemon:
         client = self._client()
         return Intake(
             IntakeSettings(
-                url=rabbitmq.url.get_secret_value(),
+                url=settings.rabbitmq_url(),
                 queue=rabbitmq.queue,
                 prefetch=rabbitmq.prefetch,
                 heartbeat=rabbitmq.heartbeat,
@@ -205,6 +207,7 @@ class Daemon:
             await stack.enter_async_context(self._app.running())
             if not await self._open_session():
                 return
+            await self._check_store()
             log.info("daemon.started", daemon=self.name, **self._info())
             self._supervisor.ready()
             try:
@@ -225,6 +228,19 @@ class Daemon:
             else:
                 return True
         return False
+
+    async def _check_store(self) -> None:
+        """Refuse to work on a Redis that would lose tasks; say what else somebody should know.
+
+        Raises:
+            ConfigError: Redis evicts keys.
+        """
+        try:
+            await check_at_start(self._lease_client, self._settings.workers.lease)
+        except ConfigError:
+            with suppress(GroupflowError):
+                await self._sessions.leave()
+            raise
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:

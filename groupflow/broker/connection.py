@@ -7,6 +7,10 @@ lives for one *term*: when it ends, the term ends, and whoever wants another one
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -15,15 +19,56 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 from yarl import URL
 
-from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from groupflow.broker import frames
+from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnreachable
+from groupflow.core.transport import split_tls
 
-# What aiormq raises where a connection or channel has ended, beside its own errors.
-ENDED = (aiormq.exceptions.AMQPError, OSError, TimeoutError, RuntimeError)
+frames.tolerate_strangers()
+
+# A connection that ends may raise anything at all; see `broker_calls`.
+ENDED: tuple[type[Exception], ...] = (Exception,)
+
+CLOSING = 3.0  # seconds to say good-bye; a frozen server is left without
 
 _REFUSED = (
     aiormq.exceptions.AuthenticationError,
     aiormq.exceptions.ProbableAuthenticationError,
 )
+
+
+@contextmanager
+def broker_calls(what: str) -> Iterator[None]:
+    """Turns whatever a broken connection raises into one error.
+
+    aiormq answers waiting calls with the error that ended its reader, and that may be anything: its
+    own errors, `StopAsyncIteration`, a bare `Exception`, even a `CancelledError` that nobody asked
+    for. None of them may end the daemon.
+
+    Args:
+        what: what did not happen, as a clause: ``RabbitMQ opened no channel``.
+
+    Raises:
+        BrokerUnavailable: in place of all of them.
+    """
+    try:
+        yield
+    except GroupflowError:
+        raise
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        raise BrokerUnavailable(f"{what}: the connection has ended") from error
+    except Exception as error:
+        cause = str(error) or type(error).__name__
+        raise BrokerUnavailable(f"{what}: {cause}") from error
+
+
+async def close_quietly(closing: Awaitable[Any]) -> None:
+    """Close a channel or connection that may well be gone already."""
+    with suppress(BrokerUnavailable), broker_calls("RabbitMQ was not told of the end"):
+        async with asyncio.timeout(CLOSING):
+            await closing
 
 
 def address_of(url: str) -> str:
@@ -35,7 +80,7 @@ async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> Abs
     """Open a connection.
 
     Args:
-        url: ``amqp://`` or ``amqps://``.
+        url: ``amqp://``, or ``amqps://`` with its TLS files.
         heartbeat: seconds; a dead peer is noticed after about three times as many.
         timeout: seconds for the whole handshake.
         name: shown on RabbitMQ's own page.
@@ -45,16 +90,18 @@ async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> Abs
         ServerUnreachable: it answered, and refused the user or the virtual host.
     """
     address = address_of(url)
+    url, tls = split_tls(url)
     target = URL(url).update_query(heartbeat=heartbeat)
-    try:
-        return await aio_pika.connect(
-            target, timeout=timeout, client_properties={"connection_name": name}
-        )
-    except _REFUSED as error:
-        raise ServerUnreachable("RabbitMQ", address, "it refused the credentials") from error
-    except ENDED as error:
-        cause = str(error) or type(error).__name__
-        raise BrokerUnavailable(f"RabbitMQ at {address} can't be reached: {cause}") from error
+    with broker_calls(f"RabbitMQ at {address} can't be reached"):
+        try:
+            return await aio_pika.connect(
+                target,
+                timeout=timeout,
+                ssl_context=tls,
+                client_properties={"connection_name": name},
+            )
+        except _REFUSED as error:
+            raise ServerUnreachable("RabbitMQ", address, "it refused the credentials") from error
 
 
 async def open_channel(connection: AbstractConnection, *, confirms: bool) -> AbstractChannel:
@@ -63,8 +110,6 @@ async def open_channel(connection: AbstractConnection, *, confirms: bool) -> Abs
     Raises:
         BrokerUnavailable: the connection has ended.
     """
-    try:
+    with broker_calls("RabbitMQ opened no channel"):
         channel = await connection.channel(publisher_confirms=confirms)
         return await channel.get_underlay_channel()
-    except ENDED as error:
-        raise BrokerUnavailable(f"RabbitMQ opened no channel: {error}") from error

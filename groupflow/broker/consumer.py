@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
-from groupflow.broker.connection import ENDED, open_channel
+from groupflow.broker.connection import broker_calls, close_quietly, open_channel
 from groupflow.core.errors import BrokerUnavailable
 
 
@@ -137,10 +137,8 @@ class Consumer:
         Raises:
             BrokerUnavailable: the term has ended; all of them come again.
         """
-        try:
+        with broker_calls("RabbitMQ took no ack"):
             await self._channel.basic_ack(delivery.tag, multiple=True)
-        except ENDED as error:
-            raise BrokerUnavailable(f"RabbitMQ took no ack: {error}") from error
 
     def finish(self) -> None:
         """End the term: what was not taken yet comes again to whoever consumes next."""
@@ -158,11 +156,8 @@ async def consuming(
     """
     channel = await open_channel(connection, confirms=False)
     try:
-        await consumer.start(channel, prefetch)
-    except ENDED as error:
-        raise BrokerUnavailable(f"RabbitMQ lets nobody consume the queue: {error}") from error
-    try:
+        with broker_calls("RabbitMQ lets nobody consume the queue"):
+            await consumer.start(channel, prefetch)
         yield
     finally:
-        with suppress(*ENDED):
-            await channel.close()
+        await close_quietly(channel.close())

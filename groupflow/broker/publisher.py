@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -15,8 +15,8 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 
 from groupflow.broker import topology
-from groupflow.broker.connection import ENDED, connect, open_channel
-from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
+from groupflow.core.errors import GroupflowError
 
 IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
 PERSISTENT = 2
@@ -69,23 +69,25 @@ class Publisher:
             headers=dict(message.headers) or None,
             priority=message.priority,
         )
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._channel.basic_publish(
-                    message.body, routing_key=self._queue, properties=properties, mandatory=True
-                )
-        except TimeoutError as error:
-            raise PublishFailed(
-                f"no confirm for message {message.message_id!r} within {self._timeout} s: "
-                "a memory or disk alarm on RabbitMQ blocks publishers"
-            ) from error
-        except aiormq.exceptions.DeliveryError as error:
-            raise PublishFailed(
-                f"the queue {self._queue!r} did not take message {message.message_id!r}: "
-                "it is full or was deleted"
-            ) from error
-        except ENDED as error:
-            raise BrokerUnavailable(f"the connection to RabbitMQ ended: {error}") from error
+        with broker_calls("the message was not confirmed"):
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await self._channel.basic_publish(
+                        message.body,
+                        routing_key=self._queue,
+                        properties=properties,
+                        mandatory=True,
+                    )
+            except TimeoutError as error:
+                raise PublishFailed(
+                    f"no confirm for message {message.message_id!r} within {self._timeout} s: "
+                    "a memory or disk alarm on RabbitMQ blocks publishers"
+                ) from error
+            except aiormq.exceptions.DeliveryError as error:
+                raise PublishFailed(
+                    f"the queue {self._queue!r} did not take message {message.message_id!r}: "
+                    "it is full or was deleted"
+                ) from error
 
     async def publish_all(
         self, messages: Iterable[Outgoing], on_confirm: Callable[[], None] = lambda: None
@@ -148,5 +150,4 @@ async def publishing(url: str, queue: str, *, timeout: float = 10.0) -> AsyncIte
         channel = await open_channel(connection, confirms=True)
         yield Publisher(channel, queue, timeout)
     finally:
-        with suppress(*ENDED):
-            await connection.close()
+        await close_quietly(connection.close())

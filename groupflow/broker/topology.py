@@ -11,8 +11,7 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 from pamqp.common import FieldValue
 
-from groupflow.broker.connection import ENDED, open_channel
-from groupflow.core.errors import BrokerUnavailable
+from groupflow.broker.connection import broker_calls, close_quietly, open_channel
 
 ARGUMENTS: dict[str, FieldValue] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
@@ -26,15 +25,12 @@ async def exists(connection: AbstractConnection, queue: str) -> bool:
         BrokerUnavailable: the connection has ended.
     """
     channel = await open_channel(connection, confirms=False)
-    try:
-        await channel.queue_declare(queue, passive=True)
-    except aiormq.exceptions.ChannelNotFoundEntity:
-        return False
-    except ENDED as error:
-        raise BrokerUnavailable(
-            f"RabbitMQ did not say whether {queue!r} exists: {error}"
-        ) from error
-    await channel.close()
+    with broker_calls(f"RabbitMQ did not say whether {queue!r} exists"):
+        try:
+            await channel.queue_declare(queue, passive=True)
+        except aiormq.exceptions.ChannelNotFoundEntity:
+            return False
+    await close_quietly(channel.close())
     return True
 
 
@@ -48,11 +44,9 @@ async def declare(connection: AbstractConnection, queue: str) -> None:
         return
     channel = await open_channel(connection, confirms=False)
     arguments = {**ARGUMENTS, **_unlimited_deliveries(channel)}
-    try:
+    with broker_calls(f"RabbitMQ declared no queue {queue!r}"):
         await channel.queue_declare(queue, durable=True, arguments=arguments)
-        await channel.close()
-    except ENDED as error:
-        raise BrokerUnavailable(f"RabbitMQ declared no queue {queue!r}: {error}") from error
+    await close_quietly(channel.close())
 
 
 async def delete(connection: AbstractConnection, queue: str) -> None:
@@ -62,11 +56,9 @@ async def delete(connection: AbstractConnection, queue: str) -> None:
         BrokerUnavailable: the connection has ended, or the user may not delete it.
     """
     channel = await open_channel(connection, confirms=False)
-    try:
+    with broker_calls(f"RabbitMQ deleted no queue {queue!r}"):
         await channel.queue_delete(queue)
-        await channel.close()
-    except ENDED as error:
-        raise BrokerUnavailable(f"RabbitMQ deleted no queue {queue!r}: {error}") from error
+    await close_quietly(channel.close())
 
 
 def _unlimited_deliveries(channel: AbstractChannel) -> dict[str, FieldValue]:

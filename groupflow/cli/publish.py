@@ -62,7 +62,7 @@ async def _publish(settings: Settings, bodies: list[bytes], task_type: str | Non
 
     rabbitmq = settings.rabbitmq
     with _progress(len(bodies)) as on_confirm:
-        async with publishing(rabbitmq.url.get_secret_value(), rabbitmq.queue) as publisher:
+        async with publishing(settings.rabbitmq_url(), rabbitmq.queue) as publisher:
             messages = (Outgoing(body, task_type) for body in bodies)
             return await publisher.publish_all(messages, on_confirm)
 

@@ -28,7 +28,7 @@ def ask_store(config: Path | None, ask: Callable[[StoreClient], Awaitable[_Answe
     from groupflow.store.scripts import load_scripts  # noqa: PLC0415
 
     settings = load_settings(config)
-    url = settings.redis.url.get_secret_value()
+    url = settings.redis_url()
     keys = Keys(settings.redis.namespace)
 
     async def ask_once() -> _Answer:

@@ -6,7 +6,7 @@ is frozen, and every URL in it shows its password masked.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -16,6 +16,7 @@ from groupflow.core.settings_types import (
     AppName,
     Command,
     DottedPath,
+    FileName,
     HttpUrl,
     KeyTemplate,
     Listen,
@@ -27,6 +28,7 @@ from groupflow.core.settings_types import (
     Tenants,
     Whole,
 )
+from groupflow.core.transport import TLS_SCHEMES, connection_url
 
 YEAR = 31_536_000.0
 """Seconds; the longest delay, and the most that a priority may weigh."""
@@ -40,7 +42,38 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class RabbitMQ(Section):
+class Server(Section):
+    """What both servers' sections share: where it is, and how the way there is secured."""
+
+    url: SecretUrl
+    ca_file: FileName = Field(
+        default="", description="PEM file of the CA to trust alone; empty: those of the system."
+    )
+    cert_file: FileName = Field(
+        default="", description="PEM file of our own certificate, where the server asks for one."
+    )
+    key_file: FileName = Field(
+        default="", description="PEM file of its key; empty: it is in cert_file."
+    )
+    allow_plaintext: bool = Field(
+        default=False, description="Whether a connection to another machine may go without TLS."
+    )
+
+    @model_validator(mode="after")
+    def _files_are_used(self) -> Self:
+        if self.key_file and not self.cert_file:
+            raise ValueError("Give key_file its cert_file.")
+        files = (self.ca_file, self.cert_file, self.key_file)
+        scheme = self.url.get_secret_value().partition("://")[0]
+        if scheme not in TLS_SCHEMES and any(files):
+            raise ValueError(
+                f"ca_file, cert_file and key_file are for TLS, and url is {scheme}://: change the "
+                "one or leave out the others."
+            )
+        return self
+
+
+class RabbitMQ(Server):
     """`[rabbitmq]`: where messages come from."""
 
     url: AmqpUrl = Field(
@@ -72,7 +105,7 @@ class RabbitMQ(Section):
     )
 
 
-class Redis(Section):
+class Redis(Server):
     """`[redis]`: where tasks live."""
 
     url: RedisUrl = Field(
@@ -308,3 +341,19 @@ class Settings(BaseSettings):
     def find_rule(self, name: str | None) -> GroupRule | None:
         """The rule of that name, or ``None``; a stored task may name one that is gone."""
         return next((rule for rule in self.groups if rule.name == name), None)
+
+    def rabbitmq_url(self) -> str:
+        """Where and how to connect to RabbitMQ, its password and TLS files included.
+
+        Raises:
+            ConfigError: that way isn't safe, or a TLS file can't be used.
+        """
+        return connection_url("rabbitmq", self.rabbitmq)
+
+    def redis_url(self) -> str:
+        """Where and how to connect to Redis, its password and TLS files included.
+
+        Raises:
+            ConfigError: that way isn't safe, or a TLS file can't be used.
+        """
+        return connection_url("redis", self.redis)

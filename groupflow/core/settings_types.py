@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
 from groupflow.core.masking import mask_url
 from groupflow.core.template import FieldPath, Template
+from groupflow.core.transport import TLS_FILES
 
 _MAX_PORT = 65535
 _MAX_NAME = 128
+_TLS_IN_URL = frozenset(
+    {"cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl", *TLS_FILES}
+)
 
 
 class SecretUrl(SecretStr):
@@ -49,7 +53,13 @@ class SecretUrl(SecretStr):
         return mask_url(self.get_secret_value())
 
 
-def _url_check(*schemes: str, host: bool) -> Callable[[SecretUrl], SecretUrl]:
+def _is_tls(option: str) -> bool:
+    """Whether an option in a URL's query is about TLS, which the clients would take from there."""
+    name = unquote(option.partition("=")[0]).lower()
+    return name.startswith("ssl") or name in _TLS_IN_URL
+
+
+def _url_check(*schemes: str, server: bool) -> Callable[[SecretUrl], SecretUrl]:
     """A validator for URLs of these schemes; its messages never hold the URL itself."""
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
 
@@ -67,8 +77,13 @@ def _url_check(*schemes: str, host: bool) -> Callable[[SecretUrl], SecretUrl]:
             raise ValueError(f"Start it with {wanted}.")
         if port_is_wrong or any(ord(character) <= 0x20 for character in value):  # noqa: PLR2004
             raise ValueError("Write a URL without spaces, its port between 1 and 65535.")
-        if host and parts.scheme != "unix" and not parts.hostname:
+        if parts.scheme != "unix" and not parts.hostname:
             raise ValueError(f"Name the host: {schemes[0]}://host/.")
+        if server and any(_is_tls(option) for option in parts.query.split("&")):
+            raise ValueError(
+                "Set TLS beside it, by ca_file, cert_file and key_file; a server's certificate is "
+                "always verified."
+            )
         return url
 
     return check
@@ -146,15 +161,16 @@ def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-AmqpUrl = Annotated[SecretUrl, AfterValidator(_url_check("amqp", "amqps", host=True))]
-RedisUrl = Annotated[SecretUrl, AfterValidator(_url_check("redis", "rediss", "unix", host=True))]
-HttpUrl = Annotated[SecretUrl, AfterValidator(_url_check("http", "https", host=True))]
+AmqpUrl = Annotated[SecretUrl, AfterValidator(_url_check("amqp", "amqps", server=True))]
+RedisUrl = Annotated[SecretUrl, AfterValidator(_url_check("redis", "rediss", "unix", server=True))]
+HttpUrl = Annotated[SecretUrl, AfterValidator(_url_check("http", "https", server=False))]
 Whole = Annotated[int, BeforeValidator(_no_bool)]
 Seconds = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 RetryInterval = Annotated[Seconds, AfterValidator(_not_zero)]
 DottedPath = Annotated[str, AfterValidator(_field_path)]
 KeyTemplate = Annotated[str, AfterValidator(_template)]
 Listen = Annotated[str, AfterValidator(_listen)]
+FileName = Annotated[str, AfterValidator(_printable)]
 AppName = Annotated[
     str, BeforeValidator(_plain_text), Field(min_length=1), AfterValidator(_printable)
 ]

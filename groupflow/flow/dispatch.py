@@ -13,6 +13,7 @@ from time import monotonic
 
 import structlog
 
+from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.flow.backoff import Backoff
 from groupflow.store.claims import Claims
@@ -64,6 +65,7 @@ class Dispatcher:
         """Claim no more; what is finished is still settled. Idle workers are told to end."""
         self._may_claim = False
         self._stir.set()
+        crash_point("during_drain")
 
     def close_session(self) -> None:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
@@ -118,7 +120,11 @@ class Dispatcher:
         idle = list(itertools.islice(self._idle, AT_ONCE)) if self._may_claim else []
         self._exchange_began = monotonic()
         try:
+            crash_point("before_settle", finished)
+            crash_point("before_claim", idle)
             refused, claims = await self._claims.exchange(finished, idle)
+            crash_point("after_settle", finished)
+            crash_point("after_claim", claims)
         except BaseException:
             if epoch == self._epoch:
                 self._finished = finished + self._finished
@@ -152,6 +158,7 @@ class Dispatcher:
             report_lost(settlement.claim)
 
     def _dismiss(self) -> None:
+        crash_point("before_leave")
         for future in self._idle.values():
             if not future.done():
                 future.set_result((None, self._epoch))

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import structlog
 
 from groupflow.broker import topology
-from groupflow.broker.connection import connect
+from groupflow.broker.connection import close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
+from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
@@ -101,7 +102,7 @@ class Intake:
         connection = await connect(
             settings.url, heartbeat=settings.heartbeat, timeout=10.0, name=settings.name
         )
-        async with connection:
+        try:
             if not await topology.exists(connection, settings.queue):
                 if self._has_consumed:
                     log.error(
@@ -123,6 +124,8 @@ class Intake:
                         await self.run_once(consumer)
                 finally:
                     self._prefetch = self._next_prefetch(consumer)
+        finally:
+            await close_quietly(connection.close())
 
     def _next_prefetch(self, consumer: Consumer) -> int:
         """Fewer messages at once for the next term, where this one's were too large together."""
@@ -138,9 +141,12 @@ class Intake:
         """
         deliveries = await consumer.take(BATCH, BATCH_BYTES)
         arrivals = [self._admission.admit(delivery) for delivery in deliveries]
+        crash_point("before_enqueue")
         enqueued = await self._enqueue(consumer, arrivals)
+        crash_point("before_ack")
         # The proven path: Redis has answered for every message of this batch and all before it.
         await consumer.ack_through(deliveries[-1])
+        crash_point("after_ack")
         self._report(deliveries, arrivals, enqueued)
         if reason := await self._pressure.reason(enqueued.queued):
             await self._pause(consumer, reason)

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from groupflow.core.crashpoints import crash_point
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
@@ -61,6 +62,7 @@ class Worker:
 
     def hand_back(self) -> None:
         """Cancel the running attempt; its task goes back to the store."""
+        crash_point("hand_back", self.is_busy)
         if self._attempt is not None:
             self._attempt.cancel()
 
@@ -88,7 +90,9 @@ class Worker:
         elif task.crashes >= self._max_crashes:
             outcome = Dead(f"{task.crashes} daemons died, or lost their lease, while they ran it")
         else:
+            crash_point("before_handler")
             outcome = await self._handle(runner, task)
+            crash_point("after_handler")
         if self._is_lost:
             report_lost(claim)
             return None

@@ -7,6 +7,7 @@ may be run again with the same arguments, and it is the callers, who know how lo
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from hiredis import pack_command
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -28,6 +29,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.transport import split_tls
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Script, Verb
 
@@ -58,6 +60,35 @@ def translated(error: Exception, address: str) -> Exception:
     return GroupflowError(f"Redis at {address} refused a script: {error}")
 
 
+class _TlsConnection(SSLConnection):
+    """A connection whose server is verified as we say, not as the library's options do."""
+
+    def __init__(self, *, tls: ssl.SSLContext, **options: Any) -> None:
+        super().__init__(**options)
+        self.ssl_context.context = tls
+
+
+def make_pool(url: str, timeout: float) -> ConnectionPool:
+    """Connections to a server; nothing connects yet.
+
+    Args:
+        url: ``redis://``, ``rediss://`` with its TLS files, or ``unix://``.
+        timeout: seconds for a connection; each call has one of its own over the whole of it.
+    """
+    url, tls = split_tls(url)
+    pool = ConnectionPool.from_url(
+        url,
+        socket_timeout=None,
+        socket_connect_timeout=timeout,
+        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+        retry=Retry(NoBackoff(), 0),
+    )
+    if tls is not None:
+        pool.connection_class = _TlsConnection
+        pool.connection_kwargs["tls"] = tls
+    return pool
+
+
 class StoreClient:
     """Runs scripts on one Redis, several in one round trip where wanted."""
 
@@ -77,13 +108,7 @@ class StoreClient:
         self._scripts = scripts
         self._slot = keys("count")
         self._timeout = timeout
-        self._pool = ConnectionPool.from_url(
-            url,
-            socket_timeout=None,  # each call has one timeout over the whole of it
-            socket_connect_timeout=timeout,
-            **({} if url.startswith("unix:") else {"socket_keepalive": True}),
-            retry=Retry(NoBackoff(), 0),
-        )
+        self._pool = make_pool(url, timeout)
         self._redis = Redis(connection_pool=self._pool)
 
     async def run(self, verb: Verb, *arguments: Argument) -> Any:
@@ -201,8 +226,11 @@ class StoreClient:
             StoreUnavailable: no answer; some may be left.
         """
         try:
-            async for key in self._redis.scan_iter(self.keys("*"), count=1000):
-                await self._redis.unlink(key)
+            cursor = -1
+            while cursor != 0:
+                cursor, keys = await self._redis.scan(max(cursor, 0), self.keys("*"), 1000)
+                if keys:
+                    await self._redis.unlink(*keys)
         except (RedisError, OSError) as error:
             raise translated(error, self.address) from error
 

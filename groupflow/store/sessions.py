@@ -66,7 +66,7 @@ class Session:
         """
         if state == b"OK":
             return
-        if state == b"REPLACED" and number == self.number:
+        if state == b"REPLACED" and number and number == self.number:
             raise SessionReplaced(
                 f"another process registered as daemon {self.daemon!r}: "
                 "give each daemon a --name of its own"
@@ -101,6 +101,9 @@ class Sessions:
             The tasks taken up, each the next of its group again.
         """
         daemon = self._session.daemon
+        # Whatever is under way with the old number, or comes after a reply that was lost, has been
+        # replaced by nobody but this very call.
+        self._session.number = ""
         number, rows = await self._client.run(
             Verb.REGISTER, daemon, self._lease, orjson.dumps(info)
         )

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import structlog
 
+from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
@@ -49,7 +50,9 @@ class Promoter:
         Returns:
             Seconds until the next task or group is due, `LONGEST` at most.
         """
+        crash_point("before_promote")
         promoted, wait = await self._client.run(Verb.PROMOTE, AT_ONCE)
+        crash_point("after_promote", promoted)
         if promoted:
             log.debug("task.promoted", count=promoted)
         if wait < 0:

@@ -13,6 +13,7 @@ from time import monotonic
 
 import structlog
 
+from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Sessions
@@ -64,7 +65,9 @@ class Reaper:
         grace = await self._grace_left()
         if grace > 0:
             return grace
+        crash_point("before_reap")
         wait, handed = await self._sessions.reap()
+        crash_point("after_reap", handed)
         for each in handed:
             log_handed_over("task.taken_over", each)
         # A little past the end, since a lease counts as over only when its last microsecond is.

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError, SessionLost, SessionReplaced
 from groupflow.store.sessions import HandedOver, Sessions
 
@@ -57,6 +58,7 @@ class Renewer:
         sent = monotonic()
         for handed in await self._sessions.register(self._info()):
             log_handed_over("task.resumed", handed)
+        crash_point("after_register")
         self._answered = sent
         self._is_over = False
 
@@ -83,10 +85,12 @@ class Renewer:
             log.error("lease.ended", lease=self._lease, reason="Redis could not be reached in time")
             self._holder.lease_ended()
         sent = monotonic()
+        crash_point("before_renew")
         try:
             # Never beyond the lease's end: then the handlers have to be told.
             async with asyncio.timeout(max(self._left(), self._lease / RENEWALS_PER_LEASE)):
                 claimable = await self._sessions.renew()
+                crash_point("after_renew")
         except TimeoutError:
             self.steady_since = monotonic()
             return

@@ -1,0 +1,270 @@
+"""Is this RabbitMQ one to rely on: its version, the queue as it was declared, rights, alarms.
+
+Over AMQP alone. A declaration that differs from the queue is refused with the first difference in
+words, so declaring again with that one put right brings out the next; nothing is changed by it. A
+queue that is missing is never declared here.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import aiormq
+from aio_pika.abc import AbstractConnection
+from pamqp.common import FieldValue
+
+from groupflow.broker import topology
+from groupflow.broker.connection import ENDED, connect, open_channel
+from groupflow.core.checkup import Check, Verdict
+
+OLDEST = (3, 8)  # the first with quorum queues
+CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all
+QUEUE = "rabbitmq.queue"
+
+_MOST_DIFFERENCES = 12
+_DIFFERS = re.compile(
+    r"inequivalent arg '(?P<argument>[^']+)' .*?: "
+    r"received (?P<received>.+?) but current is (?P<current>.+?)\s*$",
+    re.DOTALL,
+)
+_VALUE = re.compile(r"(?:the value )?'(?P<text>[^']*)'(?: of type '(?P<type>[^']*)')?")
+_NUMBERS = {"byte", "short", "signedint", "unsignedint", "long", "unsignedbyte", "unsignedshort"}
+_RIGHTS_REMEDY = "See deploy/rabbitmq/permissions.sh."
+_ANEW = (
+    "An argument can't be changed: stop the publishers, let the queue run empty, delete it and let "
+    "`groupflow run` declare it (or declare one under another name)."
+)
+
+_MEANINGS: dict[str, tuple[Verdict, str]] = {
+    "durable": ("fail", "a restart of RabbitMQ loses it and its messages"),
+    "x-single-active-consumer": ("fail", "two daemons consume at once and mix up the order"),
+    "x-queue-type": ("warn", "its messages are on one node only, and are lost with its disk"),
+    "x-message-ttl": ("fail", "messages that wait too long are lost"),
+    "x-expires": ("fail", "unused for so long, it is deleted with its messages"),
+    "x-max-length": ("fail", "what is over it is dropped from the head"),
+    "x-max-length-bytes": ("fail", "what is over it is dropped from the head"),
+    "x-max-priority": ("warn", "priorities change the order in which messages come"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a queue has otherwise than we would declare it.
+
+    Attributes:
+        argument: ``durable``, ``x-queue-type`` and the like.
+        current: what the queue has; ``None`` where it has nothing.
+    """
+
+    argument: str
+    current: FieldValue
+
+
+async def examine_broker(url: str, queue: str, timeout: float) -> list[Check]:
+    """Everything about one RabbitMQ, as the user of the URL sees it.
+
+    Raises:
+        BrokerUnavailable: no answer.
+        ServerUnreachable: it refused the credentials.
+    """
+    connection = await connect(url, heartbeat=10, timeout=timeout, name="groupflow doctor")
+    try:
+        version = await _version_of(connection)
+        checks = [_judge_version(version)]
+        if await topology.exists(connection, queue):
+            checks += await _examine_queue(connection, queue, version)
+            checks.append(await _examine_reading(connection, queue))
+        else:
+            found = f"{queue!r} is not there yet: `groupflow run` or `publish` declares it"
+            checks.append(Check(QUEUE, "ok", found))
+        checks.append(await _examine_publishing(connection))
+        return checks
+    finally:
+        with suppress(*ENDED):
+            await connection.close()
+
+
+async def _version_of(connection: AbstractConnection) -> str:
+    channel = await open_channel(connection, confirms=False)
+    version = str(channel.connection.server_properties.get("version", ""))
+    await channel.close()
+    return version
+
+
+def _judge_version(version: str) -> Check:
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    oldest = ".".join(map(str, OLDEST))
+    if not numbers:
+        return Check("rabbitmq.version", "warn", "it doesn't say its version", "Is it RabbitMQ?")
+    if numbers < OLDEST:
+        return Check("rabbitmq.version", "fail", f"RabbitMQ {version}", f"Use {oldest} or newer.")
+    return Check("rabbitmq.version", "ok", f"RabbitMQ {version}")
+
+
+async def _examine_queue(connection: AbstractConnection, queue: str, version: str) -> list[Check]:
+    wanted: dict[str, FieldValue] = dict(topology.ARGUMENTS)
+    major = version.partition(".")[0]
+    unlimited = major.isdecimal() and int(major) >= topology.UNLIMITED_FROM
+    if unlimited:
+        wanted["x-delivery-limit"] = -1
+    durable = True
+    differences: list[Difference] = []
+    while len(differences) < _MOST_DIFFERENCES:
+        try:
+            difference = await _declare(connection, queue, durable=durable, arguments=wanted)
+        except aiormq.exceptions.ChannelAccessRefused:
+            found = f"{queue!r} is there; the user may not declare it, so its arguments stay unseen"
+            return [Check(QUEUE, "warn", found, _RIGHTS_REMEDY)]
+        except ENDED as error:
+            return [Check(QUEUE, "warn", f"RabbitMQ said nothing of {queue!r}: {error}")]
+        if difference is None:
+            break
+        if difference in differences:  # what it says can't be put right by declaring it
+            break
+        differences.append(difference)
+        if difference.argument == "durable":
+            durable = bool(difference.current)
+        elif difference.current is None:
+            wanted.pop(difference.argument, None)
+        else:
+            wanted[difference.argument] = difference.current
+    return [*judge_queue(queue, differences), *_judge_deliveries(differences, unlimited)]
+
+
+async def _declare(
+    connection: AbstractConnection, queue: str, *, durable: bool, arguments: dict[str, FieldValue]
+) -> Difference | None:
+    """Declare the queue as if it were so; the first difference, if any."""
+    channel = await open_channel(connection, confirms=False)
+    try:
+        await channel.queue_declare(queue, durable=durable, arguments=arguments)
+    except aiormq.exceptions.ChannelPreconditionFailed as error:
+        difference = parse_difference(str(error))
+        if difference is None:
+            raise
+        return difference
+    await channel.close()
+    return None
+
+
+def parse_difference(text: str) -> Difference | None:
+    """The difference in the words of a refused declaration; ``None`` where they tell none."""
+    found = _DIFFERS.search(text)
+    if found is None:
+        return None
+    value = _VALUE.match(found["current"])
+    if value is None:  # "none", which for the type is the oldest one
+        classic = found["argument"] == "x-queue-type"
+        return Difference(found["argument"], "classic" if classic else None)
+    current, kind = value["text"], value["type"]
+    if current in ("true", "false"):
+        return Difference(found["argument"], current == "true")
+    if kind in _NUMBERS and current.lstrip("-").isdecimal():
+        return Difference(found["argument"], int(current))
+    return Difference(found["argument"], current)
+
+
+def judge_queue(queue: str, differences: list[Difference]) -> list[Check]:
+    """What it means that the queue differs from ours."""
+    checks = [
+        Check(QUEUE, *verdict)
+        for difference in differences
+        if difference.argument != "x-delivery-limit"
+        for verdict in [_judge_difference(queue, difference, differences)]
+    ]
+    if checks:
+        return checks
+    return [Check(QUEUE, "ok", f"{queue!r}: durable, quorum, single active consumer")]
+
+
+def _judge_difference(
+    queue: str, difference: Difference, all_of_them: list[Difference]
+) -> tuple[Verdict, str, str]:
+    what = f"{queue!r} has {difference.argument} = {_shown(difference.current)}"
+    overflow = next((d.current for d in all_of_them if d.argument == "x-overflow"), None)
+    if difference.argument.startswith("x-max-length") and overflow == "reject-publish":
+        return "ok", f"{what}, and refuses what is over it", ""
+    if difference.argument == "x-queue-type" and difference.current == "stream":
+        return "fail", f"{what}: a stream hands its messages out again and again", _ANEW
+    if difference.argument not in _MEANINGS:
+        return "ok", what, ""
+    verdict, meaning = _MEANINGS[difference.argument]
+    return verdict, f"{what}: {meaning}", _ANEW
+
+
+def _judge_deliveries(differences: list[Difference], limited_by_default: bool) -> list[Check]:
+    name = "rabbitmq.delivery-limit"
+    found = next((d for d in differences if d.argument == "x-delivery-limit"), None)
+    dead_letters = any(d.argument == "x-dead-letter-exchange" for d in differences)
+    limit = found.current if found else None
+    if limit is None and not (found and limited_by_default):
+        note = "none: a message comes again however often daemons die with it"
+        return [Check(name, "ok", note)]
+    shown = "the default of 20" if limit is None else _shown(limit)
+    then = "goes to its dead-letter exchange" if dead_letters else "is dropped"
+    return [
+        Check(
+            name,
+            "warn",
+            f"{shown}: a message that so many daemons died with, or lost their connection, {then}",
+            f"Declare the queue with x-delivery-limit = -1. {_ANEW}",
+        )
+    ]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _examine_reading(connection: AbstractConnection, queue: str) -> Check:
+    """Whether the user may consume: tried with an argument that is refused right behind its rights.
+
+    So no consumer ever starts, and no message is touched.
+    """
+    name = "rabbitmq.reading"
+    channel = await open_channel(connection, confirms=False)
+    try:
+        await channel.basic_consume(queue, _no_message, arguments={"x-priority": "doctor"})
+    except aiormq.exceptions.ChannelAccessRefused as error:
+        return Check(name, "fail", f"the user may not consume: {error}", _RIGHTS_REMEDY)
+    except aiormq.exceptions.ChannelPreconditionFailed:
+        return Check(name, "ok", f"the user may consume {queue!r}")
+    except ENDED as error:
+        return Check(name, "warn", f"RabbitMQ did not say whether the user may consume: {error}")
+    await channel.close()
+    return Check(name, "ok", f"the user may consume {queue!r}")
+
+
+async def _no_message(_message: object) -> None:
+    """Nothing is ever delivered."""
+
+
+async def _examine_publishing(connection: AbstractConnection) -> Check:
+    """Whether a message that goes nowhere is confirmed: an alarm blocks whoever publishes."""
+    name = "rabbitmq.alarms"
+    channel = await open_channel(connection, confirms=True)
+    try:
+        await channel.basic_publish(
+            b"", routing_key=f"groupflow.doctor.{uuid4().hex}", timeout=CONFIRM_WITHIN
+        )
+    except TimeoutError:
+        return Check(
+            name,
+            "warn",
+            f"no confirm within {CONFIRM_WITHIN:g} s: an alarm on memory or disk blocks publishers",
+            "See `rabbitmqctl status`; free memory or disk. What is in the queue still drains.",
+        )
+    except aiormq.exceptions.ChannelAccessRefused:
+        note = "the user may not publish (it needs to only for `groupflow publish`)"
+        return Check(name, "ok", note)
+    except ENDED as error:
+        return Check(name, "warn", f"RabbitMQ took no message: {error}")
+    with suppress(*ENDED):
+        await channel.close()
+    return Check(name, "ok", "none: publishes are confirmed")

@@ -1,0 +1,61 @@
+"""`groupflow doctor`: is what groupflow stands on fit for it, and what is to be done?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import typer
+
+from groupflow.cli.exits import Exit
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import plain_text
+from groupflow.core.masking import mask_secrets
+
+if TYPE_CHECKING:
+    from groupflow.core.checkup import Check
+
+verbs = typer.Typer()
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@verbs.command("doctor")
+def doctor(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Examine Redis and RabbitMQ: versions, durability, memory, clocks, rights, the queue.
+
+    Nothing is changed. Exit 0: all is well, or there are warnings; 1: something fails; 69: a server
+    can't be reached; 78: the configuration can't be used.
+
+    For example:
+
+      groupflow doctor --config groupflow.toml
+
+      groupflow doctor --json | jq '.checks[] | select(.verdict != "ok")'
+    """
+    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.ops.doctor import examine  # noqa: PLC0415
+
+    findings = asyncio.run(examine(load_settings(config)))
+    if as_json:
+        checks = [_masked(check) for check in findings.checks]
+        print_json({"verdict": findings.worst, "checks": checks})
+    else:
+        for check in findings.checks:
+            _print(check)
+    if findings.unreachable:
+        raise typer.Exit(Exit.UNAVAILABLE)
+    if findings.worst == "fail":
+        raise typer.Exit(Exit.FAILED)
+
+
+def _masked(check: Check) -> dict[str, str]:
+    return {name: mask_secrets(text) for name, text in check.as_json().items()}
+
+
+def _print(check: Check) -> None:
+    shown = {name: plain_text(text) for name, text in _masked(check).items()}
+    verdict = typer.style(f"{shown['verdict']:4}", fg=_STYLES[check.verdict])
+    typer.echo(f"{verdict}  {shown['name']:25} {shown['found']}")
+    if shown["remedy"]:
+        typer.echo(f"{'':32}→ {shown['remedy']}")

@@ -1,0 +1,136 @@
+"""doctor: what groupflow stands on, examined in full, or in short by a daemon that starts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import structlog
+
+from groupflow.broker.connection import address_of as broker_address
+from groupflow.broker.diagnosis import examine_broker
+from groupflow.core.checkup import Check, Verdict
+from groupflow.core.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    GroupflowError,
+    Problem,
+    ServerUnreachable,
+    StoreUnavailable,
+)
+from groupflow.core.settings import Settings
+from groupflow.core.transport import TLS_SCHEMES, stays_here
+from groupflow.store.client import StoreClient
+from groupflow.store.client import address_of as store_address
+from groupflow.store.diagnosis import EVICTION, examine_at_start, examine_store
+from groupflow.store.keys import Keys
+
+log = structlog.get_logger("groupflow.doctor")
+
+BROKER_TIMEOUT = 10.0  # seconds for RabbitMQ's handshake
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What an examination came to.
+
+    Attributes:
+        checks: in the order to be read.
+        unreachable: whether a server gave no answer, or refused the credentials.
+    """
+
+    checks: list[Check]
+    unreachable: bool
+
+    @property
+    def worst(self) -> Verdict:
+        """The worst verdict of all."""
+        verdicts = {check.verdict for check in self.checks}
+        return "fail" if "fail" in verdicts else "warn" if "warn" in verdicts else "ok"
+
+
+async def examine(settings: Settings) -> Findings:
+    """Examine both servers, side by side.
+
+    Raises:
+        ConfigError: the way to one of them isn't safe, or a TLS file can't be used.
+    """
+    redis_url, rabbitmq_url = settings.redis_url(), settings.rabbitmq_url()
+    redis, rabbitmq = await asyncio.gather(
+        _examine_redis(settings, redis_url), _examine_rabbitmq(settings, rabbitmq_url)
+    )
+    return Findings(
+        checks=[*redis.checks, *rabbitmq.checks],
+        unreachable=redis.unreachable or rabbitmq.unreachable,
+    )
+
+
+async def _examine_redis(settings: Settings, url: str) -> Findings:
+    redis = settings.redis
+    address = store_address(url)
+    try:
+        found = await examine_store(
+            url, Keys(redis.namespace), settings.workers.lease, redis.timeout
+        )
+    except (StoreUnavailable, ServerUnreachable) as error:
+        return _unreachable("redis", address, error)
+    reached = Check("redis.reachable", "ok", address)
+    return Findings([reached, _transport("redis", url), *found], unreachable=False)
+
+
+async def _examine_rabbitmq(settings: Settings, url: str) -> Findings:
+    address = broker_address(url)
+    try:
+        found = await examine_broker(url, settings.rabbitmq.queue, BROKER_TIMEOUT)
+    except (BrokerUnavailable, ServerUnreachable) as error:
+        return _unreachable("rabbitmq", address, error)
+    reached = Check("rabbitmq.reachable", "ok", address)
+    return Findings([reached, _transport("rabbitmq", url), *found], unreachable=False)
+
+
+def _unreachable(section: str, address: str, error: GroupflowError) -> Findings:
+    cause = str(error.__cause__ or error)
+    remedy = f"Is it running, and is {section}.url right?"
+    if "CERTIFICATE_VERIFY_FAILED" in cause:
+        remedy = f"Its certificate isn't of a CA that is trusted here: set {section}.ca_file to it."
+    elif isinstance(error, ServerUnreachable):
+        remedy = f"Are user and password in {section}.url right (percent-encoded)?"
+    found = cause if address in cause else f"{address}: {cause}"
+    return Findings([Check(f"{section}.reachable", "fail", found, remedy)], unreachable=True)
+
+
+def _transport(section: str, url: str) -> Check:
+    name = f"{section}.transport"
+    scheme = urlsplit(url).scheme
+    if scheme in TLS_SCHEMES:
+        return Check(name, "ok", "TLS, the server's certificate is verified")
+    if stays_here(url):
+        return Check(name, "ok", "plaintext, within this machine")
+    remedy = (
+        f"Use TLS unless the network itself is safe; it was allowed by {section}.allow_plaintext."
+    )
+    return Check(name, "warn", "plaintext to another machine", remedy)
+
+
+async def check_at_start(client: StoreClient, lease: float) -> None:
+    """Refuse a Redis that would lose tasks, and log what else it says of itself.
+
+    A Redis that doesn't answer just now, or won't say, is no reason not to start.
+
+    Raises:
+        ConfigError: it evicts keys when memory is full.
+    """
+    try:
+        checks = await examine_at_start(client, lease)
+    except StoreUnavailable as error:
+        log.warning("doctor.not_checked", error=str(error))
+        return
+    except GroupflowError as error:
+        log.warning("doctor.not_checked", error=str(error), remedy="Grant +info.")
+        return
+    for check in checks:
+        if check.name == EVICTION and check.verdict == "fail":
+            raise ConfigError([Problem("redis.url", "", f"{check.found}. {check.remedy}")])
+        if check.verdict != "ok":
+            log.warning("doctor.finding", check=check.name, found=check.found, remedy=check.remedy)

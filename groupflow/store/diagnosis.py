@@ -1,0 +1,234 @@
+"""Is this Redis one to rely on: its version, its memory, its persistence, its clock, its role.
+
+What Redis says of itself is read with ``INFO``, which a managed Redis allows where it forbids
+``CONFIG``. What a user may do is another question: see `rights`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from groupflow.core.checkup import Check
+from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
+from groupflow.store.client import StoreClient, address_of, make_pool, translated
+from groupflow.store.keys import Keys
+from groupflow.store.rights import examine_rights
+
+OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full
+EVICTION = "redis.eviction"
+NEAR_FULL = 0.9  # of maxmemory
+MEGABYTE = 1 << 20
+
+_Answer = TypeVar("_Answer")
+
+
+async def examine_at_start(client: StoreClient, lease: float) -> list[Check]:
+    """What a daemon looks at before it works: one ``INFO``.
+
+    Raises:
+        StoreUnavailable: no answer.
+        GroupflowError: Redis refused to say.
+    """
+    asked = time.time()
+    info = await client.info("default")
+    return judge_info(info, lease, (asked + time.time()) / 2)
+
+
+async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> list[Check]:
+    """Everything about one Redis, as the user of the URL sees it.
+
+    Args:
+        url: the server.
+        keys: the namespace.
+        lease: seconds.
+        timeout: seconds for each question.
+
+    Raises:
+        StoreUnavailable: no answer.
+        ServerUnreachable: it refused the credentials.
+    """
+    address = address_of(url)
+    pool = make_pool(url, timeout)
+    redis = Redis(connection_pool=pool)
+
+    async def ask(question: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        try:
+            async with asyncio.timeout(timeout):
+                return await question()
+        except NoPermissionError:
+            raise
+        except TimeoutError as error:
+            what = f"no answer within {timeout} s"
+            raise StoreUnavailable(f"Redis at {address} does not answer: {what}") from error
+        except (RedisError, OSError) as error:
+            raise translated(error, address) from error
+
+    try:
+        checks = await _examine_info(redis, ask, lease)
+        checks += await _examine_files(redis, ask, checks)
+        checks += await examine_rights(redis, ask, keys)
+    except NoPermissionError as error:
+        remedy = "deploy/redis/groupflow.acl has all that the user needs."
+        return [Check("redis.rights", "fail", f"it lets the user do nothing: {error}", remedy)]
+    except (StoreUnavailable, ServerUnreachable):
+        raise
+    except GroupflowError as error:
+        return [Check("redis.answers", "fail", str(error), "See Redis's own log.")]
+    finally:
+        await redis.aclose()
+        await pool.disconnect()
+    return checks
+
+
+async def _examine_info(redis: Redis, ask: Any, lease: float) -> list[Check]:
+    await ask(redis.ping)
+    try:
+        asked = time.time()
+        info = await ask(lambda: redis.info("default"))
+        found = judge_info(info, lease, (asked + time.time()) / 2)
+    except NoPermissionError:
+        remedy = "Grant +info: without it nobody sees an eviction policy that loses tasks."
+        return [Check("redis.info", "warn", "the user may not run INFO", remedy)]
+    return found
+
+
+async def _examine_files(redis: Redis, ask: Any, checks: list[Check]) -> list[Check]:
+    """What INFO doesn't tell of the persistence; where CONFIG is forbidden, that stays open."""
+    try:
+        config: dict[str, str] = await ask(lambda: redis.config_get("appendfsync", "save"))
+    except (NoPermissionError, GroupflowError, ResponseError):
+        return []
+    is_appending = any(
+        c.name == "redis.persistence" and "appendonly yes" in c.found for c in checks
+    )
+    if is_appending and config.get("appendfsync") == "no":
+        remedy = "CONFIG SET appendfsync everysec, and the same in redis.conf."
+        found = "appendfsync no: a power cut may lose the last 30 s"
+        return [Check("redis.fsync", "warn", found, remedy)]
+    if is_appending:
+        return [Check("redis.fsync", "ok", f"appendfsync {config.get('appendfsync')}")]
+    snapshots = config.get("save") or "none"
+    return [Check("redis.snapshots", "ok" if snapshots != "none" else "warn", f"save {snapshots}")]
+
+
+def judge_info(info: Mapping[str, Any], lease: float, local: float) -> list[Check]:
+    """What an ``INFO`` means.
+
+    Args:
+        info: as redis-py parses it.
+        lease: seconds.
+        local: this machine's Unix time at which it was answered.
+    """
+    return [
+        _version(info),
+        _role(info),
+        _eviction(info),
+        _persistence(info),
+        _memory(info),
+        *([_clock(info, lease, local)] if "server_time_usec" in info else []),
+    ]
+
+
+def _version(info: Mapping[str, Any]) -> Check:
+    text = str(info.get("redis_version", ""))
+    found = f"Redis {text}"
+    if "valkey_version" in info:
+        found = f"Valkey {info['valkey_version']}"
+    numbers = tuple(int(n) for n in text.split(".")[:2] if n.isdecimal())
+    if numbers < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return Check("redis.version", "fail", found, f"Use Redis {oldest} or newer, or Valkey.")
+    return Check("redis.version", "ok", found)
+
+
+def _role(info: Mapping[str, Any]) -> Check:
+    role = str(info.get("role", "master"))
+    if role != "master":
+        found = f"a replica of {info.get('master_host')}:{info.get('master_port')}"
+        return Check("redis.role", "fail", found, "Give redis.url the address of the primary.")
+    if int(info.get("cluster_enabled", 0)):
+        remedy = (
+            "groupflow keeps to one slot and follows no redirections: redis.url must be the node "
+            "that has it."
+        )
+        return Check("redis.role", "warn", "a node of a cluster", remedy)
+    replicas = int(info.get("connected_slaves", 0))
+    also = f", with {replicas} replicas (what they lack is lost in a failover)" if replicas else ""
+    return Check("redis.role", "ok", f"a primary{also}")
+
+
+def _eviction(info: Mapping[str, Any]) -> Check:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy == "noeviction":
+        return Check(EVICTION, "ok", "maxmemory-policy noeviction")
+    if policy == "unknown":
+        return Check(EVICTION, "warn", "Redis does not say its maxmemory-policy", "Look it up.")
+    return Check(
+        EVICTION,
+        "fail",
+        f"maxmemory-policy {policy}: when memory is full, Redis deletes tasks and locks",
+        "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf (or the provider's "
+        "console). A cache belongs on another Redis.",
+    )
+
+
+def _persistence(info: Mapping[str, Any]) -> Check:
+    name = "redis.persistence"
+    if int(info.get("loading", 0)):
+        return Check(name, "warn", "it is loading its file", "Wait until it has.")
+    failed = [
+        what
+        for what, key in (
+            ("writing the append-only file", "aof_last_write_status"),
+            ("rewriting the append-only file", "aof_last_bgrewrite_status"),
+            ("saving a snapshot", "rdb_last_bgsave_status"),
+        )
+        if info.get(key, "ok") != "ok"
+    ]
+    if failed:
+        remedy = "See Redis's log, and whether its disk is full: until then it refuses writes."
+        return Check(name, "warn", f"{' and '.join(failed)} failed", remedy)
+    if int(info.get("aof_enabled", 0)):
+        return Check(name, "ok", "appendonly yes")
+    return Check(
+        name,
+        "warn",
+        "appendonly no: a restart of Redis loses what came since its last snapshot, or everything",
+        "CONFIG SET appendonly yes with appendfsync everysec, and the same in redis.conf.",
+    )
+
+
+def _memory(info: Mapping[str, Any]) -> Check:
+    name = "redis.memory"
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not limit:
+        return Check(
+            name,
+            "warn",
+            f"{used // MEGABYTE} MiB used, maxmemory not set: the kernel kills what grows too far",
+            "CONFIG SET maxmemory to what the machine can spare, or set redis.max_memory. At "
+            "either limit intake pauses, and what is queued still drains.",
+        )
+    found = f"{used // MEGABYTE} of {limit // MEGABYTE} MiB used"
+    if used >= NEAR_FULL * limit:
+        remedy = "Raise maxmemory, add workers, or look for a group that stands: groupflow status."
+        return Check(name, "warn", found, remedy)
+    return Check(name, "ok", found)
+
+
+def _clock(info: Mapping[str, Any], lease: float, local: float) -> Check:
+    ahead = int(info["server_time_usec"]) / 1e6 - local
+    found = f"Redis's clock is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this one"
+    if abs(ahead) > lease / 4:
+        remedy = (
+            "Set both by NTP. Leases and delays go by Redis's clock alone, so nothing breaks, but "
+            "times in logs and on the page don't agree."
+        )
+        return Check("redis.clock", "warn", found, remedy)
+    return Check("redis.clock", "ok", found)

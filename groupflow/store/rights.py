@@ -1,0 +1,166 @@
+"""May this user do what groupflow does: a harmless try of each command, where scripts run them.
+
+A script's commands are checked against the user's rights before their arguments are, so a command
+on a key of the wrong type tells whether it is permitted and changes nothing. All of it happens on
+one key of its own, which is gone afterwards (and expires where even that is forbidden).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
+
+from groupflow.core.checkup import Check
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import load_scripts
+
+NAME = "redis.rights"
+CLIENT_COMMANDS = ("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "SUBSCRIBE", "UNSUBSCRIBE")
+"""What the client sends itself; all others run in scripts."""
+
+_REMEDY = "deploy/redis/groupflow.acl has all that the user needs."
+
+# ARGV: one command a list, as JSON. Returns, one a command, its error or ''.
+_TRY = """#!lua flags=allow-oom
+local replies = {}
+for i, command in ipairs(ARGV) do
+  local reply = redis.pcall(unpack(cjson.decode(command)))
+  replies[i] = type(reply) == 'table' and reply.err or ''
+end
+return replies
+"""
+
+_NO_COMMAND = re.compile(r"can't run this command|no permissions to run")
+_NO_KEY = re.compile(r"can't access at least one|permissions to access a key")
+_NO_CHANNEL = re.compile(r"can't publish|permissions to access a channel")
+_CALLED = re.compile(r"\bcall\('([A-Z]+)'")
+
+# What to try of each command. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the channel.
+_KEY, _NONE, _WAKE = "KEY", "NONE", "WAKE"
+_TRIES: dict[str, tuple[str, ...]] = {
+    "DEL": (_NONE,),
+    "EXISTS": (_KEY,),
+    "GET": (_KEY,),
+    "HDEL": (_KEY, "f"),
+    "HEXISTS": (_KEY, "f"),
+    "HGET": (_KEY, "f"),
+    "HGETALL": (_KEY,),
+    "HINCRBY": (_KEY, "f", "1"),
+    "HKEYS": (_KEY,),
+    "HLEN": (_KEY,),
+    "HMGET": (_KEY, "f"),
+    "HSCAN": (_KEY, "0"),
+    "HSET": (_KEY, "f", "v"),
+    "HSETNX": (_KEY, "f", "v"),
+    "HVALS": (_KEY,),
+    "INCR": (_KEY,),
+    "INCRBY": (_KEY, "1"),
+    "LINDEX": (_KEY, "0"),
+    "LINSERT": (_KEY, "AFTER", "a", "b"),
+    "LLEN": (_KEY,),
+    "LPUSH": (_KEY, "a"),
+    "LRANGE": (_KEY, "0", "0"),
+    "MGET": (_KEY,),
+    "PUBLISH": (_WAKE, "doctor"),
+    "RENAME": (_NONE, _NONE),
+    "RPOP": (_KEY,),
+    "RPUSH": (_KEY, "a"),
+    "SETNX": (_KEY, "v"),
+    "TIME": (),
+    "UNLINK": (_NONE,),
+    "ZADD": (_KEY, "XX", "1", "a"),
+    "ZCARD": (_KEY,),
+    "ZPOPMIN": (_KEY,),
+    "ZRANGE": (_KEY, "0", "0"),
+    "ZRANGEBYSCORE": (_KEY, "0", "0"),
+    "ZREM": (_KEY, "a"),
+    "ZSCORE": (_KEY, "a"),
+}
+
+
+def script_commands(keys: Keys) -> set[str]:
+    """Every command that a script may call."""
+    scripts = load_scripts(keys, "oldest").values()
+    return {command for script in scripts for command in _CALLED.findall(script.text)}
+
+
+def tried_commands() -> set[str]:
+    """Every command that can be tried."""
+    return {"SET", *_TRIES}
+
+
+async def examine_rights(redis: Redis, ask: Any, keys: Keys) -> list[Check]:
+    """Try everything, as the user of this connection.
+
+    Raises:
+        StoreUnavailable: no answer.
+    """
+    try:
+        sha = await ask(lambda: redis.script_load(_TRY))
+    except NoPermissionError as error:
+        return [Check(NAME, "fail", f"scripts can't be loaded: {error}", _REMEDY)]
+    try:
+        denied = await _try_all(redis, ask, keys, sha)
+    except NoPermissionError as error:
+        return [Check(NAME, "fail", f"scripts can't be run on {keys('*')}: {error}", _REMEDY)]
+    pubsub = redis.pubsub()
+    try:
+        await ask(lambda: pubsub.subscribe(keys.wake))
+        await ask(lambda: pubsub.get_message(timeout=1.0))  # a refusal is an answer to be read
+    except NoPermissionError as error:
+        denied.append(f"SUBSCRIBE to {keys.wake} ({error})")
+    finally:
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+    if denied:
+        return [Check(NAME, "fail", f"the user may not: {', '.join(denied)}", _REMEDY)]
+    return [Check(NAME, "ok", f"the user may do all that scripts need on {keys('*')}")]
+
+
+async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str) -> list[str]:
+    """What is denied, each as a command or a key with what was tried on it."""
+    token = uuid4().hex
+    names = {_KEY: keys("doctor", token), _NONE: keys("doctor", f"{token}-none"), _WAKE: keys.wake}
+
+    async def try_these(commands: Sequence[tuple[str, ...]]) -> list[str]:
+        arguments = [orjson.dumps(command) for command in commands]
+        replies = await ask(lambda: redis.evalsha(sha, 1, keys("count"), *arguments))
+        return [reply.decode() for reply in replies]
+
+    denied: list[str] = []
+    (refusal,) = await try_these([("SET", names[_KEY], "doctor", "PX", "5000")])
+    if refusal:
+        # Without it the others would not be harmless, and nothing works anyway.
+        return [_denial("SET", names[_KEY], refusal) or f"SET ({refusal})"]
+    wanted = sorted(script_commands(keys) & set(_TRIES))
+    tries = [(name, *(names.get(word, word) for word in _TRIES[name])) for name in wanted]
+    # On every kind of key: reading, and a write that has nothing to do.
+    every = _all_kinds(keys, token)
+    tries += [("EXISTS", key) for key in every]
+    tries += [("HDEL", key, token) for key in every]
+    tries.append(("DEL", names[_KEY]))
+    for command, reply in zip(tries, await try_these(tries), strict=True):
+        found = _denial(command[0], command[1] if len(command) > 1 else "", reply)
+        if found and found not in denied:
+            denied.append(found)
+    return denied
+
+
+def _all_kinds(keys: Keys, token: str) -> list[str]:
+    """A key of every kind; of those that strangers name, one that doesn't exist."""
+    found = [name for name in re.findall(r"'([^']+)'", keys.as_lua()) if name != keys.wake]
+    return [f"{name}{token}" if name.endswith(":") else name for name in found]
+
+
+def _denial(command: str, target: str, reply: str) -> str:
+    """What a reply denies, or nothing: any other error shows that it was let through."""
+    if _NO_COMMAND.search(reply):
+        return command
+    if _NO_KEY.search(reply) or _NO_CHANNEL.search(reply):
+        return f"{command} on {target}"
+    return ""
