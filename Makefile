@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lock clean servers
+.PHONY: help demo test check bench lock clean servers crash
 
 # What `make test` runs, and what else is handed to the command.
 TESTS ?= tests
@@ -27,6 +27,12 @@ check: .venv/.ready ## Lint, formatting, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: .venv/.ready servers ## What claims cost as the backlog grows (QUICK=1: up to 100,000)
+	@QUICK=$(QUICK) $(BIN)/python -m tests.bench
+
+crash: .venv/.ready servers ## Kill daemons at every named point and pair of points (TRIALS=… SEED=… JOBS=2)
+	@$(BIN)/python -m tests.crash
 
 lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versions too)
 	@uv=$$(.ci/setup uv) && "$$uv" lock $(ARGS)

@@ -18,7 +18,7 @@ import orjson
 
 from groupflow.core.task import Task
 
-Kind: TypeAlias = Literal["published", "start", "end", "settle"]
+Kind: TypeAlias = Literal["published", "start", "end", "settle", "killed"]
 State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped"]
 
 
@@ -27,9 +27,9 @@ class Event:
     """One thing that happened to a task.
 
     Attributes:
-        kind: ``published`` (and confirmed), ``start`` and ``end`` of an attempt, or the ``settle``
-            of a claim as the store answered it.
-        id: the task.
+        kind: ``published`` (and confirmed), ``start`` and ``end`` of an attempt, the ``settle`` of
+            a claim as the store answered it, or ``killed``: the daemon `pid` is no more.
+        id: the task; empty for a kill.
         at: monotonic seconds.
         group: its group, ``None`` for a plain one.
         tenant: its tenant.
@@ -90,6 +90,11 @@ def published(id_: str, group: str | None, tenant: str | None = None, n: int = 0
         pid=os.getpid(),
         wall=time.time(),
     )
+
+
+def killed(pid: int) -> Event:
+    """The event of a daemon's death, now that it is gone."""
+    return Event("killed", "", time.monotonic(), pid=pid, wall=time.time())
 
 
 class Journal:

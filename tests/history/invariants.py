@@ -33,7 +33,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Attempt:
-    """One run of a handler; `ended` is ``None`` where nobody saw its end."""
+    """One run of a handler; `end` is ``None`` where nobody saw it, and else may be its daemon's."""
 
     start: Event
     end: Event | None = None
@@ -82,6 +82,9 @@ def pair(events: Iterable[Event]) -> list[Attempt]:
             running[event.id, event.fence] = attempt
         elif event.kind == "end" and (event.id, event.fence) in running:
             running.pop((event.id, event.fence)).end = event
+        elif event.kind == "killed":
+            for key in [key for key, each in running.items() if each.start.pid == event.pid]:
+                running.pop(key).end = event
     return attempts
 
 

@@ -180,6 +180,14 @@ def test_s4_end_unseen() -> None:
     assert "S4" in _seen(_history(*runs))
 
 
+def test_s4_kill_is_an_end() -> None:
+    """What a killed daemon ran has ended, but not what another one ran."""
+    runs = [*_run("a1", 1, 2.0, None), *_run("a2", 2, 4.0, 5.0)]
+    runs[0] = replace(runs[0], pid=7)
+    assert check(_history(*runs, Event("killed", "", 3.0, pid=7), with_faults=True)) == []
+    assert "S4" in _seen(_history(*runs, Event("killed", "", 3.0, pid=8), with_faults=True))
+
+
 def test_s4_retry_loses_its_place() -> None:
     """S4: a retry of the first runs behind the second."""
     runs = [

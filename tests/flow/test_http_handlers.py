@@ -1,0 +1,325 @@
+"""Handlers behind a URL, answered by a small real server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pytest
+
+from groupflow.core.app import App
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.settings import HandlerRule
+from groupflow.core.settings_types import SecretUrl
+from groupflow.flow.handling import Failed, Runner
+from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS
+from groupflow.flow.runners import AllRunners
+from tests.flow.tasks import TASK, task
+
+DEADLINE = 10.0
+
+
+@dataclass
+class Request:
+    """What the server was sent."""
+
+    line: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Server:
+    """Answers each request by the same bytes, or as `act` says, and remembers what it was sent.
+
+    Attributes:
+        answer: a whole HTTP response.
+        act: what to do with a connection in place of answering.
+        requests: all of them.
+        connections: how many there were.
+        gone: set when a client has dropped its connection.
+    """
+
+    answer: bytes = b""
+    act: Callable[[asyncio.StreamWriter], Awaitable[None]] | None = None
+    requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+    port: int = 0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/import"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                await self._one(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.gone.set()
+        finally:
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        pairs = (line.split(": ", 1) for line in head[1:] if line)
+        headers = {name.lower(): value for name, value in pairs}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        self.requests.append(Request(head[0], headers, body))
+        if self.act is not None:
+            await self.act(writer)
+        else:
+            writer.write(self.answer)
+            await writer.drain()
+
+
+def response(status: str, body: bytes = b"", **headers: str) -> bytes:
+    """A whole response."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def as_json(value: Any, status: str = "200 OK", content_type: str = "application/json") -> bytes:
+    return response(status, orjson.dumps(value), Content_Type=content_type)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    async with listening:
+        yield server
+
+
+@asynccontextmanager
+async def running(url: str, connections: int = 4, **words: Any) -> AsyncIterator[Runner]:
+    """The runner of type ``t`` for a URL, built as the daemon builds it."""
+    rule = HandlerRule(http=SecretUrl(url), **words)
+    with ThreadPoolExecutor(1) as threads:
+        runners = AllRunners(App(), {"t": rule}, threads, connections)
+        runner = runners.find("t")
+        assert runner is not None
+        try:
+            yield runner
+        finally:
+            await runners.close()
+
+
+async def answer(server: Server, raw: bytes) -> Outcome | Failed:
+    """The outcome of one task to which the server answers so."""
+    server.answer = raw
+    async with asyncio.timeout(DEADLINE), running(server.url) as runner:
+        return await runner.handle(task())
+
+
+@pytest.mark.parametrize(
+    ("raw", "outcome"),
+    [
+        (response("200 OK"), Done()),
+        (response("201 Created", b"made"), Done()),
+        (response("204 No Content"), Done()),
+        (response("429 Too Many", Retry_After="7"), Retry(after=7, reason="HTTP 429")),
+        (response("503 Busy", b" later \n", Retry_After="0"), Retry(0, "HTTP 503: later")),
+        (response("429 Too Many"), Retry(after=None, reason="HTTP 429")),
+        (
+            response("503 Busy", Retry_After="Wed, 21 Oct 2026 07:28:00 GMT"),
+            Retry(after=None, reason="HTTP 503"),
+        ),
+        (response("429 Too Many", Retry_After="-5"), Retry(after=None, reason="HTTP 429")),
+        (response("400 Bad Request", b"no such row"), Dead("HTTP 400: no such row")),
+        (response("404 Not Found"), Dead("HTTP 404")),
+        (response("410 Gone"), Dead("HTTP 410")),
+        (response("422 Unprocessable", b"\xff"), Dead("HTTP 422: \\xff")),
+        (response("500 Oops", b"stack"), Failed("HTTPStatus", "HTTP 500: stack")),
+        (response("502 Bad Gateway"), Failed("HTTPStatus", "HTTP 502")),
+        (response("302 Found", Location="/elsewhere"), Failed("HTTPStatus", "HTTP 302")),
+        (as_json({"stage": "two"}), Advance("two", None)),
+        (as_json({"stage": "two", "context": {"a": [1]}}), Advance("two", {"a": [1]})),
+        (
+            as_json({"stage": "two"}, "202 Accepted", "application/json; charset=utf-8"),
+            Advance("two", None),
+        ),
+        (as_json({"rows": 3}), Done()),
+        (as_json(["stage"]), Done()),
+        (as_json({"stage": "two"}, content_type="text/plain"), Done()),
+        (response("200 OK", b'{"stage": ', Content_Type="application/json"), Done()),
+        (as_json({"stage": "two"}, "500 Oops"), Failed("HTTPStatus", 'HTTP 500: {"stage":"two"}')),
+    ],
+)
+async def test_the_status_is_the_outcome(
+    server: Server, raw: bytes, outcome: Outcome | Failed
+) -> None:
+    assert await answer(server, raw) == outcome
+
+
+@pytest.mark.parametrize("stage", ["", 7, None])
+async def test_a_stage_that_is_no_name_has_failed_for_good(server: Server, stage: Any) -> None:
+    outcome = await answer(server, as_json({"stage": stage}))
+    assert isinstance(outcome, Failed)
+    assert outcome.is_final
+
+
+async def test_a_refusals_text_is_capped(server: Server) -> None:
+    outcome = await answer(server, response("400 Bad Request", b"x" * 100_000))
+    assert outcome == Dead("HTTP 400: " + "x" * SHOWN_CHARS)
+
+
+async def test_an_answer_without_an_end_is_cut_off(server: Server) -> None:
+    """A server that answers for ever holds neither the worker nor its memory."""
+
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+            await writer.drain()
+
+    server.act = act
+    async with asyncio.timeout(DEADLINE), running(server.url) as runner:
+        assert await runner.handle(task()) == Done()
+    assert ANSWER_BYTES < 2**30
+
+
+@pytest.mark.parametrize("body", [b'{"name": "Ada"}', b"", b"\x00\xff", b"x" * 3_000_000])
+async def test_the_body_is_posted_byte_for_byte(server: Server, body: bytes) -> None:
+    server.answer = response("200 OK")
+    async with running(server.url) as runner:
+        await runner.handle(task(body=body))
+    [request] = server.requests
+    assert request.line == "POST /import HTTP/1.1"
+    assert request.body == body
+    assert request.headers["content-type"] == "application/json"
+
+
+def facts_in(request: Request) -> dict[str, str]:
+    return {n: unquote(v) for n, v in request.headers.items() if n.startswith("groupflow-")}
+
+
+async def test_the_facts_of_the_task_are_headers(server: Server) -> None:
+    server.answer = response("200 OK")
+    strange = "ä:4 2\r\nx-evil: 1%\U0001f600"
+    async with running(server.url) as runner:
+        await runner.handle(replace(TASK, group=strange, context={"ä": [1]}))
+    [request] = server.requests
+    facts = facts_in(request)
+    assert orjson.loads(facts.pop("groupflow-context")) == {"ä": [1]}
+    assert facts == {
+        "groupflow-id": "t-1",
+        "groupflow-type": "import.contacts",
+        "groupflow-group": strange,
+        "groupflow-tenant": "42",
+        "groupflow-attempt": "2",
+        "groupflow-crashes": "1",
+        "groupflow-stage": "check",
+        "groupflow-fence": "7",
+        "groupflow-enqueued-at": "1700000000.5",
+    }
+    assert "x-evil" not in request.headers
+
+
+@pytest.mark.parametrize("id_", [" leading", "trailing ", "\ttab", " "])
+async def test_blanks_at_the_ends_of_a_strangers_text_are_carried(server: Server, id_: str) -> None:
+    server.answer = response("200 OK")
+    async with running(server.url) as runner:
+        assert await runner.handle(task(id=id_)) == Done()
+    assert facts_in(server.requests[0])["groupflow-id"] == id_
+
+
+async def test_facts_that_a_task_doesnt_have_are_left_out(server: Server) -> None:
+    server.answer = response("200 OK")
+    async with running(server.url) as runner:
+        await runner.handle(task())
+    left = facts_in(server.requests[0])
+    assert not left.keys() & {"groupflow-group", "groupflow-stage", "groupflow-context"}
+
+
+async def test_connections_are_kept_and_shared(server: Server) -> None:
+    server.answer = response("200 OK")
+    async with running(server.url) as runner:
+        for _ in range(5):
+            assert await runner.handle(task()) == Done()
+    assert (len(server.requests), server.connections) == (5, 1)
+
+
+async def test_one_tasks_cookies_are_not_sent_with_anothers(server: Server) -> None:
+    server.answer = response("200 OK", Set_Cookie="tenant=42; Path=/")
+    async with running(server.url) as runner:
+        await runner.handle(task())
+        await runner.handle(task())
+    assert "cookie" not in server.requests[1].headers
+
+
+async def test_a_refused_connection_is_a_failed_attempt_without_the_password(
+    server: Server,
+) -> None:
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    listening.close()
+    await listening.wait_closed()
+    async with running(f"http://user:hunter2@127.0.0.1:{port}/import") as runner:
+        outcome = await runner.handle(task())
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "ConnectError"
+    assert f"127.0.0.1:{port}" in outcome.message
+    assert "hunter2" not in outcome.message
+    assert not outcome.is_final
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"SSH-2.0-OpenSSH_9.6\r\n"],
+)
+async def test_a_broken_answer_is_a_failed_attempt(server: Server, said: bytes) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+        raise ConnectionError
+
+    server.act = act
+    async with asyncio.timeout(DEADLINE), running(server.url) as runner:
+        outcome = await runner.handle(task())
+    assert isinstance(outcome, Failed)
+    assert not outcome.is_final
+
+
+async def test_a_cancelled_attempt_drops_its_connection_and_the_next_has_one(
+    server: Server,
+) -> None:
+    got_it = asyncio.Event()
+
+    async def act(writer: asyncio.StreamWriter) -> None:
+        got_it.set()  # and no answer
+
+    server.act = act
+    async with asyncio.timeout(DEADLINE), running(server.url, connections=1) as runner:
+        attempt = asyncio.create_task(runner.handle(task()))
+        await got_it.wait()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        await server.gone.wait()
+        server.act, server.answer = None, response("200 OK")
+        assert await runner.handle(task()) == Done()
+
+
+async def test_no_proxy_of_the_environment_gets_the_tasks(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9/")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9/")
+    assert await answer(server, response("200 OK")) == Done()
+
+
+async def test_the_rules_own_words_on_time_and_retries() -> None:
+    async with running("http://127.0.0.1:9/", timeout=1.5, max_attempts=2, interval=-3) as runner:
+        assert runner.timeout == 1.5
+        assert (runner.retry.max_attempts, runner.retry.interval) == (2, -3)

@@ -1,0 +1,123 @@
+"""Intake on real servers: how it holds back, and that nothing is lost or reordered by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.routing import Router
+from groupflow.core.settings import GroupRule, Settings
+from groupflow.flow.admission import Admission
+from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.pressure import Pressure
+from groupflow.store.claims import Claims
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.keys import Keys
+from groupflow.store.reading import read_status
+from groupflow.store.scripts import load_scripts
+from groupflow.store.sessions import Session, Sessions
+from groupflow.store.settlements import Complete
+
+SETTINGS = Settings(groups=(GroupRule(key="g"),))
+
+
+@pytest.fixture
+async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
+    keys = Keys(f"intake-{uuid4().hex}")
+    client = StoreClient(redis_server.url, keys, load_scripts(keys, "oldest"))
+    yield client
+    await client.close()
+
+
+def intake_of(
+    client: StoreClient, url: str, queue: str, *, max_in_flight: int, pressure: Pressure
+) -> Intake:
+    admission = Admission(Router(SETTINGS), max_body=10**8, step_aside=frozenset())
+    settings = IntakeSettings(
+        url=url, queue=queue, prefetch=500, heartbeat=10, max_in_flight=max_in_flight, name="test"
+    )
+    return Intake(settings, admission, Enqueuer(client), pressure)
+
+
+async def until_taken(client: StoreClient, number: int) -> None:
+    while (await read_status(client)).grouped.queued < number:
+        await asyncio.sleep(0.02)
+
+
+async def order_of(client: StoreClient, number: int) -> list[int]:
+    """Drain the one group; the numbers in the bodies, as they come."""
+    session = Session("d")
+    await Sessions(client, session, 60.0).register({})
+    claims = Claims(client, session, "grouped")
+    order: list[int] = []
+    finished: list[Complete] = []
+    for _ in range(number):
+        _, given = await claims.exchange(finished, ["w"])
+        order.append(given[0].task.json()["n"])
+        finished = [Complete(given[0])]
+    return order
+
+
+async def publish(url: str, queue: str, number: int, size: int) -> None:
+    bodies = [orjson.dumps({"n": n, "type": "t", "x": "y" * size}) for n in range(number)]
+    async with publishing(url, queue) as publisher:
+        assert await publisher.publish_all(Outgoing(body) for body in bodies) == number
+
+
+async def test_bodies_in_flight_are_bounded_and_none_is_lost_or_moved(
+    client: StoreClient, rabbitmq_server: Any
+) -> None:
+    queue = f"intake-{uuid4().hex}"
+    await publish(rabbitmq_server.url, queue, 60, 50_000)
+    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=200_000, pressure=pressure)
+    with capture_logs() as logs:
+        running = asyncio.create_task(intake.run())
+        await until_taken(client, 60)
+        intake.stop()
+        await running
+    prefetches = [log["prefetch"] for log in logs if log["event"] == "intake.started"]
+    assert prefetches[0] == 500
+    assert prefetches[-1] < 500, "it never had to take fewer at once: the test proves nothing"
+    assert await order_of(client, 60) == list(range(60))
+
+
+async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(
+    client: StoreClient, rabbitmq_server: Any
+) -> None:
+    queue = f"intake-{uuid4().hex}"
+    pressure = Pressure(client, max_waiting=10, max_memory=0)
+    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**9, pressure=pressure)
+    await publish(rabbitmq_server.url, queue, 1200, 10)
+    with capture_logs() as logs:
+        running = asyncio.create_task(intake.run())
+        await until_taken(client, 10)
+        while not any(log["event"] == "intake.paused" for log in logs):
+            await asyncio.sleep(0.01)
+        held = (await read_status(client)).grouped.queued
+        assert held < 1200, "it took everything in spite of the limit"
+        order = await order_of(client, held)
+        await until_taken(client, 1)
+        intake.stop()
+        await running
+    assert order == list(range(held))
+    assert any(log["event"] == "intake.resumed" for log in logs)
+
+
+async def test_memory_is_a_reason_until_it_is_well_below(client: StoreClient) -> None:
+    used = int((await client.info("memory"))["used_memory"])
+    tight = Pressure(client, max_waiting=10, max_memory=used // 2)
+    assert "redis.max_memory" in await tight.reason(0)
+    roomy = Pressure(client, max_waiting=10, max_memory=used * 10)
+    assert await roomy.reason(9) == ""
+    assert "redis.max_waiting" in await roomy.reason(10)
+    assert await roomy.reason(9) != "", "a pause ended right where it began"
+    assert await roomy.reason(8) == ""

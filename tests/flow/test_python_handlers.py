@@ -1,0 +1,312 @@
+"""Python functions as handlers: whatever they do becomes an outcome, and nothing else gets out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field, field_validator
+
+from groupflow import Advance, App, Dead, Done, Retry, Task
+from groupflow.core.outcome import Outcome
+from groupflow.flow.handling import MESSAGE_CHARS, Failed, Runner
+from groupflow.flow.python_handlers import PythonRunners
+from tests.flow.tasks import TASK, task
+
+DEADLINE = 10.0
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+Register = Callable[..., Runner]
+
+
+@pytest.fixture
+def runner_of(threads: ThreadPoolExecutor) -> Register:
+    """Registers one function and gives its runner."""
+
+    def register(function: Callable[..., Any], **words: Any) -> Runner:
+        app = App()
+        app.handler("t", **words)(function)
+        runner = PythonRunners(app, threads).find("t")
+        assert runner is not None
+        return runner
+
+    return register
+
+
+def both_ways(work: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """The same work as a coroutine function and as a plain one."""
+
+    async def coroutine(task: Task) -> Any:
+        return work(task)
+
+    def plain(task: Task) -> Any:
+        return work(task)
+
+    return [coroutine, plain]
+
+
+def raiser(error: BaseException) -> Callable[[Task], Any]:
+    def work(task: Task) -> Any:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (None, Done()),
+        (Done(), Done()),
+        (Retry(after=3, reason="busy"), Retry(after=3, reason="busy")),
+        (Advance("two", {"a": 1}), Advance("two", {"a": 1})),
+        (Dead("no"), Dead("no")),
+    ],
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_answer_is_the_outcome(
+    runner_of: Register, answer: Any, outcome: Outcome, is_async: bool
+) -> None:
+    coroutine, plain = both_ways(lambda _task: answer)
+    assert await runner_of(coroutine if is_async else plain).handle(task()) == outcome
+
+
+@pytest.mark.parametrize("answer", [0, True, "done", {"stage": "two"}, Done, Retry])
+async def test_an_answer_of_no_known_kind_has_failed_for_good(
+    runner_of: Register, answer: Any
+) -> None:
+    for function in both_ways(lambda _task: answer):
+        outcome = await runner_of(function).handle(task())
+        assert isinstance(outcome, Failed)
+        assert outcome.error == "TypeError"
+        assert outcome.is_final
+        assert type(answer).__name__ in outcome.message
+
+
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("no such row"), Failed("ValueError", "no such row")),
+        (KeyError("name"), Failed("KeyError", "'name'")),
+        (ValueError(), Failed("ValueError", "")),
+        (ValueError("x" * 3 * MESSAGE_CHARS), Failed("ValueError", "x" * MESSAGE_CHARS)),
+        (ValueError("a file \udcff"), Failed("ValueError", "a file \\udcff")),
+        (UnreadableError(), Failed("UnreadableError", "(its text can't be read)")),
+        (SystemExit(3), Failed("SystemExit", "3")),
+        (KeyboardInterrupt(), Failed("KeyboardInterrupt", "")),
+        (asyncio.CancelledError("mine"), Failed("CancelledError", "mine")),
+        (TimeoutError("of its own"), Failed("TimeoutError", "of its own")),
+    ],
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_whatever_it_raises_is_a_failed_attempt(
+    runner_of: Register, error: BaseException, expected: Failed, is_async: bool
+) -> None:
+    coroutine, plain = both_ways(raiser(error))
+    assert await runner_of(coroutine if is_async else plain).handle(task()) == expected
+
+
+async def test_a_stop_iteration_in_a_thread_has_failed_too(runner_of: Register) -> None:
+    outcome = await runner_of(both_ways(raiser(StopIteration("gone")))[1]).handle(task())
+    assert isinstance(outcome, Failed)
+    assert "StopIteration: gone" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("error", "is_final"),
+    [(KeyError("a"), True), (UnicodeError("a"), True), (ValueError("a"), False)],
+)
+async def test_dead_on_names_the_failures_without_a_retry(
+    runner_of: Register, error: Exception, is_final: bool
+) -> None:
+    for function in both_ways(raiser(error)):
+        runner = runner_of(function, dead_on=(LookupError, UnicodeError))
+        outcome = await runner.handle(task())
+        assert isinstance(outcome, Failed)
+        assert outcome.is_final is is_final
+
+
+class Contact(BaseModel):
+    name: str
+    age: int = Field(ge=0)
+
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        # A validator that looks something up, and isn't careful about it.
+        return {"Ada": "Ada Lovelace"}[name]
+
+
+async def test_a_model_is_parsed_from_the_body(runner_of: Register) -> None:
+    got: list[tuple[Task, Contact]] = []
+
+    async def handle(task: Task, contact: Contact) -> None:
+        got.append((task, contact))
+
+    fits = replace(TASK, body=b'{"name": "Ada", "age": 36}')
+    assert await runner_of(handle, model=Contact).handle(fits) == Done()
+    [(given, contact)] = got
+    assert given is fits
+    assert (contact.name, contact.age) == ("Ada Lovelace", 36)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"name": "Ada"}', "age: Field required"),
+        (b'{"name": "Ada", "age": -1}', "age: Input should be greater than or equal to 0"),
+        (b"[]", "body: "),
+        (b"no json", "body: Invalid JSON"),
+        (b"", "body: "),
+        (b"\xff", "body: "),
+    ],
+)
+async def test_a_body_that_doesnt_fit_is_dead_and_the_reason_names_the_field(
+    runner_of: Register, body: bytes, said: str
+) -> None:
+    def handle(task: Task, contact: Contact) -> None:
+        raise AssertionError("it must not be called")
+
+    outcome = await runner_of(handle, model=Contact).handle(replace(TASK, body=body))
+    assert isinstance(outcome, Dead)
+    assert outcome.reason.startswith("the body doesn't fit: ")
+    assert said in outcome.reason
+
+
+async def test_the_reason_keeps_the_tenants_values_to_itself(runner_of: Register) -> None:
+    body = b'{"name": "Ada", "age": "4929-1234"}'
+    outcome = await runner_of(lambda _task, _contact: None, model=Contact).handle(
+        replace(TASK, body=body)
+    )
+    assert isinstance(outcome, Dead)
+    assert "4929" not in outcome.reason
+
+
+async def test_a_model_whose_own_code_raises_is_a_failed_attempt(runner_of: Register) -> None:
+    body = b'{"name": "nobody", "age": 1}'
+    runner = runner_of(lambda _task, _contact: None, model=Contact)
+    assert await runner.handle(replace(TASK, body=body)) == Failed("KeyError", "'nobody'")
+
+
+async def cancelled(
+    handling: Awaitable[Outcome | Failed], began: asyncio.Event
+) -> asyncio.Task[Any]:
+    """Cancels a handling once its function runs; returns it when it ended."""
+    running = asyncio.ensure_future(handling)
+    async with asyncio.timeout(DEADLINE):
+        await began.wait()
+        running.cancel()
+        await asyncio.wait([running])
+    assert isinstance(running, asyncio.Task)
+    return running
+
+
+async def test_a_cancelled_coroutine_ends_as_cancelled(runner_of: Register) -> None:
+    began, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def handle(task: Task) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    assert (await cancelled(runner_of(handle).handle(task()), began)).cancelled()
+    assert cleaned.is_set()
+
+
+async def test_a_coroutine_that_answers_although_cancelled_is_heard(runner_of: Register) -> None:
+    began = asyncio.Event()
+
+    async def handle(task: Task) -> Done:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Done()
+        raise AssertionError
+
+    assert (await cancelled(runner_of(handle).handle(task()), began)).result() == Done()
+
+
+async def test_a_cancelled_thread_is_waited_for_and_its_answer_holds(runner_of: Register) -> None:
+    loop, began, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def handle(task: Task) -> Retry:
+        loop.call_soon_threadsafe(began.set)
+        assert may_end.wait(DEADLINE)
+        return Retry(reason="ended by itself")
+
+    running = asyncio.create_task(runner_of(handle).handle(task()))
+    async with asyncio.timeout(DEADLINE):
+        await began.wait()
+        for _ in range(3):
+            running.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert not running.done()
+        may_end.set()
+        assert await running == Retry(reason="ended by itself")
+
+
+request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="none")
+
+
+async def test_a_thread_sees_the_context_of_its_attempt(runner_of: Register) -> None:
+    seen: list[str] = []
+
+    def handle(task: Task) -> None:
+        seen.append(request_id.get())
+        request_id.set("inside")
+
+    request_id.set("outside")
+    await runner_of(handle).handle(task())
+    assert (seen, request_id.get()) == (["outside"], "outside")
+
+
+async def test_threads_run_at_once(runner_of: Register) -> None:
+    """Two plain handlers meet at a barrier, which neither would pass alone."""
+    barrier = threading.Barrier(2)
+
+    def handle(task: Task) -> None:
+        barrier.wait(DEADLINE)
+
+    runner = runner_of(handle)
+    both = await asyncio.gather(runner.handle(task()), runner.handle(task()))
+    assert list(both) == [Done(), Done()]
+
+
+async def test_the_handler_gets_the_task_as_it_is(runner_of: Register) -> None:
+    got: list[Task] = []
+    for function in both_ways(got.append):
+        await runner_of(function).handle(TASK)
+    assert got == [TASK, TASK]
+    assert TASK.json() == {"name": "Ada"}
+
+
+async def test_there_is_a_runner_for_each_type_and_for_no_other(
+    threads: ThreadPoolExecutor,
+) -> None:
+    app = App()
+    app.handler("a", timeout=2.5, max_attempts=2)(lambda _task: None)
+    runners = PythonRunners(app, threads)
+    runner = runners.find("a")
+    assert runner is not None
+    assert (runner.timeout, runner.retry.max_attempts) == (2.5, 2)
+    assert runners.find("b") is None

@@ -1,0 +1,177 @@
+"""settle: whatever a handler answers leads to exactly one settlement, which the store can write."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.policy import Policy
+from groupflow.core.retry import RetryPolicy
+from groupflow.flow.handling import Failed
+from groupflow.flow.settling import CONTEXT_BYTES, ERRORS_KEPT, settlement_of
+from groupflow.store import settlements
+from groupflow.store.settlements import Bury, Complete, Settlement, calls_of
+from tests.flow.tasks import claim, task
+
+Standing = Literal["hold", "step-aside"]
+
+
+def policy(
+    *,
+    attempts: int = 3,
+    interval: float = -10,
+    jitter: float = 0.0,
+    on_retry: Standing = "hold",
+    parks: bool = False,
+    stage_order: Standing = "hold",
+) -> Policy:
+    return Policy(RetryPolicy(attempts, interval, jitter), on_retry, parks, stage_order)
+
+
+def settle(outcome: Outcome | Failed, policy: Policy, attempt: int = 1) -> Settlement:
+    return settlement_of(claim(task(attempt=attempt, stage="s")), outcome, policy, lambda: 0.5)
+
+
+def shape(settlement: Settlement) -> tuple[Any, ...]:
+    """What a settlement says beside its claim and its errors."""
+    match settlement:
+        case settlements.Complete():
+            return ("complete",)
+        case settlements.Retry(after=after, standing=standing):
+            return ("retry", after, standing)
+        case settlements.Advance(stage=stage, context=context, standing=standing):
+            return ("advance", stage, context, standing)
+        case settlements.Bury(reason=reason, park=park):
+            return ("bury", reason, "park" if park else "skip")
+        case other:
+            return (type(other).__name__,)
+
+
+FAILED = Failed("KeyError", "'name'")
+FINAL = Failed("KeyError", "'name'", is_final=True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "policy", "attempt", "expected"),
+    [
+        (Done(), policy(), 1, ("complete",)),
+        (Done(), policy(attempts=1, parks=True), 9, ("complete",)),
+        # A failure waits as the policy says, by the rule's standing, until the attempts are up.
+        (FAILED, policy(), 1, ("retry", 10, "hold")),
+        (FAILED, policy(on_retry="step-aside"), 2, ("retry", 10, "step-aside")),
+        (FAILED, policy(interval=10), 2, ("retry", 2, "hold")),
+        (FAILED, policy(jitter=0.4), 1, ("retry", 8, "hold")),
+        (FAILED, policy(), 3, ("bury", "KeyError: 'name'", "skip")),
+        (FAILED, policy(parks=True), 3, ("bury", "KeyError: 'name'", "park")),
+        (FAILED, policy(attempts=1), 1, ("bury", "KeyError: 'name'", "skip")),
+        (Failed("KeyError", ""), policy(attempts=1), 1, ("bury", "KeyError", "skip")),
+        # A final one does not wait.
+        (FINAL, policy(), 1, ("bury", "KeyError: 'name'", "skip")),
+        (FINAL, policy(parks=True), 1, ("bury", "KeyError: 'name'", "park")),
+        # A Retry counts as an attempt, whatever delay it asks for.
+        (Retry(), policy(), 1, ("retry", 10, "hold")),
+        (Retry(after=2.5), policy(), 1, ("retry", 2.5, "hold")),
+        (Retry(after=0), policy(on_retry="step-aside"), 1, ("retry", 0, "step-aside")),
+        (Retry(after=-3), policy(), 1, ("retry", 0, "hold")),
+        (Retry(after=2.5, reason="busy"), policy(), 3, ("bury", "busy", "skip")),
+        (Retry(), policy(), 3, ("bury", "Retry", "skip")),
+        # An Advance never uses an attempt up.
+        (Advance("two"), policy(), 1, ("advance", "two", b"null", "hold")),
+        (Advance("two", {"a": 1}), policy(), 3, ("advance", "two", b'{"a":1}', "hold")),
+        (
+            Advance("two", [1]),
+            policy(stage_order="step-aside"),
+            1,
+            ("advance", "two", b"[1]", "step-aside"),
+        ),
+        # A Dead uses up all of them.
+        (Dead("no such tenant"), policy(), 1, ("bury", "no such tenant", "skip")),
+        (Dead("no such tenant"), policy(parks=True), 1, ("bury", "no such tenant", "park")),
+        (Dead(""), policy(), 1, ("bury", "Dead", "skip")),
+    ],
+)
+def test_an_outcome_is_one_settlement(
+    outcome: Outcome | Failed, policy: Policy, attempt: int, expected: tuple[Any, ...]
+) -> None:
+    assert shape(settle(outcome, policy, attempt)) == expected
+
+
+def test_a_failure_is_remembered_with_its_attempt_stage_and_fence() -> None:
+    settlement = settle(FAILED, policy(), attempt=2)
+    assert isinstance(settlement, settlements.Retry)
+    assert settlement.errors == [
+        {"attempt": 2, "stage": "s", "fence": 7, "error": "KeyError", "message": "'name'"}
+    ]
+
+
+@pytest.mark.parametrize("outcome", [FAILED, FINAL, Retry(), Dead("no")])
+def test_only_the_latest_failures_are_kept(outcome: Outcome | Failed) -> None:
+    before = [{"attempt": n, "error": "E", "message": ""} for n in range(ERRORS_KEPT)]
+    settlement = settlement_of(claim(task(), errors=before), outcome, policy())
+    assert isinstance(settlement, (settlements.Retry, Bury))
+    assert len(settlement.errors) == ERRORS_KEPT
+    assert settlement.errors[:-1] == before[1:]
+    assert len(before) == ERRORS_KEPT
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        (object(), "no JSON"),
+        ({1: 2}, "no JSON"),
+        (2**70, "no JSON"),
+        ("\ud800", "no JSON"),
+        ("x" * CONTEXT_BYTES, f"over {CONTEXT_BYTES}"),
+    ],
+)
+def test_a_context_that_cant_be_carried_is_a_dead_letter(context: Any, said: str) -> None:
+    settlement = settle(Advance("two", context), policy(parks=True))
+    assert isinstance(settlement, Bury)
+    assert said in settlement.reason
+    assert settlement.park
+
+
+# Handlers are strangers' code: whatever they put into an outcome must become a call that can be
+# sent, or the daemon that sends it falls over its own settlement, and the next daemon after it.
+HUGE = 10.0**30
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Retry(after=float("inf")),
+        Retry(after=float("nan")),
+        Retry(after=HUGE),
+        Retry(after="soon"),  # type: ignore[arg-type]
+        Retry(reason="a file named \udcff"),
+        Retry(reason=None),  # type: ignore[arg-type]
+        Retry(reason=KeyError("x")),  # type: ignore[arg-type]
+        Advance("two\udcff", {}),
+        Advance(2, {}),  # type: ignore[arg-type]
+        Dead("a file named \udcff"),
+        Dead(ValueError("no")),  # type: ignore[arg-type]
+        Dead(None),  # type: ignore[arg-type]
+        Failed("FileNotFoundError", "[Errno 2] No such file: 'a\udcff'"),
+        Failed("FileNotFoundError", "[Errno 2] No such file: 'a\udcff'", is_final=True),
+    ],
+)
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_whatever_is_in_an_outcome_its_settlement_can_be_sent(
+    outcome: Outcome | Failed, attempts: int
+) -> None:
+    settlement = settle(outcome, policy(attempts=attempts))
+    _, [(_, arguments)] = calls_of(["daemon", "1"], [settlement], wake=False)
+    for argument in arguments:
+        assert isinstance(argument, (str, bytes, int))
+        if isinstance(argument, str):
+            argument.encode()
+        if isinstance(argument, int):
+            assert abs(argument) < 2**53  # what a Lua number holds exactly
+
+
+def test_settling_is_pure() -> None:
+    first, second = (settle(FAILED, policy()) for _ in range(2))
+    assert shape(first) == shape(second)
+    assert isinstance(settle(Done(), policy()), Complete)

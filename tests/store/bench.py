@@ -1,0 +1,244 @@
+"""A store to test on: its own namespace on a real server, its verbs, and what they did.
+
+Whatever is claimed and settled through a `Bench` is kept as a history, so that each test can end
+with the auditor's word on the structure and the checker's on the history.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import orjson
+from redis import Redis
+
+from groupflow.core.task import Task
+from groupflow.store import settlements
+from groupflow.store.claims import Claims, Pool
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import Keys
+from groupflow.store.reading import Status, read_status
+from groupflow.store.scripts import Script, Verb, load_scripts
+from groupflow.store.sessions import HandedOver, Session, Sessions
+from groupflow.store.settlements import Claim, Settlement
+from tests.history.auditor import audit, leftovers, states_of, totals_of
+from tests.history.events import Event, History, event_of, published
+from tests.history.invariants import Violation, check
+
+LEASE = 600.0  # never runs out within a test: `expire` says when it has
+
+# Works in full memory too, where a plain ZADD would be refused.
+_SET_LEASE = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1, ARGV[1])"
+
+_namespaces = itertools.count(1)
+
+
+def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
+    """A message of some type with its id in its body."""
+    envelope = Envelope("t", group, "42", "rule" if group else None, {}, orjson.dumps({"id": id_}))
+    return Arrival(id_, envelope, **facts)
+
+
+class Bench:
+    """One namespace of a store.
+
+    Attributes:
+        keys: its keys.
+        client: runs the scripts.
+        raw: a plain client, to look behind the scripts.
+        events: what happened.
+        with_faults: whether the test makes somebody crash.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        order: Literal["oldest", "fair"] = "oldest",
+        scripts: Mapping[Verb, Script] | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self.keys = keys or Keys(f"bench{next(_namespaces)}")
+        self.client = StoreClient(url, self.keys, scripts or load_scripts(self.keys, order))
+        self.raw: Redis = Redis.from_url(url)
+        self.events: list[Event] = []
+        self.with_faults = False
+        self._enqueuer = Enqueuer(self.client)
+
+    async def close(self) -> None:
+        """Close the connections and remove the namespace."""
+        await self.client.close()
+        found = list(self.raw.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000))
+        if found:
+            self.raw.delete(*found)
+        self.raw.close()
+
+    async def enqueue(self, *arrivals: Arrival) -> list[bool]:
+        """Take a batch in; which of them were new."""
+        taken = (await self._enqueuer.enqueue(arrivals)).taken
+        for each in arrivals:
+            group, tenant = each.envelope.group, each.envelope.tenant
+            self.events.append(published(each.id, group, tenant))
+        return taken
+
+    async def daemon(self, name: str = "d1") -> Daemon:
+        """A daemon with an open session."""
+        daemon = Daemon(self, name)
+        await daemon.register()
+        return daemon
+
+    def expire(self, *daemons: str) -> None:
+        """Let the leases of daemons have run out."""
+        for daemon in daemons:
+            self.raw.eval(_SET_LEASE, 1, self.keys("daemons"), daemon)
+
+    async def status(self) -> Status:
+        """What `groupflow status` shows."""
+        return await read_status(self.client)
+
+    def lane(self, group: str) -> list[str]:
+        """The ids in a group's lane, the next one first."""
+        found: Any = self.raw.lrange(self.keys("lane", group), 0, -1)
+        return [element[17:].decode() for element in reversed(found)]
+
+    def dump(self) -> dict[bytes, Any]:
+        """Everything in the namespace, as it is, to be compared."""
+        return {
+            name: self.raw.dump(name)
+            for name in self.raw.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000)
+        }
+
+    def count(self, name: str) -> int:
+        """One of the totals."""
+        found: Any = self.raw.hget(self.keys("count"), name)
+        return int(found or 0)
+
+    def history(self) -> History:
+        """What has happened so far, and where that has left each task."""
+        return History(
+            list(self.events),
+            states=states_of(self.raw, self.keys),
+            totals=totals_of(self.raw, self.keys),
+            with_faults=self.with_faults,
+        )
+
+    def audit(self) -> list[Violation]:
+        """What is wrong with the structure."""
+        return audit(self.raw, self.keys)
+
+    def judge(self) -> list[Violation]:
+        """What is wrong with structure and history, while tasks may still wait or run."""
+        open_ends = ("S1", "S8")  # of a history; the auditor has the same for the structure
+        return [*self.audit(), *(v for v in check(self.history()) if v.invariant not in open_ends)]
+
+    def judge_drained(self) -> list[Violation]:
+        """What is wrong at the end, when nothing may be left."""
+        left = [Violation("L7", key) for key in leftovers(self.raw, self.keys)]
+        return [*self.audit(), *check(self.history()), *left]
+
+
+class Daemon:
+    """A daemon's side of the store: its session, and the claims that it believes to hold."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self.bench = bench
+        self.name = name
+        self.session = Session(name)
+        self.sessions = Sessions(bench.client, self.session, LEASE)
+        self._claims: dict[Pool, Claims] = {
+            "plain": Claims(bench.client, self.session, "plain"),
+            "grouped": Claims(bench.client, self.session, "grouped"),
+        }
+
+    async def register(self) -> list[HandedOver]:
+        """Open a session."""
+        return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
+
+    async def claim(self, pool: Pool, *workers: str) -> list[Claim]:
+        """Claim for idle workers, and start what they got."""
+        _, claims = await self._claims[pool].exchange([], workers)
+        known = {event.fence for event in self.bench.events if event.kind == "start"}
+        for claim in claims:
+            if claim.fence not in known:  # else it is the same claim, told again
+                self.bench.events.append(event_of("start", claim.task))
+        return claims
+
+    async def exchange(
+        self, pool: Pool, settlements: Sequence[Settlement], idle: Sequence[str]
+    ) -> tuple[list[Settlement], list[Claim]]:
+        """Settle and claim in one round trip, without a word in the history."""
+        return await self._claims[pool].exchange(settlements, idle)
+
+    async def claim_one(self, pool: Pool = "grouped", worker: str = "w1") -> Claim:
+        """Claim for one worker, which must get something."""
+        claims = await self.claim(pool, worker)
+        assert len(claims) == 1, f"{worker} of {self.name} got {len(claims)} {pool} tasks"
+        return claims[0]
+
+    async def settle(self, *settlements: Settlement, end: bool = True) -> list[Settlement]:
+        """End attempts and settle their claims; those that were refused.
+
+        Args:
+            settlements: what to settle.
+            end: whether the handlers end just now, and not before.
+        """
+        for each in settlements if end else ():
+            self.bench.events.append(event_of("end", each.claim.task, how=_how(each)))
+        refused, _ = await self._claims["plain"].exchange(settlements, [])
+        for each in settlements:
+            how = "refused" if each in refused else "accepted"
+            event = event_of("settle", each.claim.task, how=how)
+            self.bench.events.append(replace(event, at=time.monotonic()))
+        return refused
+
+    async def complete(self, *claims: Claim) -> list[Settlement]:
+        """Settle claims as done; those that were refused."""
+        return await self.settle(*(settlements.Complete(claim) for claim in claims))
+
+    async def work_off(self, workers: Sequence[str] = ("w1", "w2", "w3")) -> list[str]:
+        """Claim and complete until nothing more is there; the ids in the order of their claims."""
+        ran: list[str] = []
+        pools: tuple[Pool, Pool] = ("plain", "grouped")
+        for _ in range(1000):
+            claims = [
+                claim
+                for pool in pools
+                for claim in await self.claim(pool, *(f"{pool}-{worker}" for worker in workers))
+            ]
+            if not claims:
+                break
+            ran += [claim.task.id for claim in claims]
+            await self.complete(*claims)
+        return ran
+
+
+def _how(settlement: Settlement) -> str:
+    match settlement:
+        case settlements.Complete():
+            return "done"
+        case settlements.Release():
+            return "cut"
+        case _:
+            return "failed"
+
+
+def bury(claim: Claim, reason: str = "broken", *, park: bool = False) -> settlements.Bury:
+    """A burial with one error in its history."""
+    error = {"attempt": 1, "error": "ValueError", "message": reason}
+    return settlements.Bury(claim, reason, [error], park)
+
+
+def ids(claims: Sequence[Claim]) -> list[str]:
+    """The tasks of some claims."""
+    return [claim.task.id for claim in claims]
+
+
+def with_fence(claim: Claim, fence: int) -> Claim:
+    """The same claim under another fence."""
+    task: Task = replace(claim.task, fence=fence)
+    return Claim(claim.worker, fence, claim.element, task, claim.rule, claim.errors)

@@ -1,0 +1,183 @@
+"""claim: the oldest task whose group is free, under its group's lock, once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from groupflow.core.errors import SessionLost
+from groupflow.servers import RedisServer
+from groupflow.store.keys import split_checkpoint
+from tests.store.bench import Bench, arrival, ids
+
+
+async def test_group_is_exclusive(bench: Bench) -> None:
+    """While a group's task runs, nobody gets the next one, on any daemon."""
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
+    first, second = await bench.daemon("d1"), await bench.daemon("d2")
+    claim = await first.claim_one()
+    assert await second.claim("grouped", "w1", "w2") == []
+    assert await first.claim("grouped", "w2", "w3") == []
+    await first.complete(claim)
+    assert ids(await second.claim("grouped", "w1", "w2")) == ["a1"]
+
+
+async def test_one_call_serves_many_groups(bench: Bench) -> None:
+    """One call gives each idle worker a group of its own, the oldest first."""
+    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abcd"))
+    daemon = await bench.daemon()
+    claims = await daemon.claim("grouped", "w1", "w2", "w3")
+    assert [(claim.worker, claim.task.id) for claim in claims] == [
+        ("w1", "a0"),
+        ("w2", "b0"),
+        ("w3", "c0"),
+    ]
+
+
+async def test_busy_group_delays_nobody(bench: Bench) -> None:
+    """What waits behind a busy group's head is passed over, however much it is."""
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(300)))
+    await bench.enqueue(arrival("b0", "b"))
+    daemon = await bench.daemon()
+    assert ids(await daemon.claim("grouped", "w1", "w2")) == ["a0", "b0"]
+
+
+async def test_claim_carries_the_task(bench: Bench) -> None:
+    """The worker gets the body as it was published, and the facts of this attempt."""
+    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
+    daemon = await bench.daemon()
+    grouped = await daemon.claim_one()
+    task = grouped.task
+    assert (task.id, task.type, task.group, task.tenant) == ("a0", "t", "a", "42")
+    assert (task.body, task.attempt, task.crashes, task.stage) == (b'{"id":"a0"}', 1, 0, None)
+    assert (grouped.worker, grouped.rule, grouped.errors) == ("w1", "rule", [])
+    assert task.fence == grouped.fence > 0
+    assert task.enqueued_at > 1_700_000_000
+    plain = await daemon.claim_one("plain", "w2")
+    assert (plain.task.id, plain.task.group, plain.rule) == ("p0", None, None)
+    assert plain.fence > grouped.fence
+
+
+async def test_lock_and_checkpoint_are_one_step(bench: Bench) -> None:
+    """A claim leaves the group's lock and the worker's checkpoint, which name each other."""
+    await bench.enqueue(arrival("a0", "a"))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    lock = bench.raw.get(bench.keys("lock", "a"))
+    assert lock == f"{claim.fence:016d} d1 w1".encode()
+    assert bench.raw.ttl(bench.keys("lock", "a")) == -1, "a lease ends by a script, not by a key"
+    checkpoint = bench.raw.hget(bench.keys("worker", "d1"), "w1")
+    assert isinstance(checkpoint, bytes)
+    fence, _since, element, group = split_checkpoint(checkpoint)
+    assert (fence, element, group) == (claim.fence, claim.element, "a")
+
+
+async def test_same_worker_gets_the_same_claim(bench: Bench) -> None:
+    """A claim whose reply was lost is given again, not a second one."""
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(2)), arrival("p0"), arrival("p1"))
+    await bench.enqueue(arrival("b0", "b"))
+    daemon = await bench.daemon()
+    once, again = await daemon.claim_one(), await daemon.claim_one()
+    assert (once.task, once.element) == (again.task, again.element)
+    plain, repeated = await daemon.claim("plain", "w2"), await daemon.claim("plain", "w2", "w3")
+    assert [plain[0].task, "p1"] == [repeated[0].task, repeated[1].task.id]
+    assert ids(await daemon.claim("grouped", "w1", "w4")) == ["a0", "b0"]
+
+
+async def test_fences_rise_over_all_claims(bench: Bench) -> None:
+    """Every claim has a higher fence than any before it, whoever makes it."""
+    await bench.enqueue(*(arrival(f"{group}0", group) for group in "abc"), arrival("p0"))
+    first, second = await bench.daemon("d1"), await bench.daemon("d2")
+    claims = [
+        *await first.claim("grouped", "w1"),
+        *await second.claim("plain", "w1"),
+        *await second.claim("grouped", "w2", "w3"),
+    ]
+    fences = [claim.fence for claim in claims]
+    assert fences == sorted(set(fences))
+    assert len(fences) == 4
+
+
+async def test_no_claim_without_a_session(bench: Bench) -> None:
+    """Who never registered, or was reaped, gets nothing."""
+    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
+    daemon = await bench.daemon()
+    await daemon.sessions.leave()
+    with pytest.raises(SessionLost):
+        await daemon.claim("grouped", "w1")
+    with pytest.raises(SessionLost):
+        await daemon.claim("plain", "w1")
+    status = await bench.status()
+    assert (status.plain.queued, status.grouped.queued) == (1, 1)
+
+
+async def test_envelope_that_is_gone(bench: Bench) -> None:
+    """A task whose envelope somebody deleted is passed over and counted; its group goes on."""
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("p0"), arrival("p1"))
+    for id_ in ("a0", "p0"):
+        bench.raw.delete(bench.keys("task", id_))
+    bench.events = [event for event in bench.events if event.id not in ("a0", "p0")]
+    daemon = await bench.daemon()
+    ran: list[str] = []
+    for _ in range(2):  # what was passed over may leave a worker idle for one more call
+        ran += await daemon.work_off(["w1"])
+    assert sorted(ran) == ["a1", "a2", "p1"]
+    assert bench.count("missing") == 2
+    assert bench.audit() == []
+    bench.events.clear()  # five were taken and only three are known to the history
+
+
+async def test_racing_daemons_share_and_never_overlap(bench: Bench) -> None:
+    """Many claims at once: each task goes to one of them, each group to one at a time."""
+    await bench.enqueue(
+        *(arrival(f"{group}-{n}", group) for n in range(10) for group in "abcdefgh")
+    )
+    daemons = [await bench.daemon(f"d{n}") for n in range(4)]
+    ran: list[str] = []
+
+    async def work(number: int) -> None:
+        daemon = daemons[number]
+        for _ in range(200):
+            claims = await daemon.claim("grouped", "w1", "w2", "w3")
+            ran.extend(ids(claims))
+            await daemon.complete(*claims)
+            if len(ran) == 80:
+                return
+
+    await asyncio.gather(*(work(number) for number in range(4)))
+    assert len(ran) == len(set(ran)) == 80
+    assert bench.judge_drained() == []
+
+
+async def test_fair_order_lets_newcomers_in(store_server: RedisServer) -> None:
+    """With `fair`, the group that has waited longest since its last turn goes first."""
+    bench = Bench(store_server.url, order="fair")
+    try:
+        await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(3) for group in "ab"))
+        daemon = await bench.daemon()
+        ran = []
+        for turn in range(7):
+            claim = await daemon.claim_one()
+            ran.append(claim.task.id)
+            if turn == 1:
+                await bench.enqueue(arrival("c0", "c"))
+            await daemon.complete(claim)
+        # `b` has finished its first task only after `c` came.
+        assert ran == ["a0", "b0", "a1", "c0", "b1", "a2", "b2"]
+        assert bench.judge_drained() == []
+    finally:
+        await bench.close()
+
+
+async def test_history_sees_the_fence(bench: Bench) -> None:
+    """The handler's fence is the claim's, and a later claim of the task has a higher one."""
+    await bench.enqueue(arrival("a0", "a"))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    await daemon.register()
+    bench.with_faults = True
+    again = await daemon.claim_one()
+    assert again.fence > claim.fence
+    assert again.task == replace(claim.task, fence=again.fence, crashes=1)

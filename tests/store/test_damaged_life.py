@@ -1,0 +1,300 @@
+"""The scripts of a task's life, damaged on purpose: the tests of `test_life` see each damage.
+
+A damage replaces one line of a script, or of the rules in front of it. It is caught where the named
+test fails, or the auditor that ends each of those tests names what is wrong; without the damage the
+same test passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from groupflow.servers import RedisServer
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import Script, Verb, load_scripts
+from tests.store import test_life
+from tests.store.bench import Bench
+
+Seen = Callable[[Bench], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One line gone wrong, and the test that has to see it."""
+
+    name: str
+    verb: Verb
+    sound: str
+    broken: str
+    seen: Seen
+    order: test_life.Order = "oldest"
+
+
+def _same(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
+    """A test with its parameters bound."""
+    return lambda shop: test(shop, *arguments)
+
+
+DAMAGES = [
+    Damage(
+        "a retry that holds lets the group go on",
+        Verb.RETRY,
+        "ARGV[9] == 'hold'",
+        "ARGV[9] == 'never'",
+        test_life.test_a_retry_that_holds_stays_the_head_until_it_is_due,
+    ),
+    Damage(
+        "a retry that steps aside holds its group",
+        Verb.RETRY,
+        "group ~= '' and ARGV[9] == 'hold'",
+        "group ~= ''",
+        test_life.test_a_retry_that_steps_aside_lets_its_group_go_on,
+    ),
+    Damage(
+        "a retry that is due at once",
+        Verb.RETRY,
+        "digits(now + ARGV[8])",
+        "digits(now)",
+        test_life.test_a_plain_retry_simply_waits,
+    ),
+    Damage(
+        "a retry that forgets its errors",
+        Verb.RETRY,
+        "'errors', ARGV[10], ",
+        "",
+        test_life.test_a_retry_that_holds_stays_the_head_until_it_is_due,
+    ),
+    Damage(
+        "a retry that doesn't count its task as waiting",
+        Verb.RETRY,
+        "write_counts(true)",
+        "write_counts(false)",
+        test_life.test_a_plain_retry_simply_waits,
+    ),
+    Damage(
+        "a retry that settles whatever the fence",
+        Verb.RETRY,
+        "if claim == 'live' then",
+        "if claim then",
+        _same(test_life.test_a_stale_fence_settles_nothing, "retry, hold", "grouped"),
+    ),
+    Damage(
+        "a due time that nobody hears of",
+        Verb.COMPLETE,
+        "      wake_at_due()\n",
+        "",
+        _same(test_life.test_a_due_time_is_told_to_whoever_promotes, "complete"),
+    ),
+    Damage(
+        "a stage that loses its context",
+        Verb.ADVANCE,
+        "'context', ARGV[8], ",
+        "",
+        test_life.test_a_crash_resumes_at_the_last_stage_with_its_context,
+    ),
+    Damage(
+        "a stage that holds lines up again",
+        Verb.ADVANCE,
+        "ARGV[9] == 'step-aside'",
+        "ARGV[9]",
+        test_life.test_a_stage_that_holds_is_the_next_of_its_group,
+    ),
+    Damage(
+        "a stage that steps aside keeps its place",
+        Verb.ADVANCE,
+        "waiting = arrival .. '+' .. id",
+        "",
+        test_life.test_a_stage_that_steps_aside_lines_up_again,
+    ),
+    Damage(
+        "a stage that goes on counting attempts",
+        Verb.ADVANCE,
+        "'attempt', 1, ",
+        "",
+        test_life.test_a_stage_starts_at_attempt_1_and_keeps_what_failed_before,
+    ),
+    Damage(
+        "a death that doesn't park",
+        Verb.BURY,
+        "ARGV[9] == 'park'",
+        "ARGV[9] == 'never'",
+        test_life.test_a_parked_group_stands_until_its_death_is_redriven,
+    ),
+    Damage(
+        "a death that doesn't free its group",
+        Verb.BURY,
+        "if place(group, now) then wake() end",
+        "",
+        test_life.test_only_its_own_death_lifts_a_park,
+    ),
+    Damage(
+        "a redrive to the back of the line",
+        Verb.REDRIVE,
+        "put_back(element, group, now)",
+        "call('LPUSH', K.lane .. group, element) place(group, now)",
+        test_life.test_a_death_redriven_while_its_group_runs_is_the_next,
+    ),
+    Damage(
+        "a redrive always to the front of the line",
+        Verb.REDRIVE,
+        "put_back(element, group, now)",
+        "call('RPUSH', K.lane .. group, element) place(group, now)",
+        _same(
+            test_life.test_deaths_redriven_in_any_order_end_in_order_of_arrival, ("a0", "a2", "a4")
+        ),
+    ),
+    Damage(
+        "a redrive that lifts anybody's park",
+        Verb.REDRIVE,
+        "cjson.decode(parked)[1] == id",
+        "true",
+        test_life.test_only_its_own_death_lifts_a_park,
+    ),
+    Damage(
+        "a redrive that keeps the crashes",
+        Verb.REDRIVE,
+        ", 'crashes', 0",
+        "",
+        test_life.test_a_redrive_forgets_crashes_and_attempts_and_keeps_the_history,
+    ),
+    Damage(
+        "a redrive of what isn't dead",
+        Verb.REDRIVE,
+        "if call('ZREM', K.dead, id) == 0 then return 0 end",
+        "call('ZREM', K.dead, id)",
+        test_life.test_only_a_death_can_be_redriven_or_dropped_and_only_once,
+    ),
+    Damage(
+        "a drop that leaves the park",
+        Verb.DROP,
+        "unpark(group, id)\n",
+        "",
+        test_life.test_dropping_the_death_frees_the_group,
+    ),
+    Damage(
+        "a drop that leaves the body",
+        Verb.DROP,
+        "call('DEL', K.task .. id, K.life .. id)",
+        "call('DEL', K.life .. id)",
+        test_life.test_dropping_the_death_frees_the_group,
+    ),
+    Damage(
+        "a sweep of everything",
+        Verb.SWEEP,
+        "digits(now - ARGV[1])",
+        "digits(now)",
+        test_life.test_a_sweep_takes_only_what_is_past_its_retention,
+    ),
+    Damage(
+        "a promotion before its time",
+        Verb.PROMOTE,
+        "call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now),",
+        "call('ZRANGEBYSCORE', K.delayed, '-inf', '+inf',",
+        test_life.test_a_plain_retry_simply_waits,
+    ),
+    Damage(
+        "a promotion that leaves the task aside as well",
+        Verb.PROMOTE,
+        "call('ZREM', K.delayed, element)",
+        "",
+        test_life.test_tasks_that_stepped_aside_come_back_in_order_of_arrival,
+    ),
+    Damage(
+        "a promotion that doesn't place the group",
+        Verb.PROMOTE,
+        "  place(group, now)\n",
+        "",
+        test_life.test_a_delayed_task_holds_those_behind_it,
+    ),
+    Damage(
+        "a lane that takes everything back in front",
+        Verb.PROMOTE,
+        "if not head or arrival_of(head) > arrival then",
+        "if true then",
+        test_life.test_tasks_that_stepped_aside_come_back_in_order_of_arrival,
+    ),
+    Damage(
+        "a pause that leaves the group ready",
+        Verb.PAUSE,
+        "place(ARGV[1], now)",
+        "",
+        test_life.test_who_was_paused_by_name_stays_so_when_everything_goes_on,
+    ),
+    Damage(
+        "a pause of everything that claims don't obey",
+        Verb.CLAIM_GROUPED,
+        "call('EXISTS', K.paused_all) == 1",
+        "false",
+        test_life.test_everything_paused_keeps_every_order,
+    ),
+    Damage(
+        "a resume that doesn't place the group",
+        Verb.RESUME,
+        "place(ARGV[1], clock())",
+        "",
+        test_life.test_a_paused_group_keeps_its_order_and_what_runs_ends,
+    ),
+    Damage(
+        "a delay that counts for nothing",
+        Verb.ENQUEUE,
+        "local due = delay ~= '0' and (now + delay)",
+        "local due = false",
+        test_life.test_a_delayed_plain_task_waits_alone,
+    ),
+    Damage(
+        "a priority that is absolute",
+        Verb.ENQUEUE,
+        "digits(arrival - priority), element",
+        "digits(1), element",
+        _same(test_life.test_endless_urgent_arrivals_starve_nobody, "oldest", "plain"),
+    ),
+    Damage(
+        "a group that loses its turn to whatever happens in it",
+        Verb.PROMOTE,
+        "'LT', ",
+        "",
+        _same(test_life.test_fair_leaves_a_ready_group_its_turn_whatever_happens_in_it, "promote"),
+        order="fair",
+    ),
+    Damage(
+        "a crash that nobody counts",
+        Verb.REGISTER,
+        "call('HINCRBY', K.life .. id, 'crashes', 1)",
+        "call('HINCRBY', K.life .. id, 'crashes', 0)",
+        test_life.test_crashes_are_counted_apart_from_attempts,
+    ),
+]
+
+
+def damaged(scripts: dict[Verb, Script], damage: Damage) -> dict[Verb, Script]:
+    text = scripts[damage.verb].text
+    assert damage.sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
+    text = text.replace(damage.sound, damage.broken)
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return {**scripts, damage.verb: Script(text, sha)}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
+    keys = Keys("damagedlife")
+    scripts = load_scripts(keys, damage.order)
+    for broken in (False, True):
+        used = damaged(scripts, damage) if broken else scripts
+        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
+        try:
+            assert await is_seen(shop, damage.seen) == broken
+        finally:
+            await shop.close()
+
+
+async def is_seen(shop: Bench, test: Seen) -> bool:
+    """Whether a test, or the auditor at its end, finds fault."""
+    try:
+        await test(shop)
+    except Exception:
+        return True
+    return shop.audit() != []

@@ -1,0 +1,93 @@
+"""The history: what is over is remembered for the dedup window, then forgotten whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from groupflow.store.history import roll_history
+from tests.store.bench import Bench, arrival
+
+HOUR = 3600.0
+
+
+def _age(bench: Bench, seconds: float) -> None:
+    """Make the segments older."""
+    segments: Any = bench.raw.hgetall(bench.keys("segments"))
+    for name, at in segments.items():
+        older = int(at) - round(seconds * 1_000_000)
+        bench.raw.hset(bench.keys("segments"), name, f"{older:016d}")
+
+
+async def _run_one(bench: Bench, id_: str) -> None:
+    await bench.enqueue(arrival(id_))
+    daemon = await bench.daemon()
+    assert await daemon.work_off() == [id_]
+
+
+async def test_first_roll_begins_the_segment(bench: Bench) -> None:
+    """Nothing is rolled before there is something to roll."""
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert bench.raw.hexists(bench.keys("segments"), "begun")
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+
+
+async def test_young_history_stays(bench: Bench) -> None:
+    """Neither full nor aged: nothing happens."""
+    await _run_one(bench, "p0")
+    await roll_history(bench.client, keep=HOUR, size=10)
+    _age(bench, HOUR / 2)
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert await bench.enqueue(arrival("p0")) == [False]
+
+
+async def test_id_is_known_for_the_whole_window(bench: Bench) -> None:
+    """Over one roll an id is still a duplicate, over the second it is forgotten."""
+    await roll_history(bench.client, keep=HOUR, size=10)
+    await _run_one(bench, "p0")
+    _age(bench, HOUR)
+    assert await roll_history(bench.client, keep=HOUR, size=10)
+    assert await bench.enqueue(arrival("p0")) == [False]
+    _age(bench, HOUR / 2)
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert await bench.enqueue(arrival("p0")) == [False]
+    _age(bench, HOUR / 2)
+    assert await roll_history(bench.client, keep=HOUR, size=10)
+    assert await bench.enqueue(arrival("p0")) == [True]
+    bench.events.clear()  # one id, and by right two tasks
+
+
+async def test_full_segment_rolls_early_but_never_forgets_early(bench: Bench) -> None:
+    """A size over the limit closes a segment; the one before stays for its window."""
+    await roll_history(bench.client, keep=HOUR, size=2)
+    await bench.enqueue(*(arrival(f"p{n}") for n in range(2)))
+    daemon = await bench.daemon()
+    await daemon.work_off()
+    assert await roll_history(bench.client, keep=HOUR, size=2)
+    await bench.enqueue(*(arrival(f"q{n}") for n in range(2)))
+    await daemon.work_off()
+    assert not await roll_history(bench.client, keep=HOUR, size=2)
+    assert await bench.enqueue(arrival("p0"), arrival("q0")) == [False, False]
+    assert bench.raw.hlen(bench.keys("history_old")) == 2
+    assert bench.raw.hlen(bench.keys("history_new")) == 2
+
+
+async def test_at_most_two_segments_and_none_when_idle(bench: Bench) -> None:
+    """An idle store ends up with no history at all."""
+    await roll_history(bench.client, keep=HOUR, size=10)
+    await _run_one(bench, "p0")
+    for _ in range(4):
+        _age(bench, 2 * HOUR)
+        await roll_history(bench.client, keep=HOUR, size=10)
+    assert not bench.raw.exists(bench.keys("history_new"), bench.keys("history_old"))
+    bench.events.clear()  # what was forgotten can't be accounted for
+
+
+async def test_rolling_twice_is_rolling_once(bench: Bench) -> None:
+    """Any number of daemons may roll: the second one finds nothing to do."""
+    await roll_history(bench.client, keep=HOUR, size=10)
+    await _run_one(bench, "p0")
+    _age(bench, HOUR)
+    assert await roll_history(bench.client, keep=HOUR, size=10)
+    before = bench.dump()
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert bench.dump() == before

@@ -1,0 +1,221 @@
+"""Sessions: register, renew, leave, reap; claims live and die with them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Complete, Release
+from tests.store.bench import LEASE, Bench, arrival, bury, ids
+
+
+@pytest.fixture(autouse=True)
+def _with_faults(bench: Bench) -> None:
+    bench.with_faults = True
+
+
+async def test_register_shows_in_the_status(bench: Bench) -> None:
+    """A daemon is there from its registration on, and gone with its leave."""
+    daemon = await bench.daemon("d1")
+    shown = (await bench.status()).daemons
+    assert [(each.name, each.pid, each.host, each.workers) for each in shown] == [("d1", 1, "h", 2)]
+    assert 0 <= shown[0].heartbeat_age < LEASE
+    assert await daemon.sessions.leave() == []
+    assert (await bench.status()).daemons == []
+    assert bench.judge_drained() == []
+
+
+async def test_restart_takes_up_at_once(bench: Bench) -> None:
+    """The same name finishes first what it held, one crash richer, before anything else."""
+    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
+    await bench.enqueue(arrival("p0"), arrival("p1"))
+    daemon = await bench.daemon()
+    held = await daemon.claim("grouped", "w1", "w2")
+    held += await daemon.claim("plain", "w3")
+    taken = await daemon.register()
+    assert {(each.id, each.group, each.fence) for each in taken} == {
+        (claim.task.id, claim.task.group, claim.fence) for claim in held
+    }
+    assert bench.lane("a") == ["a0", "a1"]
+    claims = await daemon.claim("grouped", "w1", "w2", "w9")
+    assert [(claim.task.id, claim.task.crashes) for claim in claims] == [("a0", 1), ("b0", 1)]
+    plain = await daemon.claim_one("plain", "w3")
+    assert (plain.task.id, plain.task.crashes) == ("p0", 1)
+    await daemon.complete(plain, *claims)
+    assert await daemon.work_off() == ["p1", "a1", "b1"]
+    assert bench.judge_drained() == []
+
+
+async def test_crashes_add_up_and_are_forgotten_at_the_end(bench: Bench) -> None:
+    """Each crash counts; once the task is done nothing of them is left."""
+    await bench.enqueue(arrival("a0", "a"))
+    daemon = await bench.daemon()
+    for crashes in range(3):
+        assert (await daemon.claim_one()).task.crashes == crashes
+        await daemon.register()
+    await daemon.complete(await daemon.claim_one())
+    assert bench.judge_drained() == []
+
+
+async def test_renew_tells_what_waits(bench: Bench) -> None:
+    """A renewal also tells what could be claimed, for a wake may have been lost."""
+    daemon = await bench.daemon()
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"), arrival("p1"))
+    claimable = await daemon.sessions.renew()
+    assert (claimable.plain, claimable.groups) == (2, 1)
+    await daemon.claim_one()
+    assert (await daemon.sessions.renew()).groups == 0
+
+
+async def test_renew_pushes_the_lease(bench: Bench) -> None:
+    """Who renews isn't reaped."""
+    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
+    await bench.enqueue(arrival("a0", "a"))
+    claim = await daemon.claim_one()
+    bench.expire("d1")
+    await daemon.sessions.renew()
+    wait, handed = await other.sessions.reap()
+    assert handed == []
+    assert wait is not None
+    assert 0 < wait <= LEASE
+    assert await daemon.complete(claim) == []
+
+
+async def test_reap_hands_on(bench: Bench) -> None:
+    """An expired daemon's tasks go first in their groups, for anybody; it is forgotten."""
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("p0"), arrival("p1"))
+    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
+    await daemon.claim_one()
+    await daemon.claim_one("plain", "w2")
+    bench.expire("d1")
+    _, handed = await other.sessions.reap()
+    assert {(each.id, each.daemon) for each in handed} == {("a0", "d1"), ("p0", "d1")}
+    assert bench.lane("a") == ["a0", "a1", "a2"]
+    assert [each.name for each in (await bench.status()).daemons] == ["d2"]
+    claim = await other.claim_one()
+    assert (claim.task.id, claim.task.crashes) == ("a0", 1)
+    assert (await other.claim_one("plain", "w2")).task.id == "p0"
+
+
+async def test_reap_leaves_the_living_alone(bench: Bench) -> None:
+    """Nobody's claim is touched whose lease holds."""
+    await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
+    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
+    mine, theirs = await daemon.claim_one(), await other.claim_one()
+    bench.expire("d1")
+    await other.sessions.reap()
+    assert await other.complete(theirs) == []
+    with pytest.raises(SessionLost):
+        await daemon.complete(mine)
+    bench.events = [e for e in bench.events if not (e.kind == "settle" and e.id == "a0")]
+
+
+async def test_reap_of_nobody(bench: Bench) -> None:
+    """Without daemons there is nothing to wait for."""
+    daemon = await bench.daemon()
+    await daemon.sessions.leave()
+    assert await daemon.sessions.reap() == (None, [])
+
+
+async def test_reap_is_bounded_and_goes_on(bench: Bench) -> None:
+    """So many daemons a call, the rest in the next one."""
+    names = [f"d{n}" for n in range(25)]
+    await bench.enqueue(*(arrival(f"{name}-0", name) for name in names))
+    for name in names:
+        await (await bench.daemon(name)).claim_one()
+    bench.expire(*names)
+    reaper = await bench.daemon("reaper")
+    handed = []
+    sizes: list[int] = []
+    while not sizes or sizes[-1]:
+        _, some = await reaper.sessions.reap()
+        handed += some
+        sizes.append(len(some))
+    assert sizes == [10, 10, 5, 0]
+    assert {each.daemon for each in handed} == set(names)
+
+
+async def test_zombie_can_do_nothing(bench: Bench) -> None:
+    """Whose lease ran out is refused everywhere, while another runs its task and after."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    zombie, other = await bench.daemon("d1"), await bench.daemon("d2")
+    held = await zombie.claim_one()
+    bench.expire("d1")
+    await other.sessions.reap()
+    anew = await other.claim_one()
+    for settlement in (Complete(held), Release(held), bury(held)):
+        with pytest.raises(SessionLost):
+            await zombie.settle(settlement, end=False)
+    with pytest.raises(SessionLost):
+        await zombie.sessions.renew()
+    assert await zombie.sessions.leave() == []
+    # It comes back with a new session; its old claim is as stale as before.
+    await zombie.register()
+    for settlement in (Complete(held), Release(held), bury(held)):
+        assert await zombie.settle(settlement, end=False) == [settlement]
+    assert await zombie.claim("grouped", "w1") == []
+    assert await other.complete(anew) == []
+    assert ids(await zombie.claim("grouped", "w1")) == ["a1"]
+
+
+async def test_name_taken_over(bench: Bench) -> None:
+    """Two processes with one name: the later one has it, the earlier one is told so."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    older = await bench.daemon("d1")
+    held = await older.claim_one()
+    newer = await bench.daemon("d1")
+    for refused in (older.sessions.renew(), older.claim("grouped", "w2"), older.complete(held)):
+        with pytest.raises(SessionReplaced):
+            await refused
+    assert await older.sessions.leave() == []
+    bench.events = [event for event in bench.events if event.kind != "end"]
+    again = await newer.claim_one()
+    assert (again.task.id, again.task.crashes) == ("a0", 1)
+
+
+async def test_own_registration_is_no_replacement(bench: Bench) -> None:
+    """Whoever opens a new session itself isn't told that another process took its name.
+
+    What is under way with the old number meets the new session before its number is known here;
+    and where the reply to the registration was lost, it never becomes known.
+    """
+    daemon = await bench.daemon("d1")
+    old = daemon.session.number
+    bench.expire("d1")
+    await daemon.sessions.reap()
+    registering = asyncio.ensure_future(daemon.register())
+    await asyncio.sleep(0)  # it is on its way now
+    with pytest.raises(SessionLost):
+        daemon.session.check(b"REPLACED", old)
+    await registering
+    daemon.session.number = ""  # as a registration leaves it until its reply comes
+    await bench.client.run(Verb.REGISTER, "d1", 600_000_000, b"{}")
+    with pytest.raises(SessionLost):
+        await daemon.sessions.renew()
+    await daemon.register()
+    await daemon.sessions.renew()
+
+
+async def test_leave_hands_over_what_is_left(bench: Bench) -> None:
+    """What could not be settled before the end goes to the others at once."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
+    await daemon.claim_one()
+    handed = await daemon.sessions.leave()
+    assert [each.id for each in handed] == ["a0"]
+    assert ids(await other.claim("grouped", "w1")) == ["a0"]
+
+
+async def test_odd_daemon_names(bench: Bench) -> None:
+    """Spaces, braces and colons in a daemon's name change nothing."""
+    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
+    daemon = await bench.daemon("my {host}:1 %s")
+    await daemon.claim_one(worker="grouped 0")
+    await daemon.claim_one("plain", "plain:0")
+    assert len(await daemon.register()) == 2
+    assert sorted(await daemon.work_off()) == ["a0", "p0"]
+    await daemon.sessions.leave()
+    assert bench.judge_drained() == []
