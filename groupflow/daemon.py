@@ -130,7 +130,8 @@ class Daemon:
     def _add_pool(self, pool: Pool, size: int) -> None:
         if size == 0:
             return
-        dispatcher = Dispatcher(Claims(self._client(), self._session, pool))
+        claims = Claims(self._client(), self._session, pool)
+        dispatcher = Dispatcher(claims, lambda: self._renewer.holds_lease)
         self._dispatchers[pool] = dispatcher
         self._workers += [
             Worker(

@@ -97,6 +97,11 @@ def _notes(settings: Settings) -> list[str]:
                 f"groups[{index}].key doesn't name {{{tenant}}}: tenants share its groups, and "
                 "one tenant's failures can hold another's tasks."
             )
+    for way_there in (settings.rabbitmq_url, settings.redis_url):
+        try:
+            way_there()
+        except ConfigError as error:  # here, which need not be where it will run
+            notes += [f"it can't run here: {problem}" for problem in error.problems]
     if settings.workers.plain + settings.workers.grouped == 0:
         notes.append("workers.plain and workers.grouped are both 0: nothing will run here.")
     return notes

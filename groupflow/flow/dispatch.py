@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from time import monotonic
 
 import structlog
@@ -27,8 +28,16 @@ log = structlog.get_logger("groupflow.dispatch")
 class Dispatcher:
     """Serves the workers of one pool."""
 
-    def __init__(self, claims: Claims) -> None:
+    def __init__(self, claims: Claims, holds_lease: Callable[[], bool] = lambda: True) -> None:
+        """Binds the pool's claims.
+
+        Args:
+            claims: of the pool.
+            holds_lease: whether the lease still runs by our own clock. A claim that was on its way
+                while this process was frozen is not begun: others may have gone on without it.
+        """
         self._claims = claims
+        self._holds_lease = holds_lease
         self._finished: list[Settlement] = []
         self._idle: dict[str, asyncio.Future[tuple[Claim | None, int]]] = {}
         self._stir = asyncio.Event()
@@ -117,7 +126,8 @@ class Dispatcher:
         """One exchange; after any error the same settlements and workers go into the next."""
         epoch = self._epoch
         finished, self._finished = self._finished[:AT_ONCE], self._finished[AT_ONCE:]
-        idle = list(itertools.islice(self._idle, AT_ONCE)) if self._may_claim else []
+        may_claim = self._may_claim and self._holds_lease()
+        idle = list(itertools.islice(self._idle, AT_ONCE)) if may_claim else []
         self._exchange_began = monotonic()
         try:
             crash_point("before_settle", finished)
@@ -145,8 +155,9 @@ class Dispatcher:
     def _deliver(self, claim: Claim, epoch: int) -> None:
         """Give a claim to its worker; `epoch` is the session that it was made under."""
         future = self._idle.get(claim.worker)
-        if epoch == self._epoch and (future is None or future.done() or not self._may_claim):
-            # Its worker is gone, or the stop came while the claim was on its way: hand it back.
+        is_wanted = self._may_claim and self._holds_lease()
+        if epoch == self._epoch and (future is None or future.done() or not is_wanted):
+            # Its worker is gone, or a stop or the lease's end came while it was on its way: back.
             self._finished.append(Release(claim))
             self._stir.set()
         elif future is not None and not future.done():

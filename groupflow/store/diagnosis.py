@@ -22,6 +22,7 @@ from groupflow.store.rights import examine_rights
 
 OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full
 EVICTION = "redis.eviction"
+ROLE = "redis.role"
 NEAR_FULL = 0.9  # of maxmemory
 MEGABYTE = 1 << 20
 
@@ -72,7 +73,7 @@ async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> l
     try:
         checks = await _examine_info(redis, ask, lease)
         checks += await _examine_files(redis, ask, checks)
-        checks += await examine_rights(redis, ask, keys)
+        checks += await _examine_rights(redis, ask, keys, checks)
     except NoPermissionError as error:
         remedy = "deploy/redis/groupflow.acl has all that the user needs."
         return [Check("redis.rights", "fail", f"it lets the user do nothing: {error}", remedy)]
@@ -84,6 +85,16 @@ async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> l
         await redis.aclose()
         await pool.disconnect()
     return checks
+
+
+async def _examine_rights(redis: Redis, ask: Any, keys: Keys, checks: list[Check]) -> list[Check]:
+    """What the user may do, where this Redis runs scripts at all."""
+    if any(check.name == ROLE and check.verdict == "fail" for check in checks):
+        return []
+    try:
+        return await examine_rights(redis, ask, keys)
+    except StoreUnavailable as error:  # it answered before: it is busy, or can't write its disk
+        return [Check("redis.rights", "fail", str(error), "See Redis's own log.")]
 
 
 async def _examine_info(redis: Redis, ask: Any, lease: float) -> list[Check]:
@@ -151,16 +162,16 @@ def _role(info: Mapping[str, Any]) -> Check:
     role = str(info.get("role", "master"))
     if role != "master":
         found = f"a replica of {info.get('master_host')}:{info.get('master_port')}"
-        return Check("redis.role", "fail", found, "Give redis.url the address of the primary.")
+        return Check(ROLE, "fail", found, "Give redis.url the address of the primary.")
     if int(info.get("cluster_enabled", 0)):
         remedy = (
             "groupflow keeps to one slot and follows no redirections: redis.url must be the node "
             "that has it."
         )
-        return Check("redis.role", "warn", "a node of a cluster", remedy)
+        return Check(ROLE, "warn", "a node of a cluster", remedy)
     replicas = int(info.get("connected_slaves", 0))
     also = f", with {replicas} replicas (what they lack is lost in a failover)" if replicas else ""
-    return Check("redis.role", "ok", f"a primary{also}")
+    return Check(ROLE, "ok", f"a primary{also}")
 
 
 def _eviction(info: Mapping[str, Any]) -> Check:

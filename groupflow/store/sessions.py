@@ -67,12 +67,16 @@ class Session:
         if state == b"OK":
             return
         if state == b"REPLACED" and number and number == self.number:
-            raise SessionReplaced(
-                f"another process registered as daemon {self.daemon!r}: "
-                "give each daemon a --name of its own"
-            )
+            raise self.replaced()
         raise SessionLost(
             f"the lease of daemon {self.daemon!r} ran out and its tasks were handed on"
+        )
+
+    def replaced(self) -> SessionReplaced:
+        """What to say when another process has this daemon's name."""
+        return SessionReplaced(
+            f"another process registered as daemon {self.daemon!r}: "
+            "give each daemon a --name of its own"
         )
 
 
@@ -91,22 +95,28 @@ class Sessions:
         self._session = session
         self._lease = round(lease * MICROSECONDS)
 
-    async def register(self, info: dict[str, Any]) -> list[HandedOver]:
+    async def register(self, info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
         """Open a session, and put back what an earlier process of this name still held.
 
         Args:
             info: what `status` tells of the daemon: pid, host, workers.
+            again: whether this process had a session and lost it.
 
         Returns:
             The tasks taken up, each the next of its group again.
+
+        Raises:
+            SessionReplaced: another process has come under this name since the session was lost.
         """
         daemon = self._session.daemon
         # Whatever is under way with the old number, or comes after a reply that was lost, has been
         # replaced by nobody but this very call.
         self._session.number = ""
         number, rows = await self._client.run(
-            Verb.REGISTER, daemon, self._lease, orjson.dumps(info)
+            Verb.REGISTER, daemon, self._lease, orjson.dumps(info), "again" if again else ""
         )
+        if number == b"REPLACED":
+            raise self._session.replaced()
         self._session.number = number.decode()
         return [_handed_over(row, daemon) for row in rows]
 

@@ -53,10 +53,10 @@ class Renewer:
         self._is_over = False
         self.steady_since = monotonic()
 
-    async def open(self) -> None:
+    async def open(self, *, again: bool = False) -> None:
         """Open a session; report what an earlier process of this name had left."""
         sent = monotonic()
-        for handed in await self._sessions.register(self._info()):
+        for handed in await self._sessions.register(self._info(), again=again):
             log_handed_over("task.resumed", handed)
         crash_point("after_register")
         self._answered = sent
@@ -97,12 +97,17 @@ class Renewer:
         except SessionLost as error:
             log.warning("session.lost", error=str(error))
             self._holder.session_lost()
-            await self.open()
+            await self.open(again=True)
             self._holder.session_opened()
             return
         self._answered = sent
         self._is_over = False
         self._holder.claimable(claimable.plain, claimable.groups)
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether the lease still runs, by this machine's own clock."""
+        return self._left() > 0
 
     def _left(self) -> float:
         return self._answered + self._lease - monotonic()

@@ -219,3 +219,18 @@ async def test_odd_daemon_names(bench: Bench) -> None:
     assert sorted(await daemon.work_off()) == ["a0", "p0"]
     await daemon.sessions.leave()
     assert bench.judge_drained() == []
+
+
+async def test_a_process_that_lost_its_session_does_not_take_the_name_back(bench: Bench) -> None:
+    """Whoever came under the name since keeps it; nobody there, it is taken again."""
+    info = {"pid": 1, "host": "h"}
+    old = await bench.daemon("d1")
+    await old.sessions.leave()
+    assert await old.sessions.register(info, again=True) == []
+    assert await old.sessions.register(info, again=True) == [], "its own reply was lost"
+    newcomer = await bench.daemon("d1")
+    with pytest.raises(SessionReplaced):
+        await old.sessions.register(info, again=True)
+    await newcomer.sessions.renew()
+    assert await newcomer.sessions.leave() == []
+    assert bench.judge_drained() == []

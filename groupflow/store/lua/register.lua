@@ -3,10 +3,13 @@
 -- name still held. Run twice, it opens two sessions, of which only the last one counts.
 --
 -- KEYS[1]  any key of the namespace (it names the slot)
--- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON)
--- returns  { session, rows of { id, group, fence } that were taken up }
+-- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 'again' for a process that
+--          had a session and lost it: it must not take the name back from one that came since
+-- returns  { session or REPLACED, rows of { id, group, fence } that were taken up }
 local now = clock()
 local daemon = ARGV[1]
+local holder = call('HGET', K.daemon .. daemon, 'info')
+if ARGV[4] == 'again' and holder and holder ~= ARGV[3] then return { 'REPLACED', {} } end
 local rows = hand_over(daemon, now)
 local session = digits(call('INCR', K.fence))
 call('HSET', K.daemon .. daemon, 'session', session, 'info', ARGV[3])
