@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench lock clean servers crash
+.PHONY: help demo test check bench lock clean servers crash soak figures
 
 # What `make test` runs, and what else is handed to the command.
 TESTS ?= tests
@@ -22,17 +22,24 @@ demo: .venv/.ready servers ## See groupflow at work, on private servers that are
 test: .venv/.ready servers ## Run the tests, on real servers of their own (TESTS=…, ARGS=…)
 	@$(BIN)/pytest $(TESTS) $(ARGS)
 
-check: .venv/.ready ## Lint, formatting, types, layers
+check: .venv/.ready ## Lint, formatting, types, layers, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@.ci/audit
 
 bench: .venv/.ready servers ## What claims cost as the backlog grows (QUICK=1: up to 100,000)
 	@QUICK=$(QUICK) $(BIN)/python -m tests.bench
 
 crash: .venv/.ready servers ## Kill daemons at every named point and pair of points (TRIALS=… SEED=… JOBS=2)
 	@$(BIN)/python -m tests.crash
+
+soak: .venv/.ready servers ## Break everything on purpose, check every promise (ARGS="--seed 1 --faults 150")
+	@$(BIN)/python -m tests.soak $(ARGS)
+
+figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
+	@$(BIN)/python -m tests.soak.figures $(ARGS)
 
 lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versions too)
 	@uv=$$(.ci/setup uv) && "$$uv" lock $(ARGS)

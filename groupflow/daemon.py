@@ -256,8 +256,10 @@ class Daemon:
             }
             services = [group.create_task(_never_ending(n, run)) for n, run in endless.items()]
             services.append(group.create_task(self._supervisor.run(self._seconds_stuck)))
-            workers = [group.create_task(worker.run()) for worker in self._workers]
-            intake = group.create_task(self._intake.run()) if self._intake else None
+            workers = [group.create_task(_part(each.name, each.run())) for each in self._workers]
+            intake = (
+                group.create_task(_part("intake", self._intake.run())) if self._intake else None
+            )
             await self._stopping.wait()
             await self._stop(workers, intake)
             for task in (*services, *workers):
@@ -334,9 +336,24 @@ async def _wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool
     return bool(pending)
 
 
+async def _part(name: str, run: Coroutine[Any, Any, None]) -> None:
+    """Run a part of the daemon. A task group takes no notice of a child that is cancelled.
+
+    Raises:
+        GroupflowError: a library cancelled the part, though nobody asked for that.
+    """
+    try:
+        await run
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        raise GroupflowError(f"{name} was cancelled, though nobody asked for it") from error
+
+
 async def _never_ending(name: str, run: Coroutine[Any, Any, None]) -> None:
     """Run a part that is to run for ever; that it ends by itself is an error."""
-    await run
+    await _part(name, run)
     raise GroupflowError(f"{name} ended by itself")
 
 

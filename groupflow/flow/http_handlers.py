@@ -7,6 +7,7 @@ other 4xx is a dead letter, anything else has failed. A 2xx with a JSON body
 
 from __future__ import annotations
 
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import quote
 
 import httpx
@@ -23,6 +24,21 @@ from groupflow.flow.handling import Failed
 ANSWER_BYTES = 1024 * 1024  # of a response that are read
 SHOWN_CHARS = 500  # of a refusal's text that its dead letter keeps
 _ASKS_FOR_RETRY = (429, 503)
+
+
+def open_client(connections: int) -> httpx.AsyncClient:
+    """The one client of a daemon.
+
+    Args:
+        connections: at once, and kept alive.
+    """
+    return httpx.AsyncClient(
+        timeout=None,  # noqa: S113  the attempt has a limit of its own
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        trust_env=False,  # proxies aren't meant for the operator's own handlers
+        # No cookie of one task goes with the next.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+    )
 
 
 class HttpRunner:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from http.cookiejar import CookieJar, DefaultCookiePolicy
-
-import httpx
+from typing import TYPE_CHECKING
 
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.settings import HandlerRule
 from groupflow.flow.exec_handlers import ExecRunner, is_runnable
 from groupflow.flow.handling import Runner
-from groupflow.flow.http_handlers import HttpRunner
 from groupflow.flow.python_handlers import PythonRunners
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class AllRunners:
@@ -35,16 +35,8 @@ class AllRunners:
             ConfigError: a type has two handlers, or a command's program isn't there.
         """
         python = PythonRunners(app, threads)
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        # No time limit of its own: the attempt has one. Proxies of the environment aren't meant
-        # for the operator's own handlers, and no cookie of one task goes with the next.
-        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-        self._http = httpx.AsyncClient(
-            timeout=None,  # noqa: S113
-            limits=limits,
-            trust_env=False,
-            cookies=no_cookies,
-        )
+        self._connections = connections
+        self._http: httpx.AsyncClient | None = None
         self._runners: dict[str, Runner] = {
             type_: runner for type_ in app.types if (runner := python.find(type_)) is not None
         }
@@ -62,6 +54,10 @@ class AllRunners:
                 raise ConfigError([Problem(f"{setting}.exec", rule.exec[0], remedy)])
             return ExecRunner(rule, rule.exec)
         assert rule.http is not None  # noqa: S101  exactly one of them, as the settings check
+        # Whoever has no such handler does without the client, which takes its time to come and go.
+        from groupflow.flow.http_handlers import HttpRunner, open_client  # noqa: PLC0415
+
+        self._http = self._http or open_client(self._connections)
         return HttpRunner(rule, rule.http.get_secret_value(), self._http)
 
     def find(self, type: str) -> Runner | None:
@@ -75,4 +71,5 @@ class AllRunners:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.aclose()

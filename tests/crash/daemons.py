@@ -1,0 +1,127 @@
+"""One life of a daemon: forked from a warmed process, armed, and run with real settings."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import uvloop
+
+from groupflow import Advance, App, Dead, Task
+from groupflow.core import crashpoints
+from groupflow.core.outcome import Outcome
+from groupflow.core.settings import Fields, GroupRule, RabbitMQ, Redis, Retry, Settings, Workers
+from groupflow.core.settings_types import SecretUrl
+from groupflow.daemon import Daemon
+from groupflow.ops.logs import configure_logging
+from tests.crash.plans import Life, Plan
+from tests.history.events import Journal, event_of
+
+LEASE = 1.0
+TYPE = "crash"
+FAILED = 3  # the exit code of a daemon that ended with an error
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_LINGER = 0.3  # seconds that the handler runs on which hears the stop: past the drain
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
+    """A trial's settings; `name` is its namespace and its queue."""
+    return Settings(
+        rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq), queue=name, prefetch=plan.prefetch),
+        redis=Redis(url=SecretUrl(redis), namespace=name),
+        workers=Workers(
+            plain=2, grouped=3, lease=LEASE, order=plan.order, drain=0.05, max_crashes=99
+        ),
+        fields=Fields(delay="delay"),
+        retry=Retry(interval=-0.05),
+        groups=(GroupRule(app="grouped", key="{group}", name="grouped"),),
+    )
+
+
+def die_with_parent() -> None:
+    """Be killed as soon as the parent process is gone, however it went."""
+    _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
+def fork_daemon(settings: Settings, life: Life, folder: Path) -> int:
+    """Start a daemon in a child process. Returns its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        die_with_parent()
+        _live(settings, life, folder)
+    finally:
+        os._exit(FAILED)
+
+
+def _live(settings: Settings, life: Life, folder: Path) -> NoReturn:
+    log = os.open(folder / "daemons.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(log, 2)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115  for this whole process
+    faulthandler.register(signal.SIGUSR2)
+    configure_logging("info", "json")
+    crashpoints.arm(str(life.crash or ""))
+    code = FAILED
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, life, Journal(folder / "journal.jsonl")))
+        code = 0
+    os._exit(code)
+
+
+async def _serve(settings: Settings, life: Life, journal: Journal) -> None:
+    app = App()
+    started = 0
+
+    @app.handler(TYPE)
+    async def handle(task: Task) -> Outcome | None:
+        nonlocal started
+        body = task.json()
+        n = body["n"]
+        journal.write(event_of("start", task, n))
+        how = "cut"
+        try:
+            started += 1
+            if started == life.stop_at:
+                daemon.stop()
+            await asyncio.sleep(_LINGER if daemon.is_stopping else body["seconds"])
+            how = "failed"
+            if body["what"] == "fail" and task.attempt == 1:
+                raise RuntimeError("the first attempt fails")
+            if body["what"] == "stage" and task.stage is None:
+                how = "advanced"
+                return Advance("two", {"n": n})
+            if body["what"] == "poison":
+                return Dead("poison")
+            if body["what"] == "stage" and task.context != {"n": n}:
+                raise AssertionError(f"the context is {task.context}")
+            how = "done"
+        finally:
+            journal.write(event_of("end", task, n, how))
+        return None
+
+    # Behind the handler: a daemon looks up the types when it is built.
+    daemon = Daemon(settings, app, life.name)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _tell_where)
+    await daemon.run()
+
+
+def _tell_where() -> None:
+    """Write into the log where every task waits: asked of a daemon that doesn't end."""
+    for task in asyncio.all_tasks():
+        print(task.get_name(), end=":", file=sys.stderr)
+        inner: Any = task.get_coro()
+        while inner is not None:
+            frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
+            if frame is not None:
+                print(f" {frame.f_code.co_qualname}:{frame.f_lineno}", end="", file=sys.stderr)
+            inner = getattr(inner, "cr_await", None) or getattr(inner, "ag_await", None)
+        print(file=sys.stderr)

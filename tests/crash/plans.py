@@ -1,0 +1,171 @@
+"""What one trial does: what is published, and which daemon dies where. Drawn from a seed alone."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, TypeAlias
+
+from groupflow.core.crashpoints import POINTS
+
+What: TypeAlias = Literal["ok", "fail", "stage", "delayed", "poison", "slow"]
+
+REAPS = frozenset({"before_reap", "after_reap"})
+DRAINS = frozenset({"during_drain", "hand_back", "before_leave"})
+_RENEWS = frozenset({"before_renew", "after_renew"})
+CLOCKED = REAPS | _RENEWS
+"""Points that come with time, whether or not there is anything left to do."""
+_INTAKES = frozenset({"before_enqueue", "before_ack", "after_ack"})
+
+# From which passes one is drawn: about as many as one life of a daemon has here.
+_MOST: dict[str, int] = {
+    "before_enqueue": 3,
+    "before_ack": 3,
+    "after_ack": 3,
+    "before_claim": 4,
+    "after_claim": 4,
+    "before_handler": 14,
+    "after_handler": 14,
+    "before_settle": 4,
+    "after_settle": 4,
+    "after_promote": 2,
+    "before_promote": 3,
+    "before_renew": 2,
+    "after_renew": 2,
+    "before_leave": 2,
+}
+_MOST_OF_A_PAIR = 4  # so that enough is left for the second
+PAIRS = list(itertools.product(POINTS, POINTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """Where a daemon is to die."""
+
+    point: str
+    nth: int
+
+    def __str__(self) -> str:
+        return f"{self.point}:{self.nth}"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One process of a daemon.
+
+    Attributes:
+        name: the daemon's. The one after a crash takes up its own, or waits for the other's lease.
+        crash: where it is to die; ``None`` for nowhere.
+        stop_at: it is told to stop at the start of so many attempts; 0 for when all is done.
+    """
+
+    name: str
+    crash: Crash | None = None
+    stop_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is published. `group` is ``None`` for a plain task; `id` may come twice."""
+
+    id: str
+    n: int
+    group: str | None
+    what: What
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One trial."""
+
+    label: str
+    lives: list[Life]
+    messages: list[Message]
+    prefetch: int
+    order: Literal["oldest", "fair"]
+
+
+def single(seed: str, point: str, nth: int = 0) -> Plan:
+    """A plan in which one daemon dies at a point; at the `nth` pass, or at a drawn one."""
+    random = Random(seed)
+    if point == "before_reap":
+        nth = nth or 2  # the first pass is before anything can have expired
+    elif not nth:
+        nth = random.randint(1, _MOST.get(point, 1))
+    return _plan(random, [Crash(point, nth)])
+
+
+def pair(seed: str, first: str, second: str) -> Plan:
+    """A plan in which a daemon dies at one point, and the one after it at another."""
+    random = Random(seed)
+    crashes = [
+        Crash(
+            point,
+            2
+            if point == "before_reap"
+            else random.randint(1, min(_MOST.get(point, 1), _MOST_OF_A_PAIR)),
+        )
+        for point in (first, second)
+    ]
+    return _plan(random, crashes)
+
+
+def numbered(seed: str, trial: int) -> Plan:
+    """The plan of a long run's trial: each point by itself, then the pairs, drawn; then anew."""
+    place = trial % (len(POINTS) + len(PAIRS))
+    if place < len(POINTS):
+        return single(f"{seed}:{trial}", POINTS[place])
+    order = Random(seed).sample(PAIRS, len(PAIRS))
+    first, second = order[place - len(POINTS)]
+    return pair(f"{seed}:{trial}", first, second)
+
+
+def _plan(random: Random, crashes: list[Crash]) -> Plan:
+    label = "+".join(map(str, crashes))
+    if crashes[0].point in REAPS:
+        # There is nothing to reap unless somebody has died before with claims in hand.
+        crashes = [Crash("before_handler", random.randint(2, 5)), *crashes]
+    lives: list[Life] = []
+    name = "a"
+    for number, crash in enumerate([*crashes, None]):
+        must_differ = crash is not None and crash.point in REAPS
+        if number and (must_differ or random.random() < 0.5):
+            name = chr(ord(name) + 1)
+        drains = crash is not None and crash.point in DRAINS
+        lives.append(Life(name, crash, random.randint(1, 8) if drains else 0))
+    points = {crash.point for crash in crashes}
+    # Small batches where a later one is meant.
+    prefetches = [3, 6] if points & _INTAKES else [3, 6, 12, 100]
+    return Plan(
+        label=label,
+        lives=lives,
+        messages=_messages(random, renews=bool(points & _RENEWS)),
+        prefetch=random.choice(prefetches),
+        order=random.choice(["oldest", "fair"]),
+    )
+
+
+def _messages(random: Random, *, renews: bool) -> list[Message]:
+    often: dict[What, int] = {"fail": 4, "stage": 3, "delayed": 2, "poison": 1}
+    often["ok"] = random.randint(10, 26)
+    whats = [what for what, times in often.items() for _ in range(times)]
+    random.shuffle(whats)
+    groups = [None, None, *(f"g{number}" for number in range(random.randint(2, 5)))]
+    messages = [
+        Message(f"m{n}", n, random.choice(groups), what, _seconds(random, what))
+        for n, what in enumerate(whats)
+    ]
+    if renews:
+        # A daemon has to live long enough to renew.
+        slow = [Message(f"slow{n}", n, "slow", "slow", 0.3) for n in range(3)]
+        messages = [*slow, *messages]
+    # Two come twice, as from a publisher who never saw its confirm.
+    return [*messages, *random.sample(messages, 2)]
+
+
+def _seconds(random: Random, what: What) -> float:
+    if what == "delayed":
+        return random.choice([0.05, 0.1, 0.2])
+    return random.choice([0.0, 0.001, 0.004, 0.01])

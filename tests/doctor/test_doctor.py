@@ -1,0 +1,232 @@
+"""`groupflow doctor` and a daemon's look at its start, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiormq
+import orjson
+import pytest
+from redis import Redis
+from structlog.testing import capture_logs
+
+from groupflow.cli import main
+from groupflow.core.app import App
+from groupflow.core.errors import ConfigError
+from groupflow.core.settings import Settings
+from groupflow.daemon import Daemon
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.ports import free_ports
+from groupflow.store.keys import Keys
+
+_names = itertools.count(1)
+
+
+class Doctor:
+    """Calls the verb."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._patch = patch
+
+    def set(self, **values: str) -> None:
+        for name, value in values.items():
+            self._patch.setenv(f"GROUPFLOW_{name}", value)
+
+    def text(self) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["doctor"])
+        out, err = self._capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    def checks(self) -> tuple[int, dict[str, list[dict[str, str]]]]:
+        """The exit code, and what was found by name."""
+        with pytest.raises(SystemExit) as caught:
+            main(["doctor", "--json"])
+        report = orjson.loads(self._capsys.readouterr().out)
+        found: dict[str, list[dict[str, str]]] = {}
+        for check in report["checks"]:
+            assert set(check) == {"name", "verdict", "found", "remedy"}
+            found.setdefault(check["name"], []).append(check)
+        return int(caught.value.code or 0), found
+
+
+@pytest.fixture
+def doctor(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    redis_server: RedisServer,
+    rabbitmq_server: RabbitmqServer,
+) -> Doctor:
+    monkeypatch.chdir(tmp_path)
+    found = Doctor(capsys, monkeypatch)
+    found.set(
+        REDIS__URL=redis_server.url,
+        RABBITMQ__URL=rabbitmq_server.url,
+        RABBITMQ__QUEUE=f"doctor{next(_names)}",
+        REDIS__NAMESPACE="doctors",
+    )
+    return found
+
+
+@contextmanager
+def queue(server: RabbitmqServer, name: str, *, durable: bool = True, **arguments: Any) -> Any:
+    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+
+    async def act(declare: bool) -> None:
+        connection = await aiormq.connect(server.url)
+        channel = await connection.channel()
+        if declare:
+            await channel.queue_declare(name, durable=durable, arguments=named)
+        else:
+            await channel.queue_delete(name)
+        await connection.close()
+
+    asyncio.run(act(True))
+    try:
+        yield
+    finally:
+        asyncio.run(act(False))
+
+
+@contextmanager
+def policy(server: RedisServer, name: str) -> Iterator[None]:
+    redis: Any = Redis.from_url(server.url)
+    redis.config_set("maxmemory-policy", name)
+    try:
+        yield
+    finally:
+        redis.config_set("maxmemory-policy", "noeviction")
+
+
+OURS: dict[str, Any] = {"queue_type": "quorum", "single_active_consumer": True}
+
+
+class TestDoctor:
+    def test_all_is_well(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
+        doctor.set(RABBITMQ__QUEUE="sound")
+        with queue(rabbitmq_server, "sound", **OURS):
+            code, found = doctor.checks()
+        assert code == 0
+        assert {name for name, checks in found.items() if checks[0]["verdict"] != "ok"} == {
+            "redis.memory"  # no maxmemory, which is worth a word
+        }
+        assert set(found) >= {
+            *("redis.reachable", "redis.eviction", "redis.fsync", "redis.rights", "redis.clock"),
+            *("rabbitmq.queue", "rabbitmq.reading", "rabbitmq.alarms", "rabbitmq.transport"),
+        }
+
+    def test_a_missing_queue_stays_missing(self, doctor: Doctor) -> None:
+        code, out, err = doctor.text()
+        assert (code, err) == (0, "")
+        assert "is not there yet" in out
+        assert "is not there yet" in doctor.text()[1]
+
+    def test_a_queue_of_another_make(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
+        doctor.set(RABBITMQ__QUEUE="odd")
+        arguments: dict[str, Any] = {"message_ttl": 1000, "max_length": 7, "max_priority": 3}
+        with queue(rabbitmq_server, "odd", durable=False, **arguments):
+            code, found = doctor.checks()
+        assert code == 1
+        told = "\n".join(check["found"] for check in found["rabbitmq.queue"])
+        for argument in (
+            *("durable = false", "x-message-ttl = 1000", "x-max-length = 7"),
+            *("x-max-priority = 3", "x-queue-type = classic", "x-single-active-consumer = none"),
+        ):
+            assert argument in told
+
+    def test_a_delivery_limit(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
+        doctor.set(RABBITMQ__QUEUE="limited")
+        with queue(rabbitmq_server, "limited", **OURS, delivery_limit=3):
+            code, found = doctor.checks()
+        assert code == 0
+        assert found["rabbitmq.queue"][0]["verdict"] == "ok"
+        assert found["rabbitmq.delivery-limit"][0]["verdict"] == "warn"
+
+    def test_eviction(self, doctor: Doctor, redis_server: RedisServer) -> None:
+        with policy(redis_server, "allkeys-lru"):
+            code, found = doctor.checks()
+        assert code == 1
+        assert "noeviction" in found["redis.eviction"][0]["remedy"]
+
+    def test_nobody_answers(self, doctor: Doctor) -> None:
+        (port,) = free_ports(1)
+        doctor.set(REDIS__URL=f"redis://:hunter2@127.0.0.1:{port}/0")
+        code, out, err = doctor.text()
+        assert code == 69
+        assert "redis.reachable" in out
+        assert "rabbitmq.version" in out, "the other server is examined all the same"
+        assert "hunter2" not in out + err
+
+    def test_wrong_credentials(self, doctor: Doctor, redis_server: RedisServer) -> None:
+        doctor.set(REDIS__URL=redis_server.url.replace("redis://", "redis://nobody:wrong@"))
+        code, found = doctor.checks()
+        assert code == 69
+        assert "user and password" in found["redis.reachable"][0]["remedy"]
+
+    def test_bad_configuration(self, doctor: Doctor) -> None:
+        doctor.set(RABBITMQ__URL="amqp://u:hunter2@rabbit.example/")
+        code, out, err = doctor.text()
+        assert (code, out) == (78, "")
+        assert "rabbitmq.allow_plaintext" in err
+        assert "hunter2" not in err
+
+    def test_a_replica(self, doctor: Doctor, tmp_path: Any, redis_server: RedisServer) -> None:
+        async def start_and_look() -> tuple[int, dict[str, list[dict[str, str]]]]:
+            extra = ("--replicaof", f"127.0.0.1 {redis_server.port}")
+            async with RedisServer(tmp_path / "replica", extra=extra) as server:
+                doctor.set(REDIS__URL=server.url)
+                return await asyncio.to_thread(doctor.checks)
+
+        code, found = asyncio.run(start_and_look())
+        assert code == 1
+        assert found["redis.role"][0]["verdict"] == "fail"
+
+
+def _daemon(url: str, namespace: str) -> Daemon:
+    settings = Settings(redis={"url": url, "namespace": namespace})
+    return Daemon(settings, App(), "d", only="workers")
+
+
+class TestStart:
+    async def test_a_redis_that_evicts_is_refused(self, redis_server: RedisServer) -> None:
+        refused = pytest.raises(ConfigError, match="maxmemory-policy noeviction")
+        with policy(redis_server, "volatile-ttl"), refused:
+            await _daemon(redis_server.url, "evicted").run()
+        keys = Keys("evicted")
+        redis: Any = Redis.from_url(redis_server.url)
+        assert redis.zcard(keys("daemons")) == 0
+
+    async def test_the_rest_is_told(self, redis_server: RedisServer) -> None:
+        daemon = _daemon(redis_server.url, "told")
+        with capture_logs() as logs:
+            running = asyncio.create_task(daemon.run())
+            while not any(entry["event"] == "daemon.started" for entry in logs):
+                await asyncio.sleep(0.01)
+            daemon.stop()
+            await running
+        told = [entry for entry in logs if entry["event"] == "doctor.finding"]
+        assert [entry["check"] for entry in told] == ["redis.memory"]
+
+    async def test_a_redis_that_does_not_tell_is_taken(self, redis_server: RedisServer) -> None:
+        admin: Any = Redis.from_url(redis_server.url)
+        admin.execute_command(
+            "ACL", "SETUSER", "silent", "on", ">pw", "~*", "&*", "+@all", "-info", "-config"
+        )
+        daemon = _daemon(redis_server.url.replace("//", "//silent:pw@"), "silent")
+        try:
+            with capture_logs() as logs:
+                running = asyncio.create_task(daemon.run())
+                while not any(entry["event"] == "daemon.started" for entry in logs):
+                    assert not running.done()
+                    await asyncio.sleep(0.01)
+                daemon.stop()
+                await running
+        finally:
+            admin.execute_command("ACL", "DELUSER", "silent")
+        assert any(entry["event"] == "doctor.not_checked" for entry in logs)

@@ -1,0 +1,132 @@
+"""What the doctor makes of what servers say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupflow.broker.diagnosis import Difference, judge_queue, parse_difference
+from groupflow.store.diagnosis import judge_info
+
+NOW = 1_700_000_000.0
+SOUND: dict[str, Any] = {
+    "redis_version": "7.0.15",
+    "server_time_usec": int(NOW * 1e6),
+    "role": "master",
+    "maxmemory_policy": "noeviction",
+    "aof_enabled": 1,
+    "used_memory": 1 << 20,
+    "maxmemory": 1 << 30,
+}
+
+
+def judge(**facts: Any) -> dict[str, tuple[str, str, str]]:
+    found = judge_info({**SOUND, **facts}, 8.0, NOW)
+    for check in found:
+        assert bool(check.remedy) == (check.verdict != "ok"), check
+    return {check.name: (check.verdict, check.found, check.remedy) for check in found}
+
+
+def test_a_sound_redis() -> None:
+    assert {verdict for verdict, _, _ in judge().values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "verdict", "words"),
+    [
+        ({"redis_version": "6.2.14"}, "version", "fail", "Redis 6.2.14"),
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, "version", "ok", "Valkey 9.1.2"),
+        ({"redis_version": "10.0.0"}, "version", "ok", "Redis 10.0.0"),
+        ({"role": "slave", "master_host": "h"}, "role", "fail", "a replica of h"),
+        ({"cluster_enabled": 1}, "role", "warn", "cluster"),
+        ({"connected_slaves": 2}, "role", "ok", "2 replicas"),
+        ({"maxmemory_policy": "volatile-lru"}, "eviction", "fail", "volatile-lru"),
+        ({"maxmemory_policy": "allkeys-lru"}, "eviction", "fail", "deletes"),
+        ({"maxmemory_policy": "unknown"}, "eviction", "warn", "does not say"),
+        ({"aof_enabled": 0}, "persistence", "warn", "appendonly no"),
+        ({"loading": 1}, "persistence", "warn", "loading"),
+        ({"aof_last_write_status": "err"}, "persistence", "warn", "append-only file failed"),
+        ({"rdb_last_bgsave_status": "err"}, "persistence", "warn", "saving a snapshot failed"),
+        ({"maxmemory": 0}, "memory", "warn", "not set"),
+        ({"used_memory": 1 << 30}, "memory", "warn", "1024 of 1024 MiB"),
+        ({"server_time_usec": int((NOW + 2.1) * 1e6)}, "clock", "warn", "2.100 s ahead"),
+        ({"server_time_usec": int((NOW - 2.1) * 1e6)}, "clock", "warn", "2.100 s behind"),
+        ({"server_time_usec": int((NOW + 1.9) * 1e6)}, "clock", "ok", "ahead"),
+    ],
+)
+def test_redis(facts: dict[str, Any], name: str, verdict: str, words: str) -> None:
+    found = judge(**facts)
+    assert found[f"redis.{name}"][0] == verdict
+    assert words in found[f"redis.{name}"][1]
+    assert [key for key, each in found.items() if each[0] != "ok"] == (
+        [f"redis.{name}"] if verdict != "ok" else []
+    )
+
+
+def refusal(argument: str, words: str) -> str:
+    return (
+        f"PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': {words}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "difference"),
+    [
+        (
+            refusal("durable", "received 'true' but current is 'false'"),
+            Difference("durable", False),
+        ),
+        (
+            refusal("x-queue-type", "received 'quorum' but current is 'classic'"),
+            Difference("x-queue-type", "classic"),
+        ),
+        (
+            refusal(
+                "x-single-active-consumer",
+                "received the value 'true' of type 'bool' but current is none",
+            ),
+            Difference("x-single-active-consumer", None),
+        ),
+        (
+            refusal("x-max-length", "received none but current is the value '5' of type 'byte'"),
+            Difference("x-max-length", 5),
+        ),
+        (
+            refusal(
+                "x-delivery-limit",
+                "received the value '-1' of type 'byte' but current is the value '20' of type "
+                "'signedint'",
+            ),
+            Difference("x-delivery-limit", 20),
+        ),
+        (
+            refusal(
+                "x-overflow",
+                "received none but current is the value 'drop-head' of type 'longstr'",
+            ),
+            Difference("x-overflow", "drop-head"),
+        ),
+        ("PRECONDITION_FAILED - something else", None),
+    ],
+)
+def test_a_refused_declaration(text: str, difference: Difference | None) -> None:
+    assert parse_difference(text) == difference
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdicts"),
+    [
+        ([], ["ok"]),
+        ([Difference("durable", False)], ["fail"]),
+        ([Difference("x-queue-type", "classic")], ["warn"]),
+        ([Difference("x-queue-type", "stream")], ["fail"]),
+        ([Difference("x-single-active-consumer", None)], ["fail"]),
+        ([Difference("x-max-length", 5)], ["fail"]),
+        ([Difference("x-max-length", 5), Difference("x-overflow", "reject-publish")], ["ok", "ok"]),
+        ([Difference("x-quorum-initial-group-size", 3)], ["ok"]),
+        ([Difference("x-delivery-limit", 3)], ["ok"]),  # it has a check of its own
+    ],
+)
+def test_a_queue(differences: list[Difference], verdicts: list[str]) -> None:
+    assert [check.verdict for check in judge_queue("q", differences)] == verdicts

@@ -1,0 +1,253 @@
+"""The rights that `deploy/` hands out are enough for all that groupflow does, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import NoPermissionError
+
+from groupflow.broker import topology
+from groupflow.broker.connection import connect
+from groupflow.broker.consumer import Consumer, consuming
+from groupflow.broker.diagnosis import examine_broker
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.servers import RedisServer
+from groupflow.store.dead import DeadLetters
+from groupflow.store.diagnosis import examine_store
+from groupflow.store.finding import ListedState, find_task, list_tasks
+from groupflow.store.groups import ALL, Groups
+from groupflow.store.history import roll_history
+from groupflow.store.keys import Keys
+from groupflow.store.rights import CLIENT_COMMANDS, script_commands, tried_commands
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Advance, Complete, Release, Retry
+from tests.security.conftest import TlsRabbitmq, running
+from tests.store.bench import Bench, arrival, bury
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ACL = (DEPLOY / "redis" / "groupflow.acl").read_text()
+KEYS = Keys("groupflow")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Redis with our ACL file, as it is but for a password."""
+    folder = tmp_path_factory.mktemp("acl")
+    file = folder / "users.acl"
+    file.write_text(f"user default on nopass ~* &* +@all\n{ACL.strip()} >pw\n")
+    with running(RedisServer(folder / "redis", extra=("--aclfile", str(file)))) as server:
+        yield server
+
+
+def as_user(server: RedisServer) -> str:
+    return server.url.replace("redis://", "redis://groupflow:pw@")
+
+
+async def _everything(bench: Bench) -> None:
+    """Each verb of the store, and each way through it."""
+    groups, letters = Groups(bench.client), DeadLetters(bench.client)
+    one, two = await bench.daemon("d1"), await bench.daemon("d2")
+    await bench.client.info("memory")
+    async with bench.client.wakes() as wakes:
+        assert await anext(wakes) == b"due"
+
+        async def hear() -> bytes:
+            return await anext(wakes)
+
+        heard = asyncio.create_task(hear())
+        await asyncio.sleep(0.05)
+        await bench.enqueue(
+            *(arrival(f"g{n}", "g") for n in range(4)),
+            *(arrival(f"h{n}", "h") for n in range(3)),
+            *(arrival(f"p{n}") for n in range(4)),
+            arrival("urgent", priority=5.0),
+            arrival("late", delay=0.001),
+            arrival("aside", "g", delay=0.001, steps_aside=True),
+            arrival("held", "i", delay=0.001),
+            arrival("rejected", dead="no tenant"),
+        )
+        assert await asyncio.wait_for(heard, 5) in (b"ready", b"due")
+    held = {c.task.id: c for c in await one.claim("grouped", "w1", "w2")}
+    await one.sessions.renew()
+    await one.settle(Retry(held["g0"], 0.0, [{"message": "again"}]))
+    await one.settle(Advance(held["h0"], "next", b"{}", "step-aside"))
+    first, second = await one.claim("grouped", "w1", "w2")
+    await one.settle(bury(first, park=True))
+    await one.settle(Release(second))
+    plain = await one.claim("plain", "w3", "w4")
+    await one.settle(Advance(plain[0], "next", b"{}"), Complete(plain[1]))
+    await groups.pause(ALL, "me")
+    await groups.pause("h", "me")
+    await groups.why("h")
+    await groups.resume("h")
+    await groups.resume(ALL)
+    await one.claim("grouped", "w5")
+    await one.claim("plain", "w6")
+    await groups.why("h")
+    states: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
+    for state in states:
+        await list_tasks(bench.client, state, 10)
+    for id_ in ("g0", "p0", "rejected", "none"):
+        await find_task(bench.client, id_)
+    await bench.status()
+    for letter in [each async for each in letters.each()]:
+        await letters.envelope(letter.id)
+        await letters.redrive(letter)
+    (third,) = await two.claim("plain", "w1")
+    await two.settle(bury(third))
+    letter_found = await letters.get(third.task.id)
+    assert letter_found is not None
+    await letters.drop(letter_found)
+    (fourth,) = await two.claim("plain", "w1")
+    await two.settle(bury(fourth))
+    await letters.sweep(-1.0, 10)
+    bench.raw.zadd(KEYS("daemons"), {"d1": 1}, xx=True)
+    await two.sessions.reap()
+    await bench.client.run(Verb.PROMOTE, 100)
+    for _ in range(3):
+        await roll_history(bench.client, keep=0.0, size=1)
+    await two.work_off(["w1", "w2"])
+    await two.sessions.leave()
+
+
+class TestRedis:
+    async def test_all_that_groupflow_does(self, guarded: RedisServer) -> None:
+        bench = Bench(as_user(guarded), keys=KEYS)
+        admin: Any = Redis.from_url(guarded.url)
+        bench.raw = admin
+        bench.with_faults = True
+        admin.execute_command("ACL", "LOG", "RESET")
+        try:
+            await _everything(bench)
+            denied = admin.execute_command("ACL", "LOG")
+            assert denied == []
+            assert bench.audit() == []
+        finally:
+            await bench.close()
+
+    async def test_the_doctor_agrees(self, guarded: RedisServer) -> None:
+        checks = await examine_store(as_user(guarded), KEYS, 8.0, 5.0)
+        assert {c.name: c.verdict for c in checks}["redis.rights"] == "ok", checks
+        assert Redis.from_url(guarded.url).keys("*doctor*") == []
+
+    def test_no_right_is_spare(self) -> None:
+        """The line says exactly what scripts call and what the client sends."""
+        granted = {
+            word[1:].replace("|", " ").upper() for word in ACL.split() if word.startswith("+")
+        }
+        assert granted == {*script_commands(KEYS), "SET", *CLIENT_COMMANDS}
+        assert script_commands(KEYS) <= tried_commands(), "the doctor can't try all of them"
+
+    def test_what_it_may_not(self, guarded: RedisServer) -> None:
+        user: Any = Redis.from_url(as_user(guarded))
+        for command in (
+            ("GET", "{other}:task:1"),
+            ("SET", "groupflow", "x"),
+            ("PUBLISH", "{other}:wake", "x"),
+            ("KEYS", "*"),
+            ("FLUSHALL",),
+            ("CONFIG", "SET", "maxmemory", "1"),
+            ("ACL", "LIST"),
+            ("SCRIPT", "FLUSH"),
+        ):
+            with pytest.raises(NoPermissionError):
+                user.execute_command(*command)
+
+    def test_nobody_can_log_in_with_the_file_as_it_is(self, tmp_path: Path) -> None:
+        assert " >" not in ACL
+        assert " #" not in ACL
+        assert "nopass" not in ACL
+
+
+class TestDeniedRights:
+    """What the doctor says of a user that may do less, on Redis and on Valkey."""
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ("-hset -zadd", "HSET, ZADD"),
+            ("-set", "SET"),
+            ("-evalsha", "scripts can't be run"),
+            ("-script|load", "scripts can't be loaded"),
+            ("-subscribe", "SUBSCRIBE to {groupflow}:wake"),
+            ("resetkeys ~{groupflow}:count ~{groupflow}:doctor*", "EXISTS on {groupflow}:lane:"),
+            ("resetchannels", "PUBLISH on {groupflow}:wake"),
+        ],
+    )
+    async def test_it_names_them(self, store_server: RedisServer, change: str, words: str) -> None:
+        admin: Any = Redis.from_url(store_server.url)
+        admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", *change.split())
+        try:
+            checks = await examine_store(as_user(store_server), KEYS, 8.0, 5.0)
+        finally:
+            admin.execute_command("ACL", "DELUSER", "groupflow")
+        (rights,) = (check for check in checks if check.name == "redis.rights")
+        assert rights.verdict == "fail"
+        assert words in rights.found
+        assert admin.keys("{groupflow}:doctor*") == []
+
+    async def test_without_info(self, store_server: RedisServer) -> None:
+        admin: Any = Redis.from_url(store_server.url)
+        admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", "-info")
+        try:
+            checks = await examine_store(as_user(store_server), KEYS, 8.0, 5.0)
+        finally:
+            admin.execute_command("ACL", "DELUSER", "groupflow")
+        assert {c.name: c.verdict for c in checks} == {"redis.info": "warn", "redis.rights": "ok"}
+
+
+def _run_script(server: TlsRabbitmq, *arguments: str) -> None:
+    environment = server.environment()
+    ctl = "/usr/lib/rabbitmq/bin/rabbitmqctl"
+    subprocess.run(
+        [str(DEPLOY / "rabbitmq" / "permissions.sh"), *arguments],
+        check=True,
+        capture_output=True,
+        env={
+            **os.environ,
+            **environment,
+            "RABBITMQCTL": f"{ctl} --node {environment['RABBITMQ_NODENAME']}",
+            "GROUPFLOW_PASSWORD": "daemon-pw",
+            "PUBLISHER_PASSWORD": "publisher-pw",
+        },
+    )
+
+
+@pytest.mark.skipif(
+    not Path("/usr/lib/rabbitmq/bin/rabbitmqctl").exists(), reason="no rabbitmqctl of Debian's"
+)
+async def test_rabbitmq(tls_rabbitmq: TlsRabbitmq) -> None:
+    await asyncio.to_thread(_run_script, tls_rabbitmq, "/groupflow", "jobs.a+b")
+    where = f"127.0.0.1:{tls_rabbitmq.port}/%2Fgroupflow"
+    daemon = f"amqp://groupflow:daemon-pw@{where}"
+    publisher = f"amqp://groupflow-publisher:publisher-pw@{where}"
+    connection = await connect(daemon, heartbeat=10, timeout=10, name="t")
+    try:
+        await topology.declare(connection, "jobs.a+b")
+        async with publishing(publisher, "jobs.a+b") as out:
+            await out.publish(Outgoing(b"{}", message_id="m1"))
+        consumer = Consumer("jobs.a+b", 1000)
+        async with consuming(connection, consumer, 10):
+            (delivery,) = await consumer.take(1, 1)
+            assert delivery.message_id == "m1"
+            await consumer.ack_through(delivery)
+        # … and no more:
+        with pytest.raises(BrokerUnavailable):
+            await topology.declare(connection, "jobsXa+b")
+        with pytest.raises(GroupflowError):
+            async with publishing(daemon, "jobs.a+b") as out:
+                await out.publish(Outgoing(b"{}"))
+    finally:
+        await connection.close()
+    verdicts = {c.name: c.verdict for c in await examine_broker(daemon, "jobs.a+b", 10)}
+    assert set(verdicts.values()) == {"ok"}, verdicts
+    checks = {c.name: c for c in await examine_broker(publisher, "jobs.a+b", 10)}
+    assert checks["rabbitmq.reading"].verdict == "fail"

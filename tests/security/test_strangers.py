@@ -1,0 +1,216 @@
+"""Whatever a stranger publishes: it becomes a task or a dead letter, under keys of its own kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from groupflow.broker.consumer import Delivery
+from groupflow.core.errors import Unroutable
+from groupflow.core.routing import Router
+from groupflow.core.settings import GroupRule, Settings
+from groupflow.core.template import MAX_KEY_BYTES, Template
+from groupflow.flow.admission import Admission
+from groupflow.servers import RedisServer
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
+from tests.store.bench import Bench
+
+MAX_BODY = 400
+SETTINGS = Settings(
+    fields={"priority": "p", "delay": "header.d"},
+    groups=(
+        GroupRule(app="crm", tenants=(42, "acme"), key="{entity}:{tenant_id}"),
+        GroupRule(app="merge", key="{header.x-key}/{tenant_id}", on_delay="step-aside"),
+        GroupRule(app="one", key="{rows.0.id}"),
+        GroupRule(app="fixed", key="all"),
+    ),
+)
+ADMISSION = Admission(
+    Router(SETTINGS), max_body=MAX_BODY, step_aside=frozenset({SETTINGS.groups[1].name})
+)
+
+# Text that AMQP can carry, with what is known to make trouble.
+awkward = st.sampled_from(
+    ["*", "42", "{x}", "|||", "a:b", "%3A", "../..", "}:dead", "{groupflow}:dead", "'; --", "0"]
+) | st.sampled_from(
+    ["-0", "1e999", "NaN", "\n", "\x00", "\x1b[2J", "\x85", "\u2028", "\u202e", " "]
+)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | awkward
+short_texts = texts | st.text(st.characters(exclude_categories=["Cs"]), min_size=60, max_size=63)
+numbers = st.integers() | st.floats() | st.decimals() | st.booleans()
+scalars = st.none() | numbers | texts
+
+header_values = st.recursive(
+    scalars | st.binary(max_size=20) | st.datetimes(timezones=st.just(UTC)) | st.builds(bytearray),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+header_names = st.sampled_from(["x-key", "x-delay", "x-priority", "d"]) | texts
+headers = st.dictionaries(header_names, header_values, max_size=4)
+
+fields = st.recursive(
+    st.none() | st.integers() | st.floats() | st.booleans() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.fixed_dictionaries(
+    {},
+    optional={
+        "app_name": st.sampled_from(["crm", "merge", "one", "fixed", "*"]) | fields,
+        "tenant_id": st.sampled_from([42, "42", "acme", "*"]) | fields,
+        "type": fields,
+        "entity": fields,
+        "rows": st.lists(st.dictionaries(st.just("id"), fields)) | fields,
+        "p": fields,
+    },
+)
+bodies = (
+    objects.map(lambda value: json.dumps(value).encode())
+    | objects.map(lambda value: json.dumps(value, ensure_ascii=False).encode())
+    | st.binary(max_size=60)
+    | st.sampled_from(
+        [
+            b"",
+            b"{}",
+            b"[" * 300,
+            b'{"a":' * 300,
+            b'{"type":"t","type":"u"}',
+            b'{"type":"\\ud800"}',
+            b'{"type":"t","tenant_id":' + b"9" * 300 + b"}",
+            b"\xef\xbb\xbf{}",
+            b'{"type":"' + b"x" * MAX_BODY + b'"}',
+            b"\n" * 9,
+        ]
+    )
+)
+deliveries = st.builds(
+    Delivery,
+    tag=st.just(1),
+    body=bodies,
+    message_id=st.none() | short_texts,
+    type=st.none() | short_texts,
+    headers=headers,
+    priority=st.none() | st.integers(0, 255),
+)
+
+
+def _is_clean(text: str) -> bool:
+    """Text that can be stored, and can't forge a line or drive a terminal by a control code."""
+    text.encode()
+    return not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text)
+
+
+def _deep(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"a": [found]}
+    return found
+
+
+@given(deliveries)
+@example(Delivery(1, b"{}", "", "", {"a": _deep(40), "": float("nan")}, 0))
+@example(Delivery(1, b"{}", "\n", "\x1b", {"x": Decimal("sNaN"), "y": 2**70}, 255))
+@example(Delivery(1, b"{}", "i", "t", {"x-delay": datetime.now(UTC), "d": b"\xff"}, None))
+@settings(max_examples=150, deadline=None)
+def test_admission_never_raises(delivery: Delivery) -> None:
+    arrival = ADMISSION.admit(delivery)
+    assert arrival.id
+    assert _is_clean(arrival.id)
+    assert _is_clean(arrival.dead)
+    assert len(arrival.dead) < 1500
+    envelope = arrival.envelope
+    assert _is_clean(envelope.type)
+    if envelope.group is not None:
+        assert envelope.group
+        assert _is_clean(envelope.group)
+        assert len(envelope.group.encode()) <= MAX_KEY_BYTES
+    assert not (arrival.dead and envelope.group)
+    packed = envelope.pack()
+    again = Envelope.unpack(packed)
+    assert again.pack() == packed
+    assert again.body == envelope.body
+    assert (again.type, again.group, again.tenant) == (
+        envelope.type,
+        envelope.group,
+        envelope.tenant,
+    )
+    if len(delivery.body) <= MAX_BODY:
+        assert envelope.body == delivery.body, "the bytes are the publisher's"
+    else:
+        assert arrival.dead
+    arrival.arguments()
+
+
+async def _live_through(server: RedisServer, arrivals: Sequence[Arrival]) -> None:
+    """A life for these: taken in twice, claimed, done; judged on the way."""
+    bench = Bench(server.url)
+    try:
+        taken = await bench.enqueue(*arrivals)
+        assert sum(taken) == len({arrival.id for arrival in arrivals})
+        assert not any(await bench.enqueue(*arrivals))
+        _judge_keys(bench)
+        assert bench.audit() == []
+        daemon = await bench.daemon()
+        await daemon.work_off()
+        _judge_keys(bench)
+        assert bench.audit() == []
+        status = await bench.status()
+        assert status.dead == len({a.id for a in arrivals if a.dead and taken[arrivals.index(a)]})
+    finally:
+        await bench.close()
+
+
+def _judge_keys(bench: Bench) -> None:
+    keys = bench.keys
+    kinds = keys.as_lua()
+    prefixes = tuple(keys(k) + ":" for k in ("lane", "lock", "task", "life", "daemon", "worker"))
+    for raw in bench.raw.scan_iter(match=f"*{keys.namespace}*", count=1000):
+        name = raw.decode()
+        assert name.startswith(prefixes) or f"'{name}'" in kinds, name
+
+
+@given(st.lists(deliveries, min_size=1, max_size=12))
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_batch_never_fails(redis_server: RedisServer, batch: list[Delivery]) -> None:
+    asyncio.run(_live_through(redis_server, [ADMISSION.admit(each) for each in batch]))
+
+
+@given(st.tuples(texts, texts), st.tuples(texts, texts))
+@example(("a:b", "c"), ("a", "b:c"))
+@example(("a%3Ab", "c"), ("a:b", "c"))
+@example(("a", "%"), ("a%", ""))
+@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("key", ["{e}:{t}", "{e}/{t}", "x{e} - {t}y", "{e}::{t}", "{e}aa{t}"])
+def test_no_tenant_renders_another_s_key(
+    key: str, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    assume(one != other)
+    template = Template.parse(key)
+    try:
+        rendered = [template.render({"e": e, "t": t}, {}, "r") for e, t in (one, other)]
+    except Unroutable:
+        return
+    assert rendered[0] != rendered[1]
+
+
+def test_a_name_can_not_reach_another_kind(redis_server: RedisServer) -> None:
+    """Ids and groups that look like keys are only ever the end of one."""
+    forged = ["dead", "count", ":dead", "{x}:count", "x}:dead", "new", "../count"]
+    arrivals = [
+        Arrival(name, Envelope("t", group, None, None, {}, b"{}"))
+        for name, group in zip(forged, [None, *forged[1:]], strict=True)
+    ]
+    asyncio.run(_live_through(redis_server, arrivals))
+    assert Redis.from_url(redis_server.url).exists("{x}:count", "count", "dead") == 0

@@ -1,0 +1,208 @@
+"""TLS is verified, and plaintext stays on the machine unless somebody said otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from groupflow.broker.connection import connect
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.app import App
+from groupflow.core.errors import BrokerUnavailable, ConfigError, StoreUnavailable
+from groupflow.core.settings import Settings
+from groupflow.core.task import Task
+from groupflow.core.transport import split_tls, stays_here
+from groupflow.daemon import Daemon
+from groupflow.servers import RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import load_scripts
+from tests.security.conftest import Authority, TlsRabbitmq, TlsRedis, running
+
+HERE = (
+    "redis://localhost:6379/0",
+    "redis://LOCALHOST/",
+    "redis://:pw@127.0.0.1:1/0",
+    "redis://127.8.9.1/",
+    "redis://[::1]:6379/",
+    "redis://[::ffff:127.0.0.1]/",
+    "redis://redis.localhost/",
+    "unix:///run/redis.sock",
+)
+ELSEWHERE = (
+    "redis://redis:6379/0",
+    "redis://10.0.0.1/",
+    "redis://localhost.example/",
+    "redis://127.0.0.1.example/",
+    "redis://127.0.0.1@example/",
+    "redis://0.0.0.0/",
+    "redis://[::2]/",
+    "redis://2130706433/",
+)
+
+
+def settings(section: str, **values: Any) -> Settings:
+    return Settings.model_validate({section: values})
+
+
+class TestPlaintext:
+    @pytest.mark.parametrize("url", HERE)
+    def test_within_the_machine(self, url: str) -> None:
+        assert settings("redis", url=url).redis_url() == url
+
+    @pytest.mark.parametrize("url", ELSEWHERE)
+    def test_to_another_machine_is_refused(self, url: str) -> None:
+        with pytest.raises(ConfigError, match="allow_plaintext"):
+            settings("redis", url=url).redis_url()
+        assert settings("redis", url=url, allow_plaintext=True).redis_url() == url
+
+    def test_rabbitmq_too(self) -> None:
+        assert settings("rabbitmq").rabbitmq_url() == "amqp://guest:guest@localhost/"
+        with pytest.raises(ConfigError) as caught:
+            settings("rabbitmq", url="amqp://u:hunter2@rabbit/v").rabbitmq_url()
+        assert "hunter2" not in str(caught.value)
+        assert "amqps://" in str(caught.value)
+
+    def test_a_daemon_does_not_even_begin(self) -> None:
+        for section, url in (("redis", "redis://far/"), ("rabbitmq", "amqp://far/")):
+            with pytest.raises(ConfigError, match="plaintext to another machine"):
+                Daemon(settings(section, url=url), App(), "d")
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("section", "url"),
+        [
+            ("redis", "rediss://h/?ssl_cert_reqs=none"),
+            ("redis", "rediss://h/?db=1&SSL_check_hostname=False"),
+            ("redis", "rediss://h/?%73sl_cert_reqs=none"),
+            ("redis", "rediss://h/?ca_file=/tmp/ca"),
+            ("rabbitmq", "amqps://h/?no_verify_ssl=1"),
+            ("rabbitmq", "amqps://h/?heartbeat=3&cafile=x"),
+        ],
+    )
+    def test_a_url_can_not_switch_verification_off(self, section: str, url: str) -> None:
+        with pytest.raises(ValidationError, match="always verified"):
+            settings(section, url=url)
+
+    def test_files_without_tls_are_refused(self) -> None:
+        with pytest.raises(ValidationError, match="are for TLS"):
+            settings("redis", ca_file="/ca.pem")
+        with pytest.raises(ValidationError, match="cert_file"):
+            settings("redis", url="rediss://h/", key_file="/k.pem")
+
+    def test_files_that_are_none(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"redis\.ca_file .*no such file"):
+            settings("redis", url="rediss://h/", ca_file=str(tmp_path / "none")).redis_url()
+        (tmp_path / "bad").write_text("not PEM")
+        with pytest.raises(ConfigError, match="must be PEM"):
+            settings("redis", url="rediss://h/", ca_file=str(tmp_path / "bad")).redis_url()
+
+    def test_the_files_travel_in_the_url(self, authority: Authority, tmp_path: Path) -> None:
+        odd = tmp_path / "a & b?#%.pem"
+        odd.write_bytes(Path(authority.ca).read_bytes())
+        url = settings("redis", url="rediss://:p@h/2?db=3", ca_file=str(odd)).redis_url()
+        assert stays_here(url) is False
+        plain, context = split_tls(url)
+        assert plain == "rediss://:p@h/2?db=3"
+        assert context is not None
+        assert context.check_hostname
+        assert [each["subject"] for each in context.get_ca_certs()] == [
+            ((("commonName", "a test's CA"),),)
+        ]
+
+
+async def _ping(found: Settings, seconds: float = 5.0) -> None:
+    keys = Keys("tls")
+    client = StoreClient(found.redis_url(), keys, load_scripts(keys, "oldest"), timeout=seconds)
+    try:
+        await client.ping()
+    finally:
+        await client.close()
+
+
+class TestRedis:
+    async def test_the_right_ca(self, tls_redis: TlsRedis, authority: Authority) -> None:
+        await _ping(settings("redis", url=tls_redis.tls_url, ca_file=authority.ca))
+
+    async def test_a_wrong_ca(self, tls_redis: TlsRedis, stranger: Authority) -> None:
+        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await _ping(settings("redis", url=tls_redis.tls_url, ca_file=stranger.ca))
+
+    async def test_the_system_s_cas_by_default(self, tls_redis: TlsRedis) -> None:
+        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await _ping(settings("redis", url=tls_redis.tls_url))
+
+    async def test_another_host_s_certificate(self, tmp_path: Path, authority: Authority) -> None:
+        other = TlsRedis(tmp_path / "r", authority, "elsewhere", clients=False)
+        mismatch = pytest.raises(StoreUnavailable, match=r"IP address mismatch|not valid for")
+        with running(other) as server, mismatch:
+            await _ping(settings("redis", url=server.tls_url, ca_file=authority.ca))
+
+    async def test_our_own_certificate(
+        self, tmp_path: Path, authority: Authority, stranger: Authority
+    ) -> None:
+        with running(TlsRedis(tmp_path / "r", authority, "server", clients=True)) as server:
+
+            async def ping_as(signer: Authority) -> None:
+                files = {
+                    "cert_file": signer.path("client.pem"),
+                    "key_file": signer.path("client.key"),
+                }
+                await _ping(settings("redis", url=server.tls_url, ca_file=authority.ca, **files))
+
+            await ping_as(authority)
+            with pytest.raises(StoreUnavailable):
+                await ping_as(stranger)
+
+    async def test_tls_to_a_plain_port(self, redis_server: RedisServer) -> None:
+        with pytest.raises(StoreUnavailable):
+            await _ping(settings("redis", url=redis_server.url.replace("redis:", "rediss:")), 0.5)
+
+
+class TestRabbitmq:
+    async def test_right_and_wrong_ca(
+        self, tls_rabbitmq: TlsRabbitmq, authority: Authority, stranger: Authority
+    ) -> None:
+        url = tls_rabbitmq.tls_url
+
+        async def open_once(**files: str) -> None:
+            found = settings("rabbitmq", url=url, **files)
+            connection = await connect(found.rabbitmq_url(), heartbeat=10, timeout=10, name="t")
+            await connection.close()
+
+        await open_once(ca_file=authority.ca)
+        for files in ({"ca_file": stranger.ca}, {}):
+            with pytest.raises(BrokerUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+                await open_once(**files)
+
+
+async def test_a_task_s_whole_way_over_tls(
+    tls_redis: TlsRedis, tls_rabbitmq: TlsRabbitmq, authority: Authority
+) -> None:
+    """Published, taken in, run and settled, with no plaintext connection at all."""
+    found = Settings.model_validate(
+        {
+            "redis": {"url": tls_redis.tls_url, "ca_file": authority.ca, "namespace": "overtls"},
+            "rabbitmq": {"url": tls_rabbitmq.tls_url, "ca_file": authority.ca, "queue": "overtls"},
+        }
+    )
+    app, done = App(), asyncio.Event()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        done.set()
+
+    daemon = Daemon(found, app, "d")
+    running_daemon = asyncio.create_task(daemon.run())
+    try:
+        async with publishing(found.rabbitmq_url(), "overtls") as publisher:
+            await publisher.publish(Outgoing(b"{}", type="t"))
+        await asyncio.wait_for(done.wait(), 20)
+    finally:
+        daemon.stop()
+        await running_daemon
