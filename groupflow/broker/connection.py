@@ -111,5 +111,6 @@ async def open_channel(connection: AbstractConnection, *, confirms: bool) -> Abs
         BrokerUnavailable: the connection has ended.
     """
     with broker_calls("RabbitMQ opened no channel"):
-        channel = await connection.channel(publisher_confirms=confirms)
+        # What can't be routed is handed back *and* confirmed; only this makes it a refusal.
+        channel = await connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
         return await channel.get_underlay_channel()
