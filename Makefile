@@ -9,6 +9,7 @@
 
 # What `make test` runs, and what else is handed to the command.
 TESTS ?= tests
+PROCESSES ?= 2
 ARGS ?=
 
 BIN := .venv/bin
@@ -20,7 +21,7 @@ demo: .venv/.ready servers ## See groupflow at work, on private servers that are
 	@$(BIN)/groupflow demo $(ARGS)
 
 test: .venv/.ready servers ## Run the tests, on real servers of their own (TESTS=…, ARGS=…)
-	@$(BIN)/pytest $(TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(TESTS) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, known vulnerabilities
 	$(BIN)/ruff check .

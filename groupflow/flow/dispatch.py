@@ -37,7 +37,7 @@ class Dispatcher:
                 while this process was frozen is not begun: others may have gone on without it.
         """
         self._claims = claims
-        self._holds_lease = holds_lease
+        self.holds_lease = holds_lease
         self._finished: list[Settlement] = []
         self._idle: dict[str, asyncio.Future[tuple[Claim | None, int]]] = {}
         self._stir = asyncio.Event()
@@ -126,7 +126,7 @@ class Dispatcher:
         """One exchange; after any error the same settlements and workers go into the next."""
         epoch = self._epoch
         finished, self._finished = self._finished[:AT_ONCE], self._finished[AT_ONCE:]
-        may_claim = self._may_claim and self._holds_lease()
+        may_claim = self._may_claim and self.holds_lease()
         idle = list(itertools.islice(self._idle, AT_ONCE)) if may_claim else []
         self._exchange_began = monotonic()
         try:
@@ -155,7 +155,7 @@ class Dispatcher:
     def _deliver(self, claim: Claim, epoch: int) -> None:
         """Give a claim to its worker; `epoch` is the session that it was made under."""
         future = self._idle.get(claim.worker)
-        is_wanted = self._may_claim and self._holds_lease()
+        is_wanted = self._may_claim and self.holds_lease()
         if epoch == self._epoch and (future is None or future.done() or not is_wanted):
             # Its worker is gone, or a stop or the lease's end came while it was on its way: back.
             self._finished.append(Release(claim))

@@ -107,7 +107,7 @@ class Worker:
     async def _handle(self, runner: Runner, task: Task) -> Outcome | Failed | None:
         """Run one attempt within its time. ``None`` where it was cancelled from outside."""
         # A task of its own, so that ending the attempt can't be mistaken for ending the worker.
-        attempt = self._attempt = asyncio.create_task(runner.handle(task))
+        attempt = self._attempt = asyncio.create_task(self._begin(runner, task))
         try:
             done, _ = await asyncio.wait([attempt], timeout=runner.timeout)
             if not done:
@@ -116,6 +116,15 @@ class Worker:
             attempt.cancel()
             raise
         return None if attempt.cancelled() else attempt.result()
+
+    async def _begin(self, runner: Runner, task: Task) -> Outcome | Failed:
+        """Run the attempt, unless the lease ended between the claim and this very moment.
+
+        Another handler may have blocked the loop meanwhile, and others gone on without us.
+        """
+        if not self._dispatcher.holds_lease():
+            raise asyncio.CancelledError
+        return await runner.handle(task)
 
     async def _overrun(
         self, attempt: asyncio.Task[Outcome | Failed], runner: Runner, task: Task

@@ -1,0 +1,95 @@
+"""The handlers of the end-to-end tests: each writes its start and its end to the history.
+
+What a task does stands in its body: ``ms`` to work, or a ``gate``, a file to wait for; a gate holds
+only the first run of a task where ``gate_once`` is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from groupflow import App, Task
+from tests.history.events import Journal, event_of
+
+LOOK = 0.005  # seconds between two looks at a gate
+
+app = App()
+journal = Journal(Path(os.environ["HISTORY_FILE"]))
+
+
+def _gate_of(task: Task, body: dict[str, Any]) -> Path | None:
+    gate = body.get("gate")
+    if gate is None or (body.get("gate_once") and task.crashes > 0):
+        return None
+    return Path(gate)
+
+
+@app.handler("work")
+async def work(task: Task) -> None:
+    """Work for a while, or until the gate is open."""
+    body = task.json()
+    n = body.get("n", 0)
+    journal.write(event_of("start", task, n))
+    gate = _gate_of(task, body)
+    try:
+        if gate is None:
+            await asyncio.sleep(body.get("ms", 0) / 1000)
+        else:
+            while not gate.exists():
+                await asyncio.sleep(LOOK)
+    except asyncio.CancelledError:
+        journal.write(event_of("end", task, n, "cut"))
+        raise
+    journal.write(event_of("end", task, n, "done"))
+
+
+@app.handler("thread")
+def work_in_a_thread(task: Task) -> None:
+    """The same as a plain function, which nobody can stop."""
+    body = task.json()
+    n = body.get("n", 0)
+    journal.write(event_of("start", task, n))
+    gate = _gate_of(task, body)
+    while gate is not None and not gate.exists():
+        time.sleep(LOOK)
+    journal.write(event_of("end", task, n, "done"))
+
+
+@app.handler("stubborn")
+async def work_on(task: Task) -> None:
+    """Ignores its cancellation until the gate is open."""
+    body = task.json()
+    journal.write(event_of("start", task, body.get("n", 0)))
+    gate = _gate_of(task, body)
+    while gate is not None and not gate.exists():
+        try:
+            await asyncio.sleep(LOOK)
+        except asyncio.CancelledError:
+            continue
+    journal.write(event_of("end", task, body.get("n", 0), "done"))
+
+
+@app.handler("fail")
+async def fail(task: Task) -> None:
+    """Fails, whatever comes."""
+    n = task.json().get("n", 0)
+    journal.write(event_of("start", task, n))
+    journal.write(event_of("end", task, n, "failed"))
+    raise ValueError("it fails on purpose")
+
+
+@app.handler("exit")
+async def leave(task: Task) -> None:
+    """Thinks that it is a script."""
+    n = task.json().get("n", 0)
+    journal.write(event_of("start", task, n))
+    journal.write(event_of("end", task, n, "failed"))
+    sys.exit(3)
+
+
+empty = App()

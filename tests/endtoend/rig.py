@@ -1,0 +1,413 @@
+"""Everything that an end-to-end test needs: daemons as real processes, a queue, a history.
+
+All of it is synchronous: a test waits for conditions, with a deadline that only a broken product
+meets, and never for a time to pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import orjson
+from redis import Redis
+
+from groupflow.broker import topology
+from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.errors import GroupflowError
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.ports import free_ports
+from groupflow.store.keys import Keys
+from tests.history.auditor import audit, leftovers, states_of, totals_of
+from tests.history.events import Event, History, Journal, killed, published
+from tests.history.invariants import Violation, check
+
+DEADLINE = 60.0  # seconds; reached only where something is broken
+LOOK = 0.01
+REPOSITORY = Path(__file__).resolve().parents[2]
+APP = "tests.endtoend.handlers:app"
+
+_Answer = TypeVar("_Answer")
+
+
+def run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Run a coroutine to its end, on a loop of its own."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task to publish.
+
+    Attributes:
+        id: its message id.
+        entity: groups it, together with its tenant; ``None`` for a plain task.
+        tenant: its tenant.
+        n: its number, which its handler writes to the history.
+        type: names its handler.
+        facts: what else its body says.
+    """
+
+    id: str
+    entity: str | None = None
+    tenant: int = 42
+    n: int = 0
+    type: str = "work"
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str | None:
+        """The group that it must come to."""
+        if self.entity is None:
+            return None
+        # A field's own colons are escaped, so that no two messages' fields can make one key.
+        return f"{self.entity.replace(':', '%3A')}:{self.tenant}"
+
+    @property
+    def body(self) -> bytes:
+        """What is published."""
+        facts = {"app_name": "crm" if self.entity is not None else "plain", **self.facts}
+        if self.entity is not None:
+            facts["entity"] = self.entity
+        return orjson.dumps({"tenant_id": self.tenant, "n": self.n, **facts})
+
+
+class Process:
+    """A `groupflow run`, with its log."""
+
+    def __init__(self, name: str, command: Sequence[str], env: dict[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._file: IO[bytes] = log.open("ab")
+        self._process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=env, stdout=self._file, stderr=self._file
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The lines of its log about one kind of event."""
+        found = []
+        for line in self.log.read_bytes().splitlines():
+            if line.startswith(b"{"):
+                event = orjson.loads(line)
+                if event.get("event") == name:
+                    found.append(event)
+        return found
+
+    def wait_for(self, name: str, times: int = 1) -> dict[str, Any]:
+        """Wait until its log has an event so many times; the last of them."""
+        until(
+            lambda: len(self.events(name)) >= times,
+            lambda: f"{self.name} never logged {name} {times} times:\n{self.tail()}",
+        )
+        return self.events(name)[times - 1]
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
+        try:
+            return self._process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} does not end:\n{self.tail()}") from None
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; its exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+        self._file.close()
+
+    def tail(self, characters: int = 4000) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-characters:]
+
+
+def until(
+    condition: Callable[[], bool],
+    complaint: Callable[[], str] = lambda: "",
+    deadline: float = DEADLINE,
+) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + deadline
+    while not condition():
+        assert time.monotonic() < end, complaint()
+        time.sleep(LOOK)
+
+
+class Rig:
+    """A queue and a namespace of its own on two servers, and the daemons on them.
+
+    Attributes:
+        folder: for logs, gates and the configuration.
+        queue: the queue's name.
+        keys: the namespace's keys.
+        raw: a plain client of the store.
+        journal: where handlers and this rig write the history.
+        jobs: what was published and confirmed, by id.
+    """
+
+    def __init__(
+        self, folder: Path, rabbitmq: RabbitmqServer, store: RedisServer, /, **sections: Any
+    ) -> None:
+        """Write the configuration; nothing is started.
+
+        Args:
+            folder: of the test's own.
+            rabbitmq: the broker.
+            store: the store.
+            **sections: settings that differ from `_settings`, by section.
+        """
+        self.folder = folder
+        self.rabbitmq = rabbitmq
+        self.store = store
+        self.queue = f"jobs.{folder.name}"
+        self.keys = Keys(f"e2e-{folder.name[:40]}")
+        self.raw: Redis = Redis.from_url(store.url)
+        self.journal = Journal(folder / "history.jsonl")
+        self.jobs: dict[str, Job] = {}
+        self.config = folder / "groupflow.toml"
+        self._processes: list[Process] = []
+        self.configure(**sections)
+
+    # Configuration and processes
+
+    def configure(self, **sections: Any) -> None:
+        """Write the configuration, with these settings by section."""
+        self.config.write_text(_toml(self._settings(sections)))
+
+    def _settings(self, sections: Mapping[str, Any]) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "rabbitmq": {"url": self.rabbitmq.url, "queue": self.queue, "prefetch": 100},
+            "redis": {"url": self.store.url, "namespace": self.keys.namespace},
+            "workers": {"plain": 4, "grouped": 8, "lease": 60.0},
+            "retry": {"max_attempts": 1},
+            "log": {"format": "json"},
+        }
+        for section, values in sections.items():
+            settings[section] = {**settings.get(section, {}), **values}
+        return settings
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command line of `groupflow`."""
+        return [sys.executable, "-m", "groupflow", *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """The environment of every process: nothing of the user's may set anything."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
+        (port,) = free_ports(1)
+        listen = {"GROUPFLOW_HTTP__LISTEN": f"127.0.0.1:{port}"}
+        return {**kept, **listen, "HISTORY_FILE": str(self.journal.path), "PYTHONUNBUFFERED": "1"}
+
+    def spawn(self, name: str, *arguments: str, app: str | None = APP) -> Process:
+        """Start a daemon and wait for nothing."""
+        handlers = ("--app", app) if app else ()
+        command = self.command(
+            "run", "--config", str(self.config), "--name", name, *handlers, *arguments
+        )
+        log = self.folder / f"{name}-{len(self._processes)}.log"
+        process = Process(name, command, self.environment(), log)
+        self._processes.append(process)
+        return process
+
+    def start(self, name: str = "d1", *arguments: str) -> Process:
+        """Start a daemon and wait until it works."""
+        return self.start_all(name, arguments=arguments)[0]
+
+    def start_all(self, *names: str, arguments: Sequence[str] = ()) -> list[Process]:
+        """Start several daemons at once and wait until all of them work."""
+        processes = [self.spawn(name, *arguments) for name in names]
+        for process in processes:
+            process.wait_for("daemon.started")
+            if "workers" not in arguments:
+                process.wait_for("intake.started")
+        return processes
+
+    def stop_all(self) -> None:
+        """SIGTERM to all daemons, which must end well."""
+        running = [process for process in self._processes if process.is_running]
+        for process in running:
+            process.send(signal.SIGTERM)
+        for process in running:
+            assert process.wait() == 0, process.tail()
+
+    def call(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run a one-shot verb to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=REPOSITORY,
+            env=self.environment(),
+            input=stdin,
+            capture_output=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+
+    def close(self) -> None:
+        """End all daemons."""
+        for process in self._processes:
+            process.close()
+        self.raw.close()
+
+    def kill(self, process: Process) -> None:
+        """kill -9 a daemon, and note its end."""
+        process.kill()
+        self.journal.write(killed(process.pid))
+
+    # Publishing
+
+    def publish(self, jobs: Iterable[Job]) -> None:
+        """Publish in order, with confirms; what is confirmed goes to the history."""
+        run(self._publish(list(jobs)))
+
+    async def _publish(self, jobs: list[Job]) -> None:
+        """Publish, and after a broken connection go on with the first that has no confirm."""
+        confirmed = 0
+
+        def on_confirm() -> None:
+            nonlocal confirmed
+            job = jobs[confirmed]
+            self.jobs[job.id] = job
+            self.journal.write(published(job.id, job.group, str(job.tenant), job.n))
+            confirmed += 1
+
+        end = time.monotonic() + DEADLINE
+        while confirmed < len(jobs):
+            try:
+                async with publishing(self.rabbitmq.url, self.queue) as publisher:
+                    messages = [Outgoing(job.body, job.type, job.id) for job in jobs[confirmed:]]
+                    await publisher.publish_all(messages, on_confirm)
+            except GroupflowError as error:
+                complaint = f"RabbitMQ takes nothing more, after {confirmed} messages: {error}"
+                assert time.monotonic() < end, complaint
+                await asyncio.sleep(LOOK)
+
+    def left_in_queue(self) -> int:
+        """Messages that RabbitMQ holds for nobody in particular."""
+        return run(self._left_in_queue())
+
+    async def _left_in_queue(self) -> int:
+        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=10.0, name="rig")
+        async with connection:
+            channel = await open_channel(connection, confirms=False)
+            answer = await channel.queue_declare(self.queue, passive=True)
+            return answer.message_count or 0
+
+    def delete_queue(self) -> None:
+        """Delete the queue, with whatever is in it."""
+        run(self._delete_queue())
+
+    async def _delete_queue(self) -> None:
+        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=10.0, name="rig")
+        async with connection:
+            await topology.delete(connection, self.queue)
+
+    # Looking
+
+    def gate(self, name: str = "gate") -> Path:
+        """A gate for handlers to wait at; it opens when touched."""
+        return self.folder / name
+
+    def events(self, kind: str | None = None, id_: str | None = None) -> list[Event]:
+        """The history so far."""
+        return [
+            event
+            for event in self.journal.read()
+            if kind in (None, event.kind) and id_ in (None, event.id)
+        ]
+
+    def wait_for_start(self, id_: str, times: int = 1) -> Event:
+        """Wait until a task's handler has started so many times."""
+        self.until(lambda: len(self.events("start", id_)) >= times, f"the start of {id_}")
+        return self.events("start", id_)[times - 1]
+
+    def wait_for_end(self, id_: str, times: int = 1) -> Event:
+        """Wait until a task's handler has ended so many times."""
+        self.until(lambda: len(self.events("end", id_)) >= times, f"the end of {id_}")
+        return self.events("end", id_)[times - 1]
+
+    def count(self, name: str) -> int:
+        """One of the store's totals."""
+        found: Any = self.raw.hget(self.keys("count"), name)
+        return int(found or 0)
+
+    def dead(self) -> list[str]:
+        """The ids of the dead letters, oldest death first."""
+        found: Any = self.raw.zrange(self.keys("dead"), 0, -1)
+        return [id_.decode() for id_ in found]
+
+    def is_over(self, tasks: int) -> bool:
+        """Whether so many tasks are done or dead."""
+        return self.count("done") + len(self.dead()) >= tasks
+
+    def wait_for_all(self, tasks: int | None = None) -> None:
+        """Wait until so many tasks (those published) are done or dead, and nothing runs."""
+        wanted = len(self.jobs) if tasks is None else tasks
+        self.until(lambda: self.is_over(wanted), f"the end of {wanted} tasks")
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for something, and say what is the case where it doesn't come."""
+        until(condition, lambda: f"waited in vain for {what}\n{self._story()}")
+
+    def _story(self) -> str:
+        counts: Any = self.raw.hgetall(self.keys("count"))
+        logs = [f"--- {process.name}\n{process.tail()}" for process in self._processes]
+        return "\n".join([f"count: {counts}", f"dead: {self.dead()[-5:]}", *logs])
+
+    def judge(self, *, with_faults: bool) -> list[Violation]:
+        """Everything that is wrong with the structure and the history, after the end of all."""
+        history = History(
+            self.journal.read(),
+            states=states_of(self.raw, self.keys),
+            totals=totals_of(self.raw, self.keys),
+            left_in_queue=self.left_in_queue(),
+            with_faults=with_faults,
+        )
+        left = [Violation("L7", key) for key in leftovers(self.raw, self.keys)]
+        return [*audit(self.raw, self.keys), *check(history), *left]
+
+
+def _toml(settings: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    for section, values in settings.items():
+        lines.append(f"[{section}]")
+        lines += [f"{name} = {_value(value)}" for name, value in values.items()]
+    lines += ["[[groups]]", 'app = "crm"', 'key = "{entity}:{tenant_id}"']
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,146 @@
+"""The verbs against real servers: shapes and exit codes of the public contract."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow.cli.exits import Exit
+from groupflow.servers.ports import free_ports
+from tests.endtoend.conftest import MakeRig
+from tests.endtoend.rig import Job, Rig
+
+
+def json_of(rig: Rig, *arguments: str) -> Any:
+    """What a verb prints with --json; logs and words go elsewhere."""
+    done = rig.call(*arguments, "--config", str(rig.config), "--json")
+    assert done.returncode == Exit.FINE, done.stderr.decode()
+    return orjson.loads(done.stdout)
+
+
+def test_publish_and_status(rig: Rig) -> None:
+    """What `publish` sends runs, and `status` counts it in the shape of the contract."""
+    config = ("--config", str(rig.config))
+    empty = json_of(rig, "status")
+    assert empty == {
+        "plain": {"queued": 0, "running": 0},
+        "grouped": {
+            "queued": 0,
+            "running": 0,
+            "groups": 0,
+            "ready": 0,
+            "delayed": 0,
+            "parked": 0,
+        },
+        "dead": 0,
+        "done_total": 0,
+        "failed_total": 0,
+        "daemons": [],
+    }
+    held = {"gate": str(rig.gate())}
+    bodies = [Job(f"{n}", "a", facts=held).body for n in range(3)] + [Job("p").body]
+    lines = b"\n".join(bodies)
+    done = rig.call("publish", *config, "--type", "work", "-", stdin=lines)
+    assert done.returncode == Exit.FINE, done.stderr.decode()
+    one = rig.folder / "one.json"
+    one.write_bytes(b'{"app_name": "plain", "type": "fail"}\n')
+    assert json_of(rig, "publish", str(one)) == {"published": 1, "queue": rig.queue}
+
+    daemon = rig.start("d1")
+    rig.until(lambda: rig.is_over(2) and rig.count("running_grouped") == 1, "its work")
+    status = json_of(rig, "status")
+    (shown,) = status.pop("daemons")
+    age = shown.pop("heartbeat_age")
+    assert isinstance(age, float)
+    assert shown == {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
+    assert status == {
+        "plain": {"queued": 0, "running": 0},
+        "grouped": {
+            "queued": 2,
+            "running": 1,
+            "groups": 1,
+            "ready": 0,
+            "delayed": 0,
+            "parked": 0,
+        },
+        "dead": 1,
+        "done_total": 1,
+        "failed_total": 1,
+    }
+    rig.gate().touch()
+    rig.wait_for_all(tasks=5)
+    rig.stop_all()
+    assert json_of(rig, "status")["daemons"] == []
+
+
+def test_halves_work_together(rig: Rig) -> None:
+    """One process only takes in, another only works."""
+    intake = rig.spawn("in", "--only", "intake", app=None)
+    workers = rig.spawn("out", "--only", "workers")
+    intake.wait_for("intake.started")
+    workers.wait_for("daemon.started")
+    rig.publish(Job(f"t{n}", f"g{n % 3}" if n % 2 else None, n=n) for n in range(60))
+    rig.wait_for_all()
+    assert {event.pid for event in rig.events("start")} == {workers.pid}
+    assert workers.events("intake.started") == []
+    workers.send(signal.SIGINT)  # Ctrl-C is an orderly end too
+    assert workers.wait() == Exit.FINE
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+
+
+@pytest.mark.parametrize("app", [None, "tests.endtoend.handlers:empty"])
+def test_no_handlers(rig: Rig, app: str | None) -> None:
+    """A daemon that could run nothing says so, and ends with 78."""
+    daemon = rig.spawn("d1", app=app)
+    assert daemon.wait() == Exit.CONFIG
+    assert "handlers" in daemon.tail()
+
+
+def test_dead_servers(make_rig: MakeRig) -> None:
+    """A one-shot verb that can't reach its server ends with 69, and names the setting."""
+    rig = make_rig()
+    port = free_ports(1)[0]
+    rig.configure(
+        redis={"url": f"redis://:hushhush@127.0.0.1:{port}/0"},
+        rabbitmq={"url": f"amqp://guest:hushhush@127.0.0.1:{port}/"},
+    )
+    config = ("--config", str(rig.config))
+    for arguments, setting in (
+        (("status", *config), "redis.url"),
+        (("status", *config, "--json"), "redis.url"),
+        (("publish", *config, "--type", "work", "-"), "rabbitmq.url"),
+    ):
+        done = rig.call(*arguments, stdin=b"{}")
+        said = done.stderr.decode()
+        assert done.returncode == Exit.UNAVAILABLE, said
+        assert done.stdout == b""
+        assert setting in said
+        assert f"127.0.0.1:{port}" in said
+        assert "hushhush" not in said
+        assert "Traceback" not in said
+
+
+def test_wrong_credentials(make_rig: MakeRig) -> None:
+    """RabbitMQ's refusal is an end with 69 as well, not a wait for ever."""
+    rig = make_rig()
+    url = rig.rabbitmq.url.replace("guest:guest", "guest:hushhush")
+    rig.configure(rabbitmq={"url": url})
+    done = rig.call("publish", "--config", str(rig.config), "--type", "work", "-", stdin=b"{}")
+    assert done.returncode == Exit.UNAVAILABLE
+    assert b"credentials" in done.stderr
+    daemon = rig.spawn("d1")
+    assert daemon.wait() == Exit.UNAVAILABLE
+    assert "hushhush" not in daemon.tail() + done.stderr.decode()
+
+
+def test_bad_configuration(rig: Rig) -> None:
+    """An unknown setting is refused by every verb, with 78."""
+    rig.configure(workers={"leese": 3})
+    daemon = rig.spawn("d1")
+    assert daemon.wait() == Exit.CONFIG
+    assert "workers.leese" in daemon.tail()
+    assert rig.call("status", "--config", str(rig.config)).returncode == Exit.CONFIG

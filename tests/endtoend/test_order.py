@@ -1,0 +1,76 @@
+"""Three daemons, several hundred tasks, no faults: nothing lost, nothing twice, order kept."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from tests.endtoend.conftest import MakeRig
+from tests.endtoend.rig import Job, Rig
+
+
+def mixed(tasks: int, seed: int) -> list[Job]:
+    """Tasks of a hot group, of many others, of several tenants, and plain ones, well mixed."""
+    dice = random.Random(seed)
+    jobs = []
+    for n in range(tasks):
+        entity = dice.choice([None, "hot", "contact", "invoice", "line:item", "租户"])
+        tenant = dice.choice([1, 42, 43]) if entity != "hot" else 7
+        facts = {"ms": dice.choice([0, 0, 1, 5])}
+        type_ = dice.choice(["work", "work", "thread"])
+        jobs.append(Job(f"t{n}", entity, tenant, n, type_, facts))
+    return jobs
+
+
+def test_three_daemons(rig: Rig) -> None:
+    """Per-group order and exclusion over three daemons, with nothing twice."""
+    daemons = rig.start_all("d1", "d2", "d3")
+    rig.publish(mixed(600, seed=1))
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+    runs = Counter(event.pid for event in rig.events("start"))
+    assert set(runs) == {daemon.pid for daemon in daemons}, "some daemon had nothing to do"
+    assert rig.left_in_queue() == 0
+
+
+def test_backlog_before_any_daemon(make_rig: MakeRig) -> None:
+    """What was published while no daemon was there runs in order too, failures in between."""
+    rig = make_rig(workers={"order": "fair"})
+    jobs = mixed(200, seed=2)
+    jobs[50::50] = [Job(job.id, job.entity, job.tenant, job.n, "fail") for job in jobs[50::50]]
+    rig.publish(jobs)
+    assert rig.left_in_queue() == len(jobs)
+    rig.start_all("d1", "d2")
+    rig.wait_for_all()
+    rig.stop_all()
+    assert sorted(rig.dead()) == sorted(job.id for job in jobs if job.type == "fail")
+    assert rig.judge(with_faults=False) == []
+
+
+def test_duplicates_run_once(rig: Rig) -> None:
+    """A batch that a publisher sends twice runs once, in the order of the first time."""
+    rig.start()
+    jobs = mixed(100, seed=3)
+    rig.publish(jobs)
+    rig.publish(jobs[:60])
+    rig.publish([*jobs[50:], Job("last", "hot", 7, 1000)])
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+    assert rig.count("duplicates") == 110
+
+
+def test_tasks_of_busy_groups_hold_nobody_up(rig: Rig) -> None:
+    """While groups stand in their handlers, others' tasks and plain ones run."""
+    rig.start()
+    gate = rig.gate()
+    held = {"gate": str(gate)}
+    rig.publish([Job(f"h{n}-{m}", f"held{n}", facts=held) for n in range(4) for m in range(10)])
+    rig.publish([Job(f"f{n}", f"free{n % 5}", n=n) for n in range(50)])
+    rig.publish([Job(f"p{n}", n=n) for n in range(20)])
+    rig.wait_for_all(tasks=70)
+    assert not [event for event in rig.events("end") if event.id.startswith("h")]
+    gate.touch()
+    rig.wait_for_all()
+    assert rig.judge(with_faults=False) == []

@@ -1,0 +1,70 @@
+"""What the daemons of a soak run with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+NAMESPACE = "soak"
+QUEUE = "soak.jobs"
+TENANT = "7"
+LEASE = 2.0
+DRAIN = 3.0
+MAX_ATTEMPTS = 3
+MAX_BODY = 65_536
+
+_TEXT = """\
+[rabbitmq]
+url = "amqp://guest:guest@127.0.0.1:{rabbitmq}/"
+queue = "{queue}"
+prefetch = 100
+max_body = {max_body}
+[redis]
+url = "redis://127.0.0.1:{redis}/0"
+namespace = "{namespace}"
+[workers]
+plain = {plain}
+grouped = {grouped}
+lease = {lease}
+drain = {drain}
+max_crashes = 10
+[retry]
+max_attempts = {max_attempts}
+interval = -0.05
+[log]
+level = "info"
+format = "json"
+[http]
+listen = "127.0.0.1:0"
+[[groups]]
+name = "entities"
+app = "soak"
+key = "{{entity}}:{{tenant_id}}"
+"""
+
+
+def write_config(
+    path: Path,
+    *,
+    rabbitmq: int,
+    redis: int,
+    lease: float = LEASE,
+    plain: int = 4,
+    grouped: int = 8,
+    queue: str = QUEUE,
+) -> Path:
+    """Write a daemon's configuration for servers (or proxies) on these ports."""
+    path.write_text(
+        _TEXT.format(
+            rabbitmq=rabbitmq,
+            redis=redis,
+            queue=queue,
+            namespace=NAMESPACE,
+            plain=plain,
+            grouped=grouped,
+            lease=lease,
+            drain=DRAIN,
+            max_attempts=MAX_ATTEMPTS,
+            max_body=MAX_BODY,
+        )
+    )
+    return path

@@ -1,0 +1,178 @@
+"""The verdict on a soak: each promise, how often it was put to the test, how often it was broken.
+
+Most of it is `tests.history`'s: the checker of histories, the auditor of the store, the leftovers.
+What is added here is what only a soak can see: stages, zombies, and what it counted.
+
+A *stale start* is an attempt that begins although its claim was handed over and its group went on
+under a higher fence: its daemon was frozen between the claim's reply and the handler's first line.
+Nobody can exclude it from within a process that may be frozen anywhere, and nothing that it writes
+under guard of its fence is accepted. It is counted, and left out of what is judged for order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from redis import Redis
+
+from groupflow.store.keys import Keys
+from tests.history.auditor import audit, leftovers, states_of, totals_of
+from tests.history.events import Event, History, Journal, State, in_order
+from tests.history.invariants import Violation, check, pair
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a soak has shown.
+
+    Attributes:
+        checked: by invariant, how many cases were looked at.
+        violations: every one.
+        figures: what was counted beside.
+    """
+
+    checked: Counter[str] = field(default_factory=Counter)
+    violations: list[Violation] = field(default_factory=list)
+    figures: dict[str, int] = field(default_factory=dict)
+
+    def by_invariant(self) -> Counter[str]:
+        """How many violations each has."""
+        return Counter(violation.invariant for violation in self.violations)
+
+
+def judge(journal: Journal, url: str, namespace: str, left_in_queue: int) -> Verdict:
+    """Judge a drained store, whose daemons have left, and the history that led to it."""
+    keys, verdict = Keys(namespace), Verdict()
+    with Redis.from_url(url) as raw:
+        states, totals = states_of(raw, keys), totals_of(raw, keys)
+        verdict.violations += audit(raw, keys)
+        left = leftovers(raw, keys)
+    verdict.violations += [Violation("L7", f"left behind: {key}") for key in left]
+    events = _with_stages(in_order(journal.read()))
+    stale = stale_starts(events)
+    sound = [e for e in events if (e.id, e.fence) not in stale]
+    history = History(sound, _with_stage_states(events, states), totals, left_in_queue)
+    verdict.violations += check(history)
+    ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}
+    known_done = sum(state == "done" for state in states.values())
+    if totals.done != known_done:
+        text = f"{totals.done} settles as done were accepted, for {known_done} tasks"
+        verdict.violations.append(Violation("S3", text))
+    if totals.taken != len(ids):
+        text = f"{len(ids)} ids became {totals.taken} tasks"
+        verdict.violations.append(Violation("S6", text))
+    _count(verdict, events, sound, ids, states)
+    verdict.figures["stale starts"] = len(stale)
+    return verdict
+
+
+def stale_starts(events: list[Event]) -> set[tuple[str, int]]:
+    """The attempts (id and fence) whose task, or whose group, was already beyond them."""
+    newest: dict[str, int] = {}
+    stale: set[tuple[str, int]] = set()
+    for event in events:
+        if event.kind != "start":
+            continue
+        line = f"group {event.group}" if event.group is not None else f"task {event.id}"
+        if event.fence < newest.get(line, 0):
+            stale.add((event.id, event.fence))
+        newest[line] = max(newest.get(line, 0), event.fence)
+    return stale
+
+
+def _with_stages(events: list[Event]) -> list[Event]:
+    """Each later stage as a task of its own, published right behind its task."""
+    stages: dict[str, list[str]] = {}
+    for event in events:
+        id_, mark, _stage = event.id.partition("#")
+        if mark and event.kind == "start" and event.id not in stages.setdefault(id_, []):
+            stages[id_].append(event.id)
+    whole: list[Event] = []
+    for event in events:
+        whole.append(event)
+        if event.kind == "published":
+            whole += [replace(event, id=stage) for stage in stages.get(event.id, ())]
+    return whole
+
+
+def _with_stage_states(events: list[Event], states: Mapping[str, State]) -> dict[str, State]:
+    whole = dict(states)
+    for event in events:
+        id_, mark, _stage = event.id.partition("#")
+        if mark and id_ in states:
+            whole[event.id] = states[id_]
+    return whole
+
+
+def _count(
+    verdict: Verdict,
+    events: list[Event],
+    sound: list[Event],
+    ids: set[str],
+    states: Mapping[str, State],
+) -> None:
+    attempts = pair(sound)
+    runs: dict[str, list[Event]] = {}
+    groups: Counter[str] = Counter()
+    for attempt in attempts:
+        runs.setdefault(attempt.start.id, []).append(attempt.start)
+        if attempt.start.group is not None:
+            groups[attempt.start.group] += 1
+    pairs = [two for each in runs.values() for two in pairwise(each)]
+    after_crash = sum(two.crashes > one.crashes for one, two in pairs)
+    after_retry = sum(
+        two.attempt > one.attempt and two.crashes == one.crashes for one, two in pairs
+    )
+    verdict.checked.update(
+        {
+            "S1": len(ids),
+            "S2": len(ids),
+            "S3": len(attempts),
+            "S4": sum(count - 1 for count in groups.values()),
+            "S5": len(pairs),
+            "S6": len(ids),
+            "S7": 1,
+            "S8": len(groups),
+            "S9": len(attempts),
+            "L2": len(groups),
+            "L7": 1,
+        }
+    )
+    verdict.figures |= {
+        "publishes": sum(e.kind == "published" and "#" not in e.id for e in events),
+        "tasks": len(ids),
+        "groups": len(groups),
+        "attempts": len(attempts),
+        "done": sum(state == "done" for state in states.values()),
+        "dead": sum(state == "dead" for state in states.values()),
+        "runs again": len(pairs),
+        "after a crash or a lost lease": after_crash,
+        "after a counted retry": after_retry,
+        "after a hand-back": len(pairs) - after_crash - after_retry,
+    }
+
+
+def lost_by_rabbitmq(log: Path) -> str:
+    """Whether RabbitMQ itself lost its queue, messages and all, in its own words; else empty.
+
+    Killed soon after a quorum queue was declared, 3.10 may come back with the queue's name and
+    without its process. What it had confirmed is gone, which is nothing that a soak can judge.
+    """
+    mark = "{badmatch,{error,noproc}}"
+    return "a quorum queue without its process" if mark in log.read_text(errors="replace") else ""
+
+
+def tracebacks(logs: list[Path]) -> list[Violation]:
+    """Daemons that wrote a traceback: an error that nobody has foreseen."""
+    found = []
+    for log in logs:
+        text = log.read_text(errors="replace")
+        # In a line of its own, that is: what libraries log about broken connections is quoted in
+        # JSON, and expected.
+        if at := text.find("\nTraceback (most recent call last)") + 1:
+            found.append(Violation("L6", f"{log.name}: {text[at : at + 1500]}"))
+    return found
