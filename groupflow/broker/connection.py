@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -24,6 +24,8 @@ from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnrea
 from groupflow.core.transport import split_tls
 
 frames.tolerate_strangers()
+
+Connection: TypeAlias = AbstractConnection
 
 # A connection that ends may raise anything at all; see `broker_calls`.
 ENDED: tuple[type[Exception], ...] = (Exception,)

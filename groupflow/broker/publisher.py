@@ -81,7 +81,7 @@ class Publisher:
             except TimeoutError as error:
                 raise PublishFailed(
                     f"no confirm for message {message.message_id!r} within {self._timeout} s: "
-                    "a memory or disk alarm on RabbitMQ blocks publishers"
+                    "RabbitMQ's memory or disk alarm blocks publishers, or its queue has no leader"
                 ) from error
             except aiormq.exceptions.DeliveryError as error:
                 raise PublishFailed(

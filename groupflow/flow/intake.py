@@ -9,12 +9,13 @@ it waits with it, unacked, in RabbitMQ.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import structlog
 
 from groupflow.broker import topology
-from groupflow.broker.connection import close_quietly, connect
+from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
@@ -27,6 +28,7 @@ log = structlog.get_logger("groupflow.intake")
 
 BATCH = 500  # messages a script: bounds how long one script may block Redis
 BATCH_BYTES = 4 * 1024 * 1024
+SET_UP = 15.0  # seconds from a connection to its consumer
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
 
 
@@ -103,16 +105,8 @@ class Intake:
             settings.url, heartbeat=settings.heartbeat, timeout=10.0, name=settings.name
         )
         try:
-            if not await topology.exists(connection, settings.queue):
-                if self._has_consumed:
-                    log.error(
-                        "intake.queue_gone",
-                        queue=settings.queue,
-                        remedy="somebody deleted it, with whatever was in it; declaring it anew",
-                    )
-                await topology.declare(connection, settings.queue)
-            consumer = Consumer(settings.queue, settings.max_in_flight)
-            async with consuming(connection, consumer, self._prefetch):
+            async with AsyncExitStack() as stack:
+                consumer = await self._set_up(connection, stack)
                 self._consumer = consumer
                 if self._is_stopping:
                     return
@@ -126,6 +120,34 @@ class Intake:
                     self._prefetch = self._next_prefetch(consumer)
         finally:
             await close_quietly(connection.close())
+
+    async def _set_up(self, connection: Connection, stack: AsyncExitStack) -> Consumer:
+        """Find or declare the queue and begin to consume it, until the stack is closed.
+
+        Raises:
+            BrokerUnavailable: the connection has ended, or there was no answer in time: RabbitMQ
+                says nothing at all for a queue that has no leader.
+        """
+        settings = self._settings
+        consumer = Consumer(settings.queue, settings.max_in_flight)
+        try:
+            async with asyncio.timeout(SET_UP):
+                if not await topology.exists(connection, settings.queue):
+                    if self._has_consumed:
+                        log.error(
+                            "intake.queue_gone",
+                            queue=settings.queue,
+                            remedy="somebody deleted it and all that was in it; declaring it anew",
+                        )
+                    await topology.declare(connection, settings.queue)
+                consuming_it = consuming(connection, consumer, self._prefetch)
+                await stack.enter_async_context(consuming_it)
+        except TimeoutError as error:
+            raise BrokerUnavailable(
+                f"RabbitMQ did not let us consume {settings.queue!r} within {SET_UP:g} s: "
+                "does the queue have a leader?"
+            ) from error
+        return consumer
 
     def _next_prefetch(self, consumer: Consumer) -> int:
         """Fewer messages at once for the next term, where this one's were too large together."""

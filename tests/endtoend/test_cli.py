@@ -6,7 +6,6 @@ import signal
 from typing import Any
 
 import orjson
-import pytest
 
 from groupflow.cli.exits import Exit
 from groupflow.servers.ports import free_ports
@@ -92,10 +91,9 @@ def test_halves_work_together(rig: Rig) -> None:
     assert rig.judge(with_faults=False) == []
 
 
-@pytest.mark.parametrize("app", [None, "tests.endtoend.handlers:empty"])
-def test_no_handlers(rig: Rig, app: str | None) -> None:
+def test_no_handlers(rig: Rig) -> None:
     """A daemon that could run nothing says so, and ends with 78."""
-    daemon = rig.spawn("d1", app=app)
+    daemon = rig.spawn("d1", app="tests.endtoend.handlers:empty")
     assert daemon.wait() == Exit.CONFIG
     assert "handlers" in daemon.tail()
 
@@ -110,7 +108,6 @@ def test_dead_servers(make_rig: MakeRig) -> None:
     )
     config = ("--config", str(rig.config))
     for arguments, setting in (
-        (("status", *config), "redis.url"),
         (("status", *config, "--json"), "redis.url"),
         (("publish", *config, "--type", "work", "-"), "rabbitmq.url"),
     ):
@@ -135,12 +132,3 @@ def test_wrong_credentials(make_rig: MakeRig) -> None:
     daemon = rig.spawn("d1")
     assert daemon.wait() == Exit.UNAVAILABLE
     assert "hushhush" not in daemon.tail() + done.stderr.decode()
-
-
-def test_bad_configuration(rig: Rig) -> None:
-    """An unknown setting is refused by every verb, with 78."""
-    rig.configure(workers={"leese": 3})
-    daemon = rig.spawn("d1")
-    assert daemon.wait() == Exit.CONFIG
-    assert "workers.leese" in daemon.tail()
-    assert rig.call("status", "--config", str(rig.config)).returncode == Exit.CONFIG

@@ -229,14 +229,3 @@ def test_two_daemons_of_one_name(make_rig: MakeRig) -> None:
     rig.wait_for_all()
     assert newer.stop() == Exit.FINE
     assert rig.judge(with_faults=True) == []
-
-
-def test_handler_that_exits_ends_nobody(rig: Rig) -> None:
-    """sys.exit in a handler is a failed attempt, not the end of the daemon."""
-    daemon = rig.start("d1")
-    rig.publish([Job("out", "a", type="exit"), Job("next", "a", n=1)])
-    rig.wait_for_all()
-    assert rig.dead() == ["out"]
-    assert daemon.is_running
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job, Rig
@@ -23,42 +24,34 @@ def mixed(tasks: int, seed: int) -> list[Job]:
 
 
 def test_three_daemons(rig: Rig) -> None:
-    """Per-group order and exclusion over three daemons, with nothing twice."""
+    """Per-group order and exclusion over three daemons; what is published twice runs once."""
     daemons = rig.start_all("d1", "d2", "d3")
-    rig.publish(mixed(600, seed=1))
+    jobs = mixed(600, seed=1)
+    rig.publish(jobs[:400])
+    rig.publish(jobs[300:400])
+    rig.publish([*jobs[350:450], *jobs[450:]])
     rig.wait_for_all()
     rig.stop_all()
     assert rig.judge(with_faults=False) == []
     runs = Counter(event.pid for event in rig.events("start"))
     assert set(runs) == {daemon.pid for daemon in daemons}, "some daemon had nothing to do"
     assert rig.left_in_queue() == 0
+    assert rig.count("duplicates") == 150
 
 
 def test_backlog_before_any_daemon(make_rig: MakeRig) -> None:
     """What was published while no daemon was there runs in order too, failures in between."""
     rig = make_rig(workers={"order": "fair"})
     jobs = mixed(200, seed=2)
-    jobs[50::50] = [Job(job.id, job.entity, job.tenant, job.n, "fail") for job in jobs[50::50]]
+    for at, type_ in ((50, "fail"), (100, "exit"), (150, "fail")):  # sys.exit ends nobody else
+        jobs[at] = replace(jobs[at], type=type_)
     rig.publish(jobs)
     assert rig.left_in_queue() == len(jobs)
     rig.start_all("d1", "d2")
     rig.wait_for_all()
     rig.stop_all()
-    assert sorted(rig.dead()) == sorted(job.id for job in jobs if job.type == "fail")
+    assert sorted(rig.dead()) == sorted(job.id for job in (jobs[50], jobs[100], jobs[150]))
     assert rig.judge(with_faults=False) == []
-
-
-def test_duplicates_run_once(rig: Rig) -> None:
-    """A batch that a publisher sends twice runs once, in the order of the first time."""
-    rig.start()
-    jobs = mixed(100, seed=3)
-    rig.publish(jobs)
-    rig.publish(jobs[:60])
-    rig.publish([*jobs[50:], Job("last", "hot", 7, 1000)])
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
-    assert rig.count("duplicates") == 110
 
 
 def test_tasks_of_busy_groups_hold_nobody_up(rig: Rig) -> None:

@@ -115,10 +115,11 @@ class Journal:
             raise OSError(f"{self.path} took {written} of {len(line)} bytes")
 
     def read(self) -> list[Event]:
-        """All events so far, in the order of the file."""
+        """All events so far, in the order of the file, without one that is being written."""
         if not self.path.exists():
             return []
-        return [Event(**orjson.loads(line)) for line in self.path.read_bytes().splitlines()]
+        *whole, _begun = self.path.read_bytes().split(b"\n")
+        return [Event(**orjson.loads(line)) for line in whole]
 
 
 @dataclass(frozen=True, slots=True)

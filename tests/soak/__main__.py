@@ -6,13 +6,16 @@ import argparse
 import asyncio
 import logging
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -171,6 +174,13 @@ def report(result: Result, arguments: dict[str, object]) -> dict[str, object]:
     }
 
 
+async def _until_told(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a soak; on SIGTERM leave no servers, daemons and mounts behind."""
+    task = asyncio.create_task(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
 def main() -> None:
     """Parse, run, report."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
@@ -190,7 +200,10 @@ def main() -> None:
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # broken connections are the point
     arguments = {"seed": seed, "faults": faults, "daemons": options.daemons, "rate": options.rate}
     print(f"seed {seed}, folder {folder}", flush=True)
-    result = asyncio.run(soak(folder, **arguments, seconds=options.seconds))
+    try:
+        result = asyncio.run(_until_told(soak(folder, **arguments, seconds=options.seconds)))
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)
     command = "python -m tests.soak " + " ".join(f"--{k} {v}" for k, v in arguments.items())
     (folder / "report.json").write_bytes(orjson.dumps(report(result, arguments)))
     print(show(result, command), flush=True)
