@@ -221,9 +221,6 @@ def _run_script(server: TlsRabbitmq, *arguments: str) -> None:
     )
 
 
-@pytest.mark.skipif(
-    not Path("/usr/lib/rabbitmq/bin/rabbitmqctl").exists(), reason="no rabbitmqctl of Debian's"
-)
 async def test_rabbitmq(tls_rabbitmq: TlsRabbitmq) -> None:
     await asyncio.to_thread(_run_script, tls_rabbitmq, "/groupflow", "jobs.a+b")
     where = f"127.0.0.1:{tls_rabbitmq.port}/%2Fgroupflow"
