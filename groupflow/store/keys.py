@@ -12,7 +12,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon worker`` |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
-| ``task:<id>`` | string | the envelope: a JSON array, a line feed, the body's raw bytes |
+| ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
 | ``life:<id>`` | hash | what has happened to a task; only for one that left the straight path |
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
 | ``daemons`` | zset | daemon → when its lease runs out |
@@ -40,9 +40,9 @@ _FENCE_END = 17
 
 _WHOLE = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
-    "paused_all", "dead", "segments", "count",
+    "paused_all", "tasks", "dead", "segments", "count",
 )  # fmt: skip
-_PREFIXES = ("lane", "lock", "task", "life", "daemon", "worker")
+_PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 

@@ -66,7 +66,6 @@ _TRIES: dict[str, tuple[str, ...]] = {
     "LLEN": (_KEY,),
     "LPUSH": (_KEY, "a"),
     "LRANGE": (_KEY, "0", "0"),
-    "MGET": (_KEY,),
     "PUBLISH": (_WAKE, "doctor"),
     "RENAME": (_NONE, _NONE),
     "RPOP": (_KEY,),

@@ -56,7 +56,7 @@ class Letter:
 def letter(rig: Rig, id_: str) -> Letter:
     """The dead letter of a message."""
     rig.until(lambda: id_ in rig.dead(), f"the dead letter {id_}")
-    packed: Any = rig.raw.get(rig.keys("task", id_))
+    packed: Any = rig.raw.hget(rig.keys("tasks"), id_)
     reason: Any = rig.raw.hget(rig.keys("life", id_), "reason")
     facts, _, body = packed.partition(b"\n")
     type_, _group, _tenant, _rule, *headers = orjson.loads(facts)

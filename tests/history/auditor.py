@@ -19,7 +19,7 @@ from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_checkpoint, split_e
 from tests.history.events import State, Totals
 from tests.history.invariants import Violation
 
-_NAMED = ("lane", "lock", "task", "life", "daemon", "worker")
+_NAMED = ("lane", "lock", "life", "daemon", "worker")
 _STAYS = frozenset({"count", "fence", "segments", "history_new", "history_old", "dead"})
 
 
@@ -44,7 +44,6 @@ class Snapshot:
     strings: dict[str, bytes] = field(default_factory=dict)
     lanes: dict[str, list[bytes]] = field(default_factory=dict)
     locks: dict[str, bytes] = field(default_factory=dict)
-    tasks: dict[str, bytes] = field(default_factory=dict)
     lives: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     daemons: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -62,6 +61,11 @@ class Snapshot:
     def fields(self, hash_: str) -> list[str]:
         """The fields of a hash of groups or ids."""
         return [name.decode() for name in self.hashes.get(hash_, {})]
+
+    @property
+    def tasks(self) -> dict[str, bytes]:
+        """The envelopes, by id."""
+        return {id_.decode(): each for id_, each in self.hashes.get("tasks", {}).items()}
 
     @property
     def finished(self) -> dict[str, bytes]:
@@ -114,7 +118,7 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
 
 _WHOLE_KINDS = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
-    "paused_all", "dead", "segments", "count",
+    "paused_all", "tasks", "dead", "segments", "count",
 )  # fmt: skip
 
 
@@ -152,8 +156,6 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.lanes[name] = value
         case "lock":
             found.locks[name] = value
-        case "task":
-            found.tasks[name] = value
         case "life":
             found.lives[name] = value
         case "daemon":
@@ -317,11 +319,11 @@ def leftovers(raw: Redis, keys: Keys) -> list[str]:
     leased = set(found.names("daemons"))
     left = list(found.strangers)
     for kind in (*found.lists, *found.zsets, *found.hashes, *found.strings):
-        if kind not in _STAYS and not (kind == "daemons" and leased):
+        if kind not in (*_STAYS, "tasks") and not (kind == "daemons" and leased):
             left.append(keys(kind))
     left += [keys("lane", group) for group in found.lanes]
     left += [keys("lock", group) for group in found.locks]
-    left += [keys("task", id_) for id_ in found.tasks if id_ not in dead]
+    left += [f"{keys('tasks')} {id_}" for id_ in found.tasks if id_ not in dead]
     left += [keys("life", id_) for id_ in found.lives if id_ not in dead]
     left += [keys("daemon", name) for name in found.daemons if name not in leased]
     left += [keys("worker", name) for name in found.workers if name not in leased]

@@ -117,7 +117,7 @@ async def test_envelope_that_is_gone(bench: Bench) -> None:
     """A task whose envelope somebody deleted is passed over and counted; its group goes on."""
     await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("p0"), arrival("p1"))
     for id_ in ("a0", "p0"):
-        bench.raw.delete(bench.keys("task", id_))
+        bench.raw.hdel(bench.keys("tasks"), id_)
     bench.events = [event for event in bench.events if event.id not in ("a0", "p0")]
     daemon = await bench.daemon()
     ran: list[str] = []

@@ -178,8 +178,8 @@ DAMAGES = [
     Damage(
         "a drop that leaves the body",
         Verb.DROP,
-        "call('DEL', K.task .. id, K.life .. id)",
-        "call('DEL', K.life .. id)",
+        "  call('HDEL', K.tasks, id)\n",
+        "",
         test_life.test_dropping_the_death_frees_the_group,
     ),
     Damage(

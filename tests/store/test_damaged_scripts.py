@@ -61,7 +61,7 @@ DAMAGES = [
         "enqueue_forgets_the_body",
         "S1",
         (Verb.ENQUEUE,),
-        rule="if command == 'SET' and is(key, K.task .. 'a') then return { ok = 'OK' } end",
+        rule="if command == 'HSETNX' and key == K.tasks then return 1 end",
     ),
     _damage(
         "enqueue_without_dedup",
@@ -69,7 +69,7 @@ DAMAGES = [
         (Verb.ENQUEUE,),
         rule="""
         if command == 'HEXISTS' then return 0 end
-        if command == 'SET' then sound('SET', key, more[1]) return { ok = 'OK' } end""",
+        if command == 'HSETNX' then sound('HSET', key, unpack(more)) return 1 end""",
     ),
     _damage(
         "enqueue_forgets_what_is_over",
@@ -151,20 +151,14 @@ DAMAGES = [
           for _, each in ipairs({ key, unpack(more) }) do
             if not is(each, K.lock) then kept[#kept + 1] = each end
           end
-          return sound('DEL', unpack(kept))
+          return #kept == 0 and 0 or sound('DEL', unpack(kept))
         end""",
     ),
     _damage(
         "complete_that_keeps_the_body",
         "L7",
         (Verb.COMPLETE,),
-        rule="""
-        if command == 'DEL' then
-          for _, each in ipairs({ key, unpack(more) }) do
-            if not is(each, K.task) then sound('DEL', each) end
-          end
-          return 1
-        end""",
+        rule="if command == 'HDEL' and key == K.tasks then return 1 end",
     ),
     _damage(
         "complete_without_the_fence_check",

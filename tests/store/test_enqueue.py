@@ -66,7 +66,7 @@ async def test_dead_on_arrival(bench: Bench) -> None:
     status = await bench.status()
     assert (status.dead, status.failed_total, status.grouped.queued) == (1, 1, 2)
     assert bench.raw.hget(bench.keys("life", "bad"), "reason") == b"not JSON"
-    packed = bench.raw.get(bench.keys("task", "bad"))
+    packed = bench.raw.hget(bench.keys("tasks"), "bad")
     assert isinstance(packed, bytes)
     assert packed.endswith(b'\n{"id":"bad"}')
     daemon = await bench.daemon()

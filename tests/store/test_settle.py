@@ -147,7 +147,7 @@ async def test_bury_keeps_the_body_and_the_reason(bench: Bench) -> None:
         life: Any = bench.raw.hgetall(bench.keys("life", id_))
         assert life[b"reason"] == b"it can't be"
         assert orjson.loads(life[b"errors"])[0]["message"] == "it can't be"
-        packed = bench.raw.get(bench.keys("task", id_))
+        packed = bench.raw.hget(bench.keys("tasks"), id_)
         assert isinstance(packed, bytes)
         assert packed.endswith(b'\n{"id":"%s"}' % id_.encode())
     status = await bench.status()

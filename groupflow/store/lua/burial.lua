@@ -10,7 +10,8 @@ end
 local function forget(id, line, now)
   local group = call('HGET', K.life .. id, 'group') or ''
   call('ZREM', K.dead, id)
-  call('DEL', K.task .. id, K.life .. id)
+  call('HDEL', K.tasks, id)
+  call('DEL', K.life .. id)
   call('HSET', K.history_new, id, digits(now) .. line)
   call('HINCRBY', K.count, 'dropped', 1)
   unpark(group, id)

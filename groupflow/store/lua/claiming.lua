@@ -14,7 +14,7 @@ local function split_workers(daemon, workers, now)
   for i, worker in ipairs(workers) do
     local claim = checkpoints[i] and claim_of(checkpoints[i])
     if claim then
-      local envelope = call('GET', K.task .. id_of(claim.element)) or ''
+      local envelope = call('HGET', K.tasks, id_of(claim.element)) or ''
       rows[#rows + 1] = row_of(worker, tonumber(claim.fence), claim.element, claim.group, envelope)
     else
       idle[#idle + 1] = { worker, checkpoints[i] }
@@ -30,9 +30,9 @@ end
 -- `claims` is a list of { { worker, checkpoint }, fence, element, group }. Returns those passed over.
 local function give(daemon, claims, rows, now)
   if #claims == 0 then return {} end
-  local keys, checkpoints, passed = {}, {}, {}
-  for i, claim in ipairs(claims) do keys[i] = K.task .. id_of(claim[3]) end
-  local envelopes = call('MGET', unpack(keys))
+  local ids, checkpoints, passed = {}, {}, {}
+  for i, claim in ipairs(claims) do ids[i] = id_of(claim[3]) end
+  local envelopes = call('HMGET', K.tasks, unpack(ids))
   for i, claim in ipairs(claims) do
     local worker, fence, element, group = claim[1], claim[2], claim[3], claim[4]
     if envelopes[i] then

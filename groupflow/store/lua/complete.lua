@@ -15,7 +15,7 @@ local workers = {}
 for i = 4, #ARGV, 5 do workers[#workers + 1] = ARGV[i] end
 local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
 
-local verdicts, settled, gone, lines, freed = {}, {}, {}, {}, {}
+local verdicts, settled, ended, gone, lines, freed = {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 5 do
   local fence, group = digits(ARGV[i + 1]), ARGV[i + 3]
   local claim = state_of(checkpoints[#verdicts + 1], fence)
@@ -23,8 +23,8 @@ for i = 4, #ARGV, 5 do
     local id = id_of(ARGV[i + 2])
     settled[#settled + 1] = ARGV[i]
     settled[#settled + 1] = 'S' .. fence
-    gone[#gone + 1] = K.task .. id
-    gone[#gone + 1] = K.life .. id
+    ended[#ended + 1] = id
+    if has_life(ARGV[i + 2]) then gone[#gone + 1] = K.life .. id end
     lines[#lines + 1] = id
     lines[#lines + 1] = now .. ARGV[i + 4]
     if group ~= '' then
@@ -37,7 +37,8 @@ for i = 4, #ARGV, 5 do
 end
 
 if #settled > 0 then
-  call('DEL', unpack(gone))
+  call('HDEL', K.tasks, unpack(ended))
+  if #gone > 0 then call('DEL', unpack(gone)) end
   call('HSET', K.worker .. daemon, unpack(settled))
   call('HSET', K.history_new, unpack(lines))
   call('HINCRBY', K.count, 'done', #settled / 2)

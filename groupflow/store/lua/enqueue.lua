@@ -22,7 +22,7 @@ end
 for i = 1, #ARGV, 8 do
   local id, group, priority, delay = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local reason = ARGV[i + 5]
-  if is_known(id) or not call('SET', K.task .. id, ARGV[i + 7], 'NX') then
+  if is_known(id) or call('HSETNX', K.tasks, id, ARGV[i + 7]) == 0 then
     taken[#taken + 1] = 0
   else
     taken[#taken + 1] = 1

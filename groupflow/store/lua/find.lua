@@ -6,7 +6,7 @@
 -- returns  { now (µs), envelope and body or '', life as a flat list, died at (µs) or '',
 --            line of the history or '', daemon or '', worker or '', checkpoint or '' }
 local id = ARGV[1]
-local envelope = call('GET', K.task .. id) or ''
+local envelope = call('HGET', K.tasks, id) or ''
 local ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or ''
 
 local function holds(daemon, worker)

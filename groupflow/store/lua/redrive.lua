@@ -13,7 +13,7 @@ local now = clock()
 local life = K.life .. id
 local element = (call('HGET', life, 'arrival') or digits(now)) .. '+' .. id
 if ARGV[3] ~= '' then
-  call('SET', K.task .. id, ARGV[3])
+  call('HSET', K.tasks, id, ARGV[3])
   call('HSET', life, 'priority', ARGV[4])
 end
 unpark(call('HGET', life, 'group') or '', id)

@@ -1,0 +1,69 @@
+r"""Groups that are seen once and never again: a million of them must leave nothing behind.
+
+`make test` runs a few; all of them:
+
+    GROUPFLOW_ONE_SHOT_GROUPS=1000000 make test \
+        TESTS=tests/store/test_one_shot_groups.py ARGS="--timeout 0 -s -n 0"
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.history import roll_history
+from groupflow.store.settlements import Complete, Settlement
+from tests.store.bench import Bench, arrival
+
+GROUPS = int(os.environ.get("GROUPFLOW_ONE_SHOT_GROUPS", "5000"))
+BATCH = 500
+BODY = len(arrival("0" * 36).envelope.body)
+
+
+def _memory(bench: Bench) -> int:
+    bench.raw.memory_purge()
+    found: Any = bench.raw.info("memory")
+    return int(found["used_memory"])
+
+
+async def _fill(bench: Bench) -> None:
+    enqueuer = Enqueuer(bench.client)
+    for first in range(0, GROUPS, BATCH):
+        numbers = range(first, min(first + BATCH, GROUPS))
+        await enqueuer.enqueue([arrival(f"{n:036d}", f"entity:{n}") for n in numbers])
+
+
+async def _drain(bench: Bench) -> int:
+    daemon = await bench.daemon()
+    workers = [f"grouped-{n}" for n in range(BATCH)]
+    finished: list[Settlement] = []
+    done = 0
+    while True:
+        _, claims = await daemon.exchange("grouped", finished, workers)
+        if not claims:
+            await daemon.sessions.leave()
+            return done
+        finished = [Complete(claim) for claim in claims]
+        done += len(claims)
+
+
+async def test_one_shot_groups_leave_nothing(bench: Bench) -> None:
+    """Once drained there is no key of a group or a task, and once rolled no word of them."""
+    await roll_history(bench.client, keep=0, size=1)
+    before = _memory(bench)
+    await _fill(bench)
+    full = _memory(bench)
+    assert await _drain(bench) == GROUPS
+    assert bench.judge_drained() == []
+    remembered = _memory(bench)
+    # Two rolls without a window to keep: the history of all that has ended is forgotten.
+    assert await roll_history(bench.client, keep=0, size=1)
+    assert await roll_history(bench.client, keep=0, size=1)
+    left = {name.split(b"}:")[1] for name in bench.raw.scan_iter(bench.keys("*"), 1000)}
+    assert left == {b"count", b"fence", b"segments"}
+    print(
+        f"{GROUPS:,} groups of one task; bytes a task above its body: waiting"
+        f" {(full - before) / GROUPS - BODY:.0f}, remembered once done"
+        f" {(remembered - before) / GROUPS:.0f}"
+    )
