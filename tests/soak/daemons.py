@@ -11,7 +11,8 @@ from pathlib import Path
 
 from groupflow.servers.process import ServerProcess
 from tests.history.events import Journal, killed
-from tests.soak.handlers import BLOCK, CLOCK, JOURNAL
+from tests.soak.clock import Clock
+from tests.soak.handlers import BLOCK, JOURNAL
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.soak.handlers:app"
@@ -25,6 +26,7 @@ class Slot:
         index: which.
         name: of its present daemon.
         should_run: whether a daemon that isn't there has ended by itself.
+        clock: the wall clock that its daemons see.
     """
 
     def __init__(self, index: int, folder: Path, config: Path, *, block: float = 3.0) -> None:
@@ -32,6 +34,7 @@ class Slot:
         self.name = f"d{index}"
         self.should_run = False
         self.log = folder / f"daemon-{index}.log"
+        self.clock = Clock(folder / f"clock-{index}")
         self._folder = folder
         self._config = config
         self._block = block
@@ -44,26 +47,23 @@ class Slot:
         return self._process is not None and self._process.alive
 
     async def start(
-        self, *, only: str | None = None, clock: float = 0.0, extra: Mapping[str, str] | None = None
+        self, *, only: str | None = None, extra: Mapping[str, str] | None = None
     ) -> None:
         """Start a daemon under the slot's name.
 
         Args:
             only: half a daemon.
-            clock: seconds by which its wall clock is wrong.
             extra: more environment.
         """
-        self._process = await self._spawn(only, clock, extra or {})
+        self._process = await self._spawn(only, extra or {})
         self.should_run = True
 
-    async def _spawn(
-        self, only: str | None, clock: float, extra: Mapping[str, str]
-    ) -> ServerProcess:
+    async def _spawn(self, only: str | None, extra: Mapping[str, str]) -> ServerProcess:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
         environment = inherited | {
             "PYTHONPATH": str(ROOT),
             JOURNAL: str(self._folder / "history.jsonl"),
-            CLOCK: str(clock),
+            **self.clock.environment,
             BLOCK: str(self._block),
             **extra,
         }
@@ -102,7 +102,7 @@ class Slot:
     async def usurp(self) -> ServerProcess:
         """Start a second daemon under the same name; returns the process of the first."""
         first = self._running()
-        self._process = await self._spawn(None, 0.0, {})
+        self._process = await self._spawn(None, {})
         return first
 
     async def keep(self, process: ServerProcess) -> None:

@@ -145,18 +145,21 @@ class Terminate(DaemonFault):
         await world.slots[self.index].start()
 
 
-class WrongClock(Terminate):
-    """The same, and the new process's wall clock is off by up to a day."""
+class WrongClock(DaemonFault):
+    """The wall clock of a daemon that runs jumps by up to a day, and stays wrong."""
 
     name = "clock shifted"
-    weight = 2.0
+    weight = 3.0
 
     def __init__(self, chance: Random, daemons: int) -> None:
         super().__init__(chance, daemons)
         self._shift = chance.uniform(-86_400, 86_400)
 
-    async def undo(self, world: World) -> None:
-        await world.slots[self.index].start(clock=self._shift)
+    async def apply(self, world: World) -> None:
+        clock = world.slots[self.index].clock
+        if not clock.can_be_set:
+            raise Skipped("libfaketime is not installed")
+        clock.set(self._shift)
 
 
 class Usurper(DaemonFault):

@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import sys
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,14 +21,9 @@ from groupflow import Advance, App, Task
 from tests.history.events import Event, Journal, Kind, event_of
 
 JOURNAL = "SOAK_JOURNAL"
-CLOCK = "SOAK_CLOCK_SHIFT"  # seconds by which this daemon's wall clock is wrong
 BLOCK = "SOAK_BLOCK"  # seconds that `block` blocks the event loop
 
 _journal = Journal(Path(os.environ.get(JOURNAL, os.devnull)))
-
-if _shift := float(os.environ.get(CLOCK, "0")):
-    _true_time = time.time
-    time.time = lambda: _true_time() + _shift
 
 app = App()
 
@@ -49,6 +44,11 @@ async def lifespan(app: App) -> AsyncIterator[None]:
 
 class Unlucky(Exception):
     """What a handler raises on purpose."""
+
+
+def _block(seconds: float) -> None:
+    """Sleep, thread and all. (Under libfaketime 0.9.10 `time.sleep` fails: its clock_nanosleep.)"""
+    threading.Event().wait(seconds)
 
 
 def _event(kind: Kind, task: Task, how: str = "") -> Event:
@@ -94,7 +94,7 @@ async def slow(task: Task) -> None:
 def in_thread(task: Task) -> None:
     """Take a few milliseconds in a thread, where nobody can cancel it."""
     with _noted(task):
-        time.sleep(random.uniform(0.002, 0.012))
+        _block(random.uniform(0.002, 0.012))
 
 
 @app.handler("flaky")
@@ -127,7 +127,7 @@ async def block(task: Task) -> None:
     """Block the daemon's event loop past its lease, once."""
     with _noted(task):
         if task.crashes == 0:
-            time.sleep(float(os.environ[BLOCK]))  # noqa: ASYNC251  the fault itself
+            _block(float(os.environ[BLOCK]))
 
 
 @app.handler("hold")
