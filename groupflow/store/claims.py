@@ -54,14 +54,15 @@ class Claims:
         replies = await self._client.run_all(calls)
         for state, _ in replies:
             self._session.check(state, number)
-        rows = replies.pop()[1] if idle else []
+        rows: list[Any] = replies.pop()[1] if idle else []
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
         refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
-        return refused, [_claim_from(row) for row in rows]
+        return refused, [_claim_from(*rows[at : at + 6]) for at in range(0, len(rows), 6)]
 
 
-def _claim_from(row: list[Any]) -> Claim:
-    worker, fence, element, group, packed, flat_life = row
+def _claim_from(  # noqa: PLR0917  the six values of a row, as the scripts' headers name them
+    worker: bytes, fence: bytes, element: bytes, group: bytes, packed: bytes, flat_life: Any
+) -> Claim:
     arrival, id_ = split_element(element)
     try:
         envelope = Envelope.unpack(packed)
@@ -87,8 +88,8 @@ def _claim_from(row: list[Any]) -> Claim:
         body=envelope.body,
         headers=envelope.headers,
         tenant=envelope.tenant,
-        fence=fence,
+        fence=int(fence),
         enqueued_at=arrival / MICROSECONDS,
         **task_facts,
     )
-    return Claim(worker.decode(), fence, element, task, envelope.rule, errors)
+    return Claim(worker.decode(), task.fence, element, task, envelope.rule, errors)

@@ -75,10 +75,10 @@ _TRIES: dict[str, tuple[str, ...]] = {
     "UNLINK": (_NONE,),
     "ZADD": (_KEY, "XX", "1", "a"),
     "ZCARD": (_KEY,),
-    "ZPOPMIN": (_KEY,),
     "ZRANGE": (_KEY, "0", "0"),
     "ZRANGEBYSCORE": (_KEY, "0", "0"),
     "ZREM": (_KEY, "a"),
+    "ZREMRANGEBYRANK": (_KEY, "0", "0"),
     "ZSCORE": (_KEY, "a"),
 }
 

@@ -157,7 +157,7 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
 
 
 def _proof(claim: Claim) -> tuple[Argument, ...]:
-    return claim.worker, claim.fence, claim.element, claim.group
+    return claim.worker, f"{claim.fence:016d}", claim.element, claim.group
 
 
 def _history_line(claim: Claim) -> bytes:

@@ -139,7 +139,7 @@ DAMAGES = [
         "complete_that_does_not_place_the_group",
         "S8",
         (Verb.COMPLETE,),
-        lua="place = function() return false end\nplace_unlocked = place\n",
+        lua="place_freed = function() return false end\n",
     ),
     _damage(
         "complete_that_keeps_the_lock",

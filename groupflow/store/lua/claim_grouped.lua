@@ -5,7 +5,8 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
--- returns  { state, rows of { worker, fence, element, group, envelope and body, life as a flat list } }
+-- returns  { state, a flat list of six a claim: worker · fence (16 digits) · element · group
+--          · envelope and body · life as a flat list, '' where it has none }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
@@ -14,12 +15,13 @@ local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
 if #idle == 0 then return { 'OK', rows } end
 
 local claims = {}
-local best = call('ZPOPMIN', K.ready, #idle)
+local best = call('ZRANGE', K.ready, 0, #idle - 1)
 if #best == 0 then return { 'OK', rows } end
-local fence = take_fences(#best / 2)
-for i = 1, #best, 2 do
-  local group, worker = best[i], idle[#claims + 1]
-  if call('SET', K.lock .. group, digits(fence) .. ' ' .. daemon .. ' ' .. worker[1], 'NX') then
+call('ZREMRANGEBYRANK', K.ready, 0, #best - 1)
+local first = take_fences(#best)
+for i, group in ipairs(best) do
+  local fence, worker = digits(first + i - 1), idle[#claims + 1]
+  if call('SET', K.lock .. group, fence .. ' ' .. daemon .. ' ' .. worker[1], 'NX') then
     local element = call('RPOP', K.lane .. group)
     if element then
       claims[#claims + 1] = { worker, fence, element, group }
@@ -27,7 +29,6 @@ for i = 1, #best, 2 do
       call('DEL', K.lock .. group)
     end
   end
-  fence = fence + 1
 end
 local passed = give(daemon, claims, rows, now)
 for _, claim in ipairs(passed) do

@@ -4,7 +4,8 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
--- returns  { state, rows of { worker, fence, element, '', envelope and body, life as a flat list } }
+-- returns  { state, a flat list of six a claim: worker · fence (16 digits) · element · '' · envelope
+--          and body · life as a flat list, '' where it has none }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
@@ -38,8 +39,8 @@ end
 local claims = {}
 local elements = next_elements(#idle)
 if #elements == 0 then return { 'OK', rows } end
-local fence = take_fences(#elements)
-for i, element in ipairs(elements) do claims[i] = { idle[i], fence + i - 1, element, '' } end
+local first = take_fences(#elements)
+for i, element in ipairs(elements) do claims[i] = { idle[i], digits(first + i - 1), element, '' } end
 local passed = give(daemon, claims, rows, now)
 count_claims('plain', #claims, #passed)
 return { 'OK', rows }

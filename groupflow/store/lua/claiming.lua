@@ -1,8 +1,11 @@
 -- Behind the session rules in the two claim scripts: what handing tasks to workers means.
 
-local function row_of(worker, fence, element, group, envelope)
-  local life = has_life(element) and call('HGETALL', K.life .. id_of(element)) or {}
-  return { worker, fence, element, group, envelope, life }
+-- Appends what the caller has to know of a claim: six values.
+local function add_row(rows, worker, fence, element, group, envelope)
+  local last = #rows
+  rows[last + 1], rows[last + 2], rows[last + 3] = worker, fence, element
+  rows[last + 4], rows[last + 5] = group, envelope
+  rows[last + 6] = has_life(element) and call('HGETALL', K.life .. id_of(element)) or ''
 end
 
 -- Splits the workers: those that hold a claim already, since its first reply was lost on the way, get
@@ -15,7 +18,7 @@ local function split_workers(daemon, workers, now)
     local claim = checkpoints[i] and claim_of(checkpoints[i])
     if claim then
       local envelope = call('HGET', K.tasks, id_of(claim.element)) or ''
-      rows[#rows + 1] = row_of(worker, tonumber(claim.fence), claim.element, claim.group, envelope)
+      add_row(rows, worker, claim.fence, claim.element, claim.group, envelope)
     else
       idle[#idle + 1] = { worker, checkpoints[i] }
     end
@@ -27,18 +30,19 @@ end
 
 -- Writes the checkpoints of new claims and appends their rows. A task whose envelope is gone (somebody
 -- deleted keys) is passed over: there is nothing to run, and nothing to hold.
--- `claims` is a list of { { worker, checkpoint }, fence, element, group }. Returns those passed over.
+-- `claims` is a list of { { worker, checkpoint }, fence (16 digits), element, group }. Returns those
+-- passed over.
 local function give(daemon, claims, rows, now)
   if #claims == 0 then return {} end
   local ids, checkpoints, passed = {}, {}, {}
   for i, claim in ipairs(claims) do ids[i] = id_of(claim[3]) end
-  local envelopes = call('HMGET', K.tasks, unpack(ids))
+  local envelopes, since = call('HMGET', K.tasks, unpack(ids)), digits(now)
   for i, claim in ipairs(claims) do
     local worker, fence, element, group = claim[1], claim[2], claim[3], claim[4]
     if envelopes[i] then
       checkpoints[#checkpoints + 1] = worker[1]
-      checkpoints[#checkpoints + 1] = live(fence, worker[2], now, element, group)
-      rows[#rows + 1] = row_of(worker[1], fence, element, group, envelopes[i])
+      checkpoints[#checkpoints + 1] = live(fence, worker[2], since, element, group)
+      add_row(rows, worker[1], fence, element, group, envelopes[i])
     else
       passed[#passed + 1] = claim
     end

@@ -5,19 +5,20 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims nothing right behind it, and others
 --          have to hear that a group is free · then five a claim, 500 claims at most: worker · fence
---          · element · group · its line for the history
+--          (16 digits) · element · group · its line for the history
 -- returns  { state, one 1 (accepted, also a repeat) or 0 (the fence is stale) a claim }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
-local now = digits(clock())
+local now = clock()
+local at = digits(now)
 local workers = {}
 for i = 4, #ARGV, 5 do workers[#workers + 1] = ARGV[i] end
 local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
 
 local verdicts, settled, ended, gone, lines, freed = {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 5 do
-  local fence, group = digits(ARGV[i + 1]), ARGV[i + 3]
+  local fence, group = ARGV[i + 1], ARGV[i + 3]
   local claim = state_of(checkpoints[#verdicts + 1], fence)
   if claim == 'live' then
     local id = id_of(ARGV[i + 2])
@@ -26,7 +27,7 @@ for i = 4, #ARGV, 5 do
     ended[#ended + 1] = id
     if has_life(ARGV[i + 2]) then gone[#gone + 1] = K.life .. id end
     lines[#lines + 1] = id
-    lines[#lines + 1] = now .. ARGV[i + 4]
+    lines[#lines + 1] = at .. ARGV[i + 4]
     if group ~= '' then
       gone[#gone + 1] = K.lock .. group
       freed[#freed + 1] = group
@@ -42,11 +43,7 @@ if #settled > 0 then
   call('HSET', K.worker .. daemon, unpack(settled))
   call('HSET', K.history_new, unpack(lines))
   call('HINCRBY', K.count, 'done', #settled / 2)
-  local may_claim = false
-  for _, group in ipairs(freed) do
-    if place_unlocked(group, tonumber(now)) then may_claim = true end
-  end
-  if may_claim and ARGV[3] == 'wake' then wake() end
+  if place_freed(freed, now) and ARGV[3] == 'wake' then wake() end
 end
 write_counts(false)
 return { 'OK', verdicts }

@@ -21,9 +21,9 @@ local function settled_before(checkpoint)
   return string.sub(checkpoint, 18, 33)
 end
 
--- The checkpoint of a new claim; `checkpoint` is the worker's one so far.
-local function live(fence, checkpoint, now, element, group)
-  return 'L' .. digits(fence) .. settled_before(checkpoint) .. digits(now)
+-- The checkpoint of a new claim; `checkpoint` is the worker's one so far. Fence and since: 16 digits.
+local function live(fence, checkpoint, since, element, group)
+  return 'L' .. fence .. settled_before(checkpoint) .. since
     .. string.format('%04d', #element) .. element .. group
 end
 

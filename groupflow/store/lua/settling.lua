@@ -22,3 +22,22 @@ end
 local function keep_life(element, group, ...)
   call('HSET', K.life .. id_of(element), 'arrival', string.sub(element, 1, 16), 'group', group, ...)
 end
+
+-- Places groups whose locks went in this very script. While they ran they stood in neither index, so
+-- one without a head is idle already, and those that may be claimed enter `ready` by one command.
+-- Returns whether any may.
+local function place_freed(groups, now)
+  local ready, may_claim = {}, false
+  local turn = ORDER == 'fair' and digits(now)
+  for _, group in ipairs(groups) do
+    local head = call('LINDEX', K.lane .. group, -1)
+    if head and (has_life(head) or is_withheld(group)) then
+      if place_unlocked(group, now) then may_claim = true end
+    elseif head then
+      ready[#ready + 1] = turn or string.sub(head, 1, 16)
+      ready[#ready + 1] = group
+    end
+  end
+  if #ready > 0 then call('ZADD', K.ready, unpack(ready)) end
+  return may_claim or #ready > 0
+end
