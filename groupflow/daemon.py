@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
@@ -19,6 +20,8 @@ import structlog
 
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
+from groupflow.core.measures import Measures, Vitals
+from groupflow.core.parts import last_word, never_ending, part, wait_for
 from groupflow.core.policy import Policies
 from groupflow.core.routing import Router
 from groupflow.core.settings import Settings
@@ -31,6 +34,8 @@ from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
 from groupflow.ops.doctor import check_at_start
+from groupflow.ops.loop_lag import LoopLag
+from groupflow.ops.metrics import Metrics
 from groupflow.ops.supervisor import Supervisor
 from groupflow.store.claims import Claims, Pool
 from groupflow.store.client import StoreClient
@@ -50,6 +55,8 @@ log = structlog.get_logger("groupflow.daemon")
 HAND_BACK = 5.0  # seconds for cancelled handlers to end (a stubborn command is killed after 2)
 INTAKE_END = 5.0  # seconds for the batch in hand
 
+_POOLS: tuple[Pool, ...] = ("plain", "grouped")
+
 
 def default_name() -> str:
     """The name of a daemon that was given none: no other process has it.
@@ -61,7 +68,12 @@ def default_name() -> str:
 
 
 class Daemon:
-    """One process of groupflow."""
+    """One process of groupflow.
+
+    Attributes:
+        name: its name.
+        metrics: what it tells of itself, to be scraped.
+    """
 
     def __init__(
         self,
@@ -95,6 +107,7 @@ class Daemon:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="groupflow-handler")
         self._runners = AllRunners(app, settings.handlers, self._threads, connections=size)
         self._policies = Policies(settings)
+        self._measures = Measures(self._runners.types, _POOLS if only != "intake" else ())
         if only != "intake":
             self._add_pool("plain", settings.workers.plain)
             self._add_pool("grouped", settings.workers.grouped)
@@ -104,17 +117,24 @@ class Daemon:
         lease_client = self._client(timeout=min(settings.redis.timeout, lease / 4))
         self._lease_client = lease_client
         self._sessions = Sessions(lease_client, self._session, lease)
-        self._renewer = Renewer(self._sessions, self, lease, self._info)
+        upkeep = self._measures.upkeep
+        self._renewer = Renewer(self._sessions, self, lease, self._info, upkeep)
         upkeep_client = self._client()
         reaping = Sessions(upkeep_client, self._session, lease)
-        self._reaper = Reaper(reaping, upkeep_client, lease, lambda: self._renewer.steady_since)
+        self._reaper = Reaper(
+            reaping, upkeep_client, lease, lambda: self._renewer.steady_since, upkeep
+        )
         keep = max(settings.redis.dedup_window, settings.history.retention)
         self._roller = Roller(upkeep_client, keep=keep, size=settings.history.segment)
-        self._promoter = Promoter(upkeep_client)
+        self._promoter = Promoter(upkeep_client, upkeep)
         letters = DeadLetters(upkeep_client)
-        self._sweeper = Sweeper(letters, settings.history.dead_retention)
+        self._sweeper = Sweeper(letters, settings.history.dead_retention, upkeep)
         self._listener = WakeListener(self._client(), self._wake)
         self._intake = None if only == "workers" else self._build_intake()
+        self._lag = LoopLag()
+        self.metrics = Metrics(
+            self._measures, self.vitals, self._client(), lease=lease, lag=self._lag
+        )
 
     def _client(self, timeout: float | None = None) -> StoreClient:
         redis = self._settings.redis
@@ -123,6 +143,7 @@ class Daemon:
             self._keys,
             self._scripts,
             timeout=redis.timeout if timeout is None else timeout,
+            measures=self._measures.scripts,
         )
         self._clients.append(client)
         return client
@@ -131,7 +152,9 @@ class Daemon:
         if size == 0:
             return
         claims = Claims(self._client(), self._session, pool)
-        dispatcher = Dispatcher(claims, lambda: self._renewer.holds_lease)
+        dispatcher = Dispatcher(
+            claims, lambda: self._renewer.holds_lease, self._measures.pools[pool]
+        )
         self._dispatchers[pool] = dispatcher
         self._workers += [
             Worker(
@@ -169,6 +192,7 @@ class Daemon:
                 max_waiting=settings.redis.max_waiting,
                 max_memory=settings.redis.max_memory,
             ),
+            self._measures.intake,
         )
 
     def _info(self) -> dict[str, Any]:
@@ -178,6 +202,18 @@ class Daemon:
             "workers": len(self._workers),
             "lease": self._settings.workers.lease,
         }
+
+    def vitals(self) -> Vitals:
+        """How this daemon is just now."""
+        workers = Counter(each.pool for each in self._workers)
+        busy = Counter(each.pool for each in self._workers if each.is_busy)
+        return Vitals(
+            workers={pool: workers[pool] for pool in self._measures.pools},
+            busy={pool: busy[pool] for pool in self._measures.pools},
+            lease_left=self._renewer.left,
+            consumes=None if self._intake is None else self._intake.consumes,
+            bytes_in_flight=0 if self._intake is None else self._intake.bytes_in_flight,
+        )
 
     def stop(self) -> None:
         """Ask for an orderly end: `run` returns when it is reached."""
@@ -214,7 +250,7 @@ class Daemon:
             try:
                 await self._serve()
             except ExceptionGroup as group:
-                raise _last_word(group) from None
+                raise last_word(group) from None
         log.info("daemon.stopped", daemon=self.name)
 
     async def _open_session(self) -> bool:
@@ -252,14 +288,13 @@ class Daemon:
                 "promote": self._promoter.run(),
                 "sweep": self._sweeper.run(),
                 "wake": self._listener.run(),
+                "loop lag": self._lag.run(),
                 **{f"dispatch {pool}": each.run() for pool, each in self._dispatchers.items()},
             }
-            services = [group.create_task(_never_ending(n, run)) for n, run in endless.items()]
+            services = [group.create_task(never_ending(n, run)) for n, run in endless.items()]
             services.append(group.create_task(self._supervisor.run(self._seconds_stuck)))
-            workers = [group.create_task(_part(each.name, each.run())) for each in self._workers]
-            intake = (
-                group.create_task(_part("intake", self._intake.run())) if self._intake else None
-            )
+            workers = [group.create_task(part(each.name, each.run())) for each in self._workers]
+            intake = group.create_task(part("intake", self._intake.run())) if self._intake else None
             await self._stopping.wait()
             await self._stop(workers, intake)
             for task in (*services, *workers):
@@ -280,17 +315,17 @@ class Daemon:
         if self._intake is None or intake is None:
             return
         self._intake.stop()
-        await _wait_for([intake], INTAKE_END)
+        await wait_for([intake], INTAKE_END)
         intake.cancel()
 
     async def _end_workers(self, workers: Sequence[asyncio.Task[None]]) -> None:
         for dispatcher in self._dispatchers.values():
             dispatcher.stop_claiming()
-        if await _wait_for(workers, self._settings.workers.drain):
+        if await wait_for(workers, self._settings.workers.drain):
             log.warning("daemon.hands_back", tasks=sum(w.is_busy for w in self._workers))
             for worker in self._workers:
                 worker.hand_back()
-            await _wait_for(workers, HAND_BACK)
+            await wait_for(workers, HAND_BACK)
 
     def _seconds_stuck(self) -> float:
         return max((d.seconds_in_exchange() for d in self._dispatchers.values()), default=0.0)
@@ -326,44 +361,3 @@ class Daemon:
             dispatcher = self._dispatchers.get(pool)  # type: ignore[call-overload]
             if waiting and dispatcher is not None:
                 dispatcher.wake()
-
-
-async def _wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool:
-    """Wait for tasks to end. True where some did not."""
-    if not tasks:
-        return False
-    _, pending = await asyncio.wait(tasks, timeout=seconds)
-    return bool(pending)
-
-
-async def _part(name: str, run: Coroutine[Any, Any, None]) -> None:
-    """Run a part of the daemon. A task group takes no notice of a child that is cancelled.
-
-    Raises:
-        GroupflowError: a library cancelled the part, though nobody asked for that.
-    """
-    try:
-        await run
-    except asyncio.CancelledError as error:
-        current = asyncio.current_task()
-        if current is not None and current.cancelling():
-            raise
-        raise GroupflowError(f"{name} was cancelled, though nobody asked for it") from error
-
-
-async def _never_ending(name: str, run: Coroutine[Any, Any, None]) -> None:
-    """Run a part that is to run for ever; that it ends by itself is an error."""
-    await _part(name, run)
-    raise GroupflowError(f"{name} ended by itself")
-
-
-def _last_word(group: ExceptionGroup[Exception]) -> GroupflowError:
-    """The error that ended the daemon; those behind it are its echoes."""
-    error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, GroupflowError):
-        return error
-    # Not foreseen: the traceback goes to the log, and the supervisor starts us anew.
-    log.critical("daemon.failed", error=repr(error), exc_info=error)
-    return GroupflowError(f"the daemon failed: {error!r}")

@@ -127,6 +127,11 @@ class Consumer:
         return batch
 
     @property
+    def bytes_waiting(self) -> int:
+        """Bytes of the bodies that were delivered and not taken yet."""
+        return self._bytes if self.is_open else 0
+
+    @property
     def is_open(self) -> bool:
         """Whether the term goes on."""
         return not self._ended

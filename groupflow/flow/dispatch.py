@@ -16,7 +16,9 @@ import structlog
 
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.core.measures import PoolMeasures
 from groupflow.flow.backoff import Backoff
+from groupflow.flow.counting import count_exchange
 from groupflow.store.claims import Claims
 from groupflow.store.settlements import Claim, Release, Settlement
 
@@ -28,14 +30,21 @@ log = structlog.get_logger("groupflow.dispatch")
 class Dispatcher:
     """Serves the workers of one pool."""
 
-    def __init__(self, claims: Claims, holds_lease: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        claims: Claims,
+        holds_lease: Callable[[], bool] = lambda: True,
+        measures: PoolMeasures | None = None,
+    ) -> None:
         """Binds the pool's claims.
 
         Args:
             claims: of the pool.
             holds_lease: whether the lease still runs by our own clock. A claim that was on its way
                 while this process was frozen is not begun: others may have gone on without it.
+            measures: of the pool.
         """
+        self.measures = measures or PoolMeasures()
         self._claims = claims
         self.holds_lease = holds_lease
         self._finished: list[Settlement] = []
@@ -64,7 +73,7 @@ class Dispatcher:
             claim, epoch = await future
             if claim is None or epoch == self._epoch:
                 return claim
-            report_lost(claim)  # the session went while the claim was on its way to the worker
+            self.report_lost(claim)  # the session went while the claim was on its way to the worker
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -143,8 +152,9 @@ class Dispatcher:
             raise
         finally:
             self._exchange_began = 0.0
+        count_exchange(self.measures, finished, refused, claims)
         for settlement in refused:
-            report_lost(settlement.claim)
+            self.report_lost(settlement.claim)
         for claim in claims:
             self._deliver(claim, epoch)
         if self._finished or (self._idle and idle and len(claims) == len(idle)):
@@ -166,7 +176,18 @@ class Dispatcher:
 
     def _report_all_lost(self, settlements: list[Settlement]) -> None:
         for settlement in settlements:
-            report_lost(settlement.claim)
+            self.report_lost(settlement.claim)
+
+    def report_lost(self, claim: Claim) -> None:
+        """A claim was lost: its task belongs to somebody else, and nothing was written."""
+        self.measures.lost += 1
+        log.warning(
+            "claim.lost",
+            task=claim.task.id,
+            group=claim.task.group,
+            fence=claim.fence,
+            worker=claim.worker,
+        )
 
     def _dismiss(self) -> None:
         crash_point("before_leave")
@@ -174,14 +195,3 @@ class Dispatcher:
             if not future.done():
                 future.set_result((None, self._epoch))
         self._idle.clear()
-
-
-def report_lost(claim: Claim) -> None:
-    """Log that a claim was lost: its task belongs to somebody else, and nothing was written."""
-    log.warning(
-        "claim.lost",
-        task=claim.task.id,
-        group=claim.task.group,
-        fence=claim.fence,
-        worker=claim.worker,
-    )

@@ -19,8 +19,10 @@ from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.measures import IntakeMeasures
 from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
+from groupflow.flow.counting import count_batch
 from groupflow.flow.pressure import Pressure
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 
@@ -62,7 +64,9 @@ class Intake:
         admission: Admission,
         enqueuer: Enqueuer,
         pressure: Pressure,
+        measures: IntakeMeasures | None = None,
     ) -> None:
+        self._measures = measures or IntakeMeasures()
         self._settings = settings
         self._pressure = pressure
         self._prefetch = settings.prefetch
@@ -71,6 +75,16 @@ class Intake:
         self._has_consumed = False
         self._consumer: Consumer | None = None
         self._is_stopping = False
+
+    @property
+    def consumes(self) -> bool:
+        """Whether there is a connection on which messages come."""
+        return self._consumer is not None and self._consumer.is_open
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Bytes of bodies that were delivered and not taken yet."""
+        return self._consumer.bytes_waiting if self._consumer is not None else 0
 
     def stop(self) -> None:
         """End after the batch in hand, acked; what was not taken yet stays in RabbitMQ."""
@@ -111,12 +125,14 @@ class Intake:
                 if self._is_stopping:
                     return
                 self._has_consumed = True
+                self._measures.terms += 1
                 backoff.reset()
                 log.info("intake.started", queue=settings.queue, prefetch=self._prefetch)
                 try:
                     while True:
                         await self.run_once(consumer)
                 finally:
+                    self._measures.paused = ""  # there is nothing to be taken in without a term
                     self._prefetch = self._next_prefetch(consumer)
         finally:
             await close_quietly(connection.close())
@@ -165,10 +181,12 @@ class Intake:
         arrivals = [self._admission.admit(delivery) for delivery in deliveries]
         crash_point("before_enqueue")
         enqueued = await self._enqueue(consumer, arrivals)
+        self._measures.paused = ""
         crash_point("before_ack")
         # The proven path: Redis has answered for every message of this batch and all before it.
         await consumer.ack_through(deliveries[-1])
         crash_point("after_ack")
+        count_batch(self._measures, arrivals, enqueued)
         self._report(deliveries, arrivals, enqueued)
         if reason := await self._pressure.reason(enqueued.queued):
             await self._pause(consumer, reason)
@@ -180,8 +198,10 @@ class Intake:
             try:
                 return await self._enqueuer.enqueue(arrivals)
             except StoreFull as error:
+                self._measures.paused = "store_full"
                 log.error("intake.paused", reason="Redis is out of memory", error=str(error))
             except StoreUnavailable as error:
+                self._measures.paused = "store_unavailable"
                 log.warning("intake.waiting", reason="Redis does not answer", error=str(error))
             if not consumer.is_open:
                 raise BrokerUnavailable("the connection ended while Redis was away")
@@ -190,10 +210,12 @@ class Intake:
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)
         while reason:
+            self._measures.paused = self._pressure.kind
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
             reason = await self._pressure.reason((await self._enqueue(consumer, [])).queued)
+        self._measures.paused = ""
         log.info("intake.resumed")
 
     def _report(

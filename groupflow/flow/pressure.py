@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.core.measures import Pause
 from groupflow.store.client import StoreClient
 
 RESUME_AT = 0.9  # of a limit: a pause ends clearly below where it began
@@ -28,6 +29,8 @@ class Pressure:
         self._used = 0
         self._looked = 0.0
         self._is_on = False
+        self.kind: Pause = ""
+        """Which limit is reached; empty for none."""
 
     async def reason(self, queued: int) -> str:
         """Why intake has to wait, or an empty text. Once it waits, it does until well below.
@@ -37,15 +40,18 @@ class Pressure:
         """
         share = RESUME_AT if self._is_on else 1.0
         reason = ""
+        kind: Pause = ""
         if queued >= self._max_waiting * share:
+            kind = "waiting"
             reason = f"{queued} tasks wait, and redis.max_waiting is {self._max_waiting}"
         elif self._max_memory:
             await self._look()
             if self._used >= self._max_memory * share:
+                kind = "memory"
                 reason = (
                     f"Redis uses {self._used} bytes, and redis.max_memory is {self._max_memory}"
                 )
-        self._is_on = bool(reason)
+        self._is_on, self.kind = bool(reason), kind
         return reason
 
     async def _look(self) -> None:

@@ -12,7 +12,7 @@ from groupflow.core.crashpoints import crash_point
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
-from groupflow.flow.dispatch import Dispatcher, report_lost
+from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.handling import Failed, Runner, Runners
 from groupflow.flow.settling import settlement_of
 from groupflow.store.settlements import Bury, Claim, Complete, Release, Settlement
@@ -49,11 +49,17 @@ class Worker:
         """
         self.name = name
         self._dispatcher = dispatcher
+        self._types = dispatcher.measures.types
         self._runners = runners
         self._policies = policies
         self._max_crashes = max_crashes
         self._attempt: asyncio.Task[Outcome | Failed] | None = None
         self._is_lost = False
+
+    @property
+    def pool(self) -> str:
+        """The pool that it works for; its name begins with it."""
+        return self.name.partition("-")[0]
 
     @property
     def is_busy(self) -> bool:
@@ -92,9 +98,10 @@ class Worker:
         else:
             crash_point("before_handler")
             outcome = await self._handle(runner, task)
+            self._types.of(task.type).handling.observe(perf_counter() - began)
             crash_point("after_handler")
         if self._is_lost:
-            report_lost(claim)
+            self._dispatcher.report_lost(claim)
             return None
         if outcome is None:
             log.info("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import orjson
@@ -18,6 +18,7 @@ from groupflow.store.settlements import Claim, Settlement, calls_of
 
 Pool: TypeAlias = Literal["plain", "grouped"]
 _CLAIM = {"plain": Verb.CLAIM_PLAIN, "grouped": Verb.CLAIM_GROUPED}
+_CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a task's life has
 
 
 class Claims:
@@ -52,17 +53,16 @@ class Claims:
         if not calls:
             return [], []
         replies = await self._client.run_all(calls)
-        for state, _ in replies:
+        for state, *_ in replies:
             self._session.check(state, number)
-        rows: list[Any] = replies.pop()[1] if idle else []
+        _, rows, now = replies.pop() if idle else (b"OK", [], 0)
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
         refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
-        return refused, [_claim_from(*rows[at : at + 6]) for at in range(0, len(rows), 6)]
+        return refused, [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
 
 
-def _claim_from(  # noqa: PLR0917  the six values of a row, as the scripts' headers name them
-    worker: bytes, fence: bytes, element: bytes, group: bytes, packed: bytes, flat_life: Any
-) -> Claim:
+def _claim_from(row: list[Any], now: int) -> Claim:
+    worker, fence, element, group, packed, flat_life = row
     arrival, id_ = split_element(element)
     try:
         envelope = Envelope.unpack(packed)
@@ -70,6 +70,7 @@ def _claim_from(  # noqa: PLR0917  the six values of a row, as the scripts' head
         envelope = Envelope("", group.decode() or None, None, None, {}, packed)
     task_facts: dict[str, Any] = {}
     errors: list[dict[str, Any]] = []
+    since: int | None = arrival
     if flat_life:
         life = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
         stage, context = life.get(b"stage"), life.get(b"context")
@@ -81,6 +82,7 @@ def _claim_from(  # noqa: PLR0917  the six values of a row, as the scripts' head
         }
         arrival = int(life.get(b"enqueued", arrival))
         errors = orjson.loads(life.get(b"errors", b"[]"))
+        since = _claimable_since(life, arrival)
     task = Task(
         id=id_,
         type=envelope.type,
@@ -92,4 +94,12 @@ def _claim_from(  # noqa: PLR0917  the six values of a row, as the scripts' head
         enqueued_at=arrival / MICROSECONDS,
         **task_facts,
     )
-    return Claim(worker.decode(), task.fence, element, task, envelope.rule, errors)
+    waited = None if since is None else max(0, now - since) / MICROSECONDS
+    return Claim(worker.decode(), task.fence, element, task, envelope.rule, errors, waited)
+
+
+def _claimable_since(life: Mapping[bytes, bytes], arrival: int) -> int | None:
+    """Since when (µs) a task could have been claimed; ``None`` where it was, earlier on."""
+    if not life.keys().isdisjoint(_CLAIMED_BEFORE):
+        return None
+    return max(arrival, int(life.get(b"due", arrival)))

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.core.transport import split_tls
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Script, Verb
@@ -93,7 +95,13 @@ class StoreClient:
     """Runs scripts on one Redis, several in one round trip where wanted."""
 
     def __init__(
-        self, url: str, keys: Keys, scripts: Mapping[Verb, Script], *, timeout: float = 5.0
+        self,
+        url: str,
+        keys: Keys,
+        scripts: Mapping[Verb, Script],
+        *,
+        timeout: float = 5.0,
+        measures: ScriptMeasures | None = None,
     ) -> None:
         """Connects on first use.
 
@@ -102,12 +110,14 @@ class StoreClient:
             keys: the namespace's keys.
             scripts: what `load_scripts` gave for the same namespace.
             timeout: seconds for a connection and for each call.
+            measures: where to count the round trips.
         """
         self.keys = keys
         self.address = address_of(url)
         self._scripts = scripts
         self._slot = keys("count")
         self._timeout = timeout
+        self._measures = measures or ScriptMeasures()
         self._pool = make_pool(url, timeout)
         self._redis = Redis(connection_pool=self._pool)
 
@@ -128,6 +138,17 @@ class StoreClient:
             StoreUnavailable: no answer to at least one; any of them may have run.
             StoreFull: Redis is out of memory; those before the refused one may have run.
         """
+        verb = calls[0][0] if len(calls) == 1 else EXCHANGE
+        began = perf_counter()
+        try:
+            replies = await self._answers(calls)
+        except GroupflowError:
+            self._measures.fail(verb)
+            raise
+        self._measures.observe(verb, perf_counter() - began)
+        return replies
+
+    async def _answers(self, calls: Sequence[Call]) -> list[Any]:
         for may_load in (True, False):
             replies = await self._send(calls)
             if may_load and any(isinstance(reply, NoScriptError) for reply in replies):

@@ -65,7 +65,7 @@ async def read_status(client: StoreClient) -> Status:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    flat, ready, held, parked, paused, dead, _delayed, rows = await client.run(Verb.STATUS)
+    flat, ready, held, parked, paused, dead, _delayed, rows, *_ = await client.run(Verb.STATUS)
     count = {name.decode(): int(total) for name, total in zip(flat[::2], flat[1::2], strict=True)}
     running = count.get("running_grouped", 0)
     return Status(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import orjson
 
@@ -27,6 +27,8 @@ class Claim:
         task: the attempt that the handler gets.
         rule: the name of the rule that grouped the task.
         errors: one entry for each attempt that failed, oldest first.
+        waited: seconds, by Redis's clock, from when the task could first have been claimed;
+            ``None`` where it had been claimed before.
     """
 
     worker: str
@@ -35,6 +37,7 @@ class Claim:
     task: Task
     rule: str | None
     errors: list[dict[str, Any]] = field(default_factory=list)
+    waited: float | None = None
 
     @property
     def group(self) -> str:
@@ -46,6 +49,7 @@ class Claim:
 class Complete:
     """The task is done."""
 
+    outcome: ClassVar = "complete"
     claim: Claim
 
 
@@ -53,6 +57,7 @@ class Complete:
 class Release:
     """The task goes back unfinished, to its place in its group."""
 
+    outcome: ClassVar = "release"
     claim: Claim
 
 
@@ -67,6 +72,7 @@ class Retry:
         standing: whether it holds its group meanwhile or steps aside.
     """
 
+    outcome: ClassVar = "retry"
     claim: Claim
     after: float
     errors: list[dict[str, Any]]
@@ -84,6 +90,7 @@ class Advance:
         standing: whether it stays the head of its group or lines up again.
     """
 
+    outcome: ClassVar = "advance"
     claim: Claim
     stage: str
     context: bytes
@@ -101,6 +108,7 @@ class Bury:
         park: whether its group stands still behind it.
     """
 
+    outcome: ClassVar = "bury"
     claim: Claim
     reason: str
     errors: list[dict[str, Any]]

@@ -9,6 +9,7 @@ import structlog
 
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError
+from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
 from groupflow.store.scripts import Verb
@@ -23,7 +24,8 @@ TRY_AGAIN = 0.5
 class Promoter:
     """Promotes at the due time. Any number of daemons may: the script decides."""
 
-    def __init__(self, client: StoreClient) -> None:
+    def __init__(self, client: StoreClient, measures: UpkeepMeasures | None = None) -> None:
+        self._measures = measures or UpkeepMeasures()
         self._client = client
         self._stir = asyncio.Event()
 
@@ -54,6 +56,7 @@ class Promoter:
         promoted, wait = await self._client.run(Verb.PROMOTE, AT_ONCE)
         crash_point("after_promote", promoted)
         if promoted:
+            self._measures.promoted += promoted
             log.debug("task.promoted", count=promoted)
         if wait < 0:
             return LONGEST

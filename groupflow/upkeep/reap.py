@@ -15,6 +15,7 @@ import structlog
 
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError
+from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Sessions
 from groupflow.upkeep.renew import log_handed_over
@@ -31,6 +32,7 @@ class Reaper:
         client: StoreClient,
         lease: float,
         steady_since: Callable[[], float],
+        measures: UpkeepMeasures | None = None,
     ) -> None:
         """Binds the duty.
 
@@ -39,7 +41,9 @@ class Reaper:
             client: asked how long Redis has been up.
             lease: seconds.
             steady_since: when (monotonic) this daemon's own renewals last failed.
+            measures: where to count.
         """
+        self._measures = measures or UpkeepMeasures()
         self._sessions = sessions
         self._client = client
         self._lease = lease
@@ -69,6 +73,7 @@ class Reaper:
         wait, handed = await self._sessions.reap()
         crash_point("after_reap", handed)
         for each in handed:
+            self._measures.taken_over += 1
             log_handed_over("task.taken_over", each)
         # A little past the end, since a lease counts as over only when its last microsecond is.
         return min(self._lease, (self._lease if wait is None else wait) + 0.05)

@@ -16,6 +16,7 @@ import structlog
 
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError, SessionLost, SessionReplaced
+from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.sessions import HandedOver, Sessions
 
 log = structlog.get_logger("groupflow.renew")
@@ -43,8 +44,14 @@ class Renewer:
     """Renews the lease every quarter of it, and opens a new session where the old one is lost."""
 
     def __init__(
-        self, sessions: Sessions, holder: Holder, lease: float, info: Callable[[], dict[str, Any]]
+        self,
+        sessions: Sessions,
+        holder: Holder,
+        lease: float,
+        info: Callable[[], dict[str, Any]],
+        measures: UpkeepMeasures | None = None,
     ) -> None:
+        self._measures = measures or UpkeepMeasures()
         self._sessions = sessions
         self._holder = holder
         self._lease = lease
@@ -57,6 +64,7 @@ class Renewer:
         """Open a session; report what an earlier process of this name had left."""
         sent = monotonic()
         for handed in await self._sessions.register(self._info(), again=again):
+            self._measures.resumed += 1
             log_handed_over("task.resumed", handed)
         crash_point("after_register")
         self._answered = sent
@@ -76,11 +84,12 @@ class Renewer:
                 raise
             except GroupflowError as error:
                 self.steady_since = monotonic()
-                log.warning("lease.not_renewed", error=str(error), left=round(self._left(), 3))
+                self._measures.renewals_failed += 1
+                log.warning("lease.not_renewed", error=str(error), left=round(self.left, 3))
 
     async def run_once(self) -> None:
         """One renewal, or a new session where the lease turns out to be lost."""
-        if self._left() <= 0 and not self._is_over:
+        if self.left <= 0 and not self._is_over:
             self._is_over = True
             log.error("lease.ended", lease=self._lease, reason="Redis could not be reached in time")
             self._holder.lease_ended()
@@ -88,13 +97,15 @@ class Renewer:
         crash_point("before_renew")
         try:
             # Never beyond the lease's end: then the handlers have to be told.
-            async with asyncio.timeout(max(self._left(), self._lease / RENEWALS_PER_LEASE)):
+            async with asyncio.timeout(max(self.left, self._lease / RENEWALS_PER_LEASE)):
                 claimable = await self._sessions.renew()
                 crash_point("after_renew")
         except TimeoutError:
             self.steady_since = monotonic()
+            self._measures.renewals_failed += 1
             return
         except SessionLost as error:
+            self._measures.sessions_lost += 1
             log.warning("session.lost", error=str(error))
             self._holder.session_lost()
             await self.open(again=True)
@@ -107,9 +118,11 @@ class Renewer:
     @property
     def holds_lease(self) -> bool:
         """Whether the lease still runs, by this machine's own clock."""
-        return self._left() > 0
+        return self.left > 0
 
-    def _left(self) -> float:
+    @property
+    def left(self) -> float:
+        """Seconds until the lease ends, by this machine's own clock; below 0 once it has."""
         return self._answered + self._lease - monotonic()
 
     def _pause(self) -> float:
@@ -118,7 +131,7 @@ class Renewer:
         since = monotonic() - self._answered
         if since < pace:
             return pace - since
-        left = self._left()
+        left = self.left
         return min(pace / 4, left) if left > 0 else pace / 4
 
 

@@ -7,6 +7,7 @@ import asyncio
 import structlog
 
 from groupflow.core.errors import GroupflowError
+from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.dead import DeadLetters
 
 log = structlog.get_logger("groupflow.sweep")
@@ -18,7 +19,10 @@ PAUSE = 60.0  # seconds; a dead letter that stays a minute longer costs nothing
 class Sweeper:
     """Sweeps old dead letters. Any number of daemons may."""
 
-    def __init__(self, letters: DeadLetters, retention: float) -> None:
+    def __init__(
+        self, letters: DeadLetters, retention: float, measures: UpkeepMeasures | None = None
+    ) -> None:
+        self._measures = measures or UpkeepMeasures()
         self._letters = letters
         self._retention = retention
 
@@ -40,6 +44,7 @@ class Sweeper:
             How many dead letters were removed.
         """
         ids = await self._letters.sweep(self._retention, AT_ONCE)
+        self._measures.expired += len(ids)
         for id_ in ids:
             log.info("dead.expired", task=id_)
         return len(ids)

@@ -6,17 +6,17 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
 -- returns  { state, a flat list of six a claim: worker · fence (16 digits) · element · group
---          · envelope and body · life as a flat list, '' where it has none }
+--          · envelope and body · life as a flat list, '' where it has none; Redis's clock (µs) }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {} } end
+if state ~= 'OK' then return { state, {}, 0 } end
 local now = clock()
 local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
-if #idle == 0 then return { 'OK', rows } end
+if #idle == 0 then return { 'OK', rows, now } end
 
 local claims = {}
 local best = call('ZRANGE', K.ready, 0, #idle - 1)
-if #best == 0 then return { 'OK', rows } end
+if #best == 0 then return { 'OK', rows, now } end
 call('ZREMRANGEBYRANK', K.ready, 0, #best - 1)
 local first = take_fences(#best)
 for i, group in ipairs(best) do
@@ -36,4 +36,4 @@ for _, claim in ipairs(passed) do
   place_unlocked(claim[4], now)
 end
 count_claims('grouped', #claims, #passed)
-return { 'OK', rows }
+return { 'OK', rows, now }

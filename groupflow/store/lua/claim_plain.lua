@@ -5,13 +5,13 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
 -- returns  { state, a flat list of six a claim: worker · fence (16 digits) · element · '' · envelope
---          and body · life as a flat list, '' where it has none }
+--          and body · life as a flat list, '' where it has none; Redis's clock (µs) }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {} } end
+if state ~= 'OK' then return { state, {}, 0 } end
 local now = clock()
 local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
-if #idle == 0 then return { 'OK', rows } end
+if #idle == 0 then return { 'OK', rows, now } end
 
 -- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads
 -- goes first.
@@ -38,9 +38,9 @@ end
 
 local claims = {}
 local elements = next_elements(#idle)
-if #elements == 0 then return { 'OK', rows } end
+if #elements == 0 then return { 'OK', rows, now } end
 local first = take_fences(#elements)
 for i, element in ipairs(elements) do claims[i] = { idle[i], digits(first + i - 1), element, '' } end
 local passed = give(daemon, claims, rows, now)
 count_claims('plain', #claims, #passed)
-return { 'OK', rows }
+return { 'OK', rows, now }

@@ -4,7 +4,8 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     none
 -- returns  { count as a flat list, ready, held, parked, groups that are only paused, dead, delayed,
---            rows of { daemon, µs until its lease ends, info (JSON) } }
+--            rows of { daemon, µs until its lease ends, info (JSON) }, µs for which the plain task that
+--            goes next could have been claimed or -1, the same of the grouped one }
 local now, daemons = clock(), {}
 local known = call('ZRANGE', K.daemons, 0, 999, 'WITHSCORES')
 for i = 1, #known, 2 do
@@ -16,7 +17,17 @@ for _, group in ipairs(call('HLEN', K.paused) <= 1000 and call('HKEYS', K.paused
   local is_more = call('EXISTS', K.lock .. group) == 1 or call('HEXISTS', K.parked, group) == 1
   if not is_more then paused = paused + 1 end
 end
+
+-- What stands first has been waiting longest, unless priorities say otherwise.
+local function waited(element)
+  if not element then return -1 end
+  local due = has_life(element) and call('HGET', K.life .. id_of(element), 'due')
+  return math.max(0, now - math.max(arrival_of(element), tonumber(due or nil) or 0))
+end
+local group = call('ZRANGE', K.ready, 0, 0)[1]
+local head = group and call('LINDEX', K.lane .. group, -1)
+local plain = math.max(waited(call('LINDEX', K.plain, -1)), waited(call('ZRANGE', K.ordered, 0, 0)[1]))
 return {
   call('HGETALL', K.count), call('ZCARD', K.ready), call('ZCARD', K.held), call('HLEN', K.parked),
-  paused, call('ZCARD', K.dead), call('ZCARD', K.delayed), daemons,
+  paused, call('ZCARD', K.dead), call('ZCARD', K.delayed), daemons, plain, waited(head),
 }

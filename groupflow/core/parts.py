@@ -1,0 +1,54 @@
+"""How the parts of a daemon run and end, whatever they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from groupflow.core.errors import GroupflowError
+
+log = structlog.get_logger("groupflow.daemon")
+
+
+async def wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool:
+    """Wait for tasks to end. True where some did not."""
+    if not tasks:
+        return False
+    _, pending = await asyncio.wait(tasks, timeout=seconds)
+    return bool(pending)
+
+
+async def part(name: str, run: Coroutine[Any, Any, None]) -> None:
+    """Run a part of the daemon. A task group takes no notice of a child that is cancelled.
+
+    Raises:
+        GroupflowError: a library cancelled the part, though nobody asked for that.
+    """
+    try:
+        await run
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+        raise GroupflowError(f"{name} was cancelled, though nobody asked for it") from error
+
+
+async def never_ending(name: str, run: Coroutine[Any, Any, None]) -> None:
+    """Run a part that is to run for ever; that it ends by itself is an error."""
+    await part(name, run)
+    raise GroupflowError(f"{name} ended by itself")
+
+
+def last_word(group: ExceptionGroup[Exception]) -> GroupflowError:
+    """The error that ended the daemon; those behind it are its echoes."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, GroupflowError):
+        return error
+    # Not foreseen: the traceback goes to the log, and the supervisor starts us anew.
+    log.critical("daemon.failed", error=repr(error), exc_info=error)
+    return GroupflowError(f"the daemon failed: {error!r}")

@@ -1,0 +1,213 @@
+"""From what a daemon counts to what Prometheus reads: names, units, labels.
+
+docs/metrics.md explains each family; a test holds the two together. Whatever begins with
+``groupflow_cluster_`` is read from the store, and each daemon tells the same.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.utils import floatToGoString
+
+from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, TypeMeasures, Types, Vitals
+from groupflow.store.gauges import Gauges
+
+Rows = Mapping[tuple[str, ...], float]
+
+
+def build_info() -> Metric:
+    """Which groupflow this is, on which Python."""
+    facts = {"version": version("groupflow"), "python": platform.python_version()}
+    return InfoMetricFamily("groupflow_build", "The version that runs", value=facts)
+
+
+def from_measures(measures: Measures) -> Iterator[Metric]:
+    """What the daemon has counted since it was started."""
+    yield from _from_intake(measures)
+    yield from _from_work(measures)
+    yield from _from_upkeep(measures)
+    scripts = measures.scripts
+    yield _histogram(
+        "groupflow_script_seconds",
+        "Round trips to the store by script; exchange: several at once",
+        {(verb,): histogram for verb, histogram in scripts.seconds.items()},
+        ["verb"],
+    )
+    verbs = sorted({*scripts.seconds, *scripts.failed})
+    failed: Rows = {(verb,): scripts.failed.get(verb, 0) for verb in verbs}
+    yield _counter("groupflow_scripts_failed", "Round trips that failed", failed, ["verb"])
+
+
+def _from_intake(measures: Measures) -> Iterator[Metric]:
+    intake = measures.intake
+    yield _one(
+        "groupflow_messages_taken", "Messages written to the store and acked", intake.messages
+    )
+    yield _one("groupflow_tasks_enqueued", "Messages that became a task", intake.enqueued)
+    yield _one("groupflow_duplicates_dropped", "Messages of a known id", intake.duplicates)
+    yield _one("groupflow_intake_terms", "Connections on which intake consumed", intake.terms)
+    yield _histogram(
+        "groupflow_enqueue_batch_messages", "Messages an enqueue", {(): intake.batches}, []
+    )
+    paused: Rows = {(reason,): float(intake.paused == reason) for reason in PAUSES}
+    yield _gauge("groupflow_intake_paused", "1: intake waits, for this reason", paused, ["reason"])
+
+
+def _from_work(measures: Measures) -> Iterator[Metric]:
+    pools, types = measures.pools, _shown(measures.types)
+    claimed: Rows = {(name,): pool.claimed for name, pool in pools.items()}
+    lost: Rows = {(name,): pool.lost for name, pool in pools.items()}
+    settled: Rows = {
+        (name, outcome): number
+        for name, type_ in types
+        for outcome, number in type_.settled.items()
+    }
+
+    def total(outcome: str) -> int:
+        return sum(type_.settled[outcome] for _, type_ in types)
+
+    buried: Rows = {("intake",): measures.intake.buried, ("worker",): total("bury")}
+    yield _counter("groupflow_tasks_claimed", "Tasks given to workers", claimed, ["pool"])
+    yield _counter(
+        "groupflow_tasks_settled", "Claims that ended, by outcome", settled, ["type", "outcome"]
+    )
+    yield _one("groupflow_tasks_retried", "Attempts that failed and come again", total("retry"))
+    yield _counter("groupflow_tasks_buried", "New dead letters", buried, ["at"])
+    yield _counter("groupflow_claims_lost", "Claims that others have now", lost, ["pool"])
+    yield _histogram(
+        "groupflow_task_waiting_seconds",
+        "From when a task could first be claimed until it was",
+        {(name,): pool.waiting for name, pool in pools.items()},
+        ["pool"],
+    )
+    yield _histogram(
+        "groupflow_task_handling_seconds",
+        "Handlers' time, an attempt",
+        {(name,): type_.handling for name, type_ in types},
+        ["type"],
+    )
+    yield _histogram(
+        "groupflow_exchange_batch_tasks",
+        "Tasks settled and claimed in one round trip",
+        {(name,): pool.batches for name, pool in pools.items()},
+        ["pool"],
+    )
+
+
+def _shown(types: Types) -> list[tuple[str, TypeMeasures]]:
+    return [*types.named.items(), (OTHER, types.other)]
+
+
+def _from_upkeep(measures: Measures) -> Iterator[Metric]:
+    upkeep = measures.upkeep
+    resumed: Rows = {("self",): upkeep.resumed, ("other",): upkeep.taken_over}
+    yield _counter(
+        "groupflow_tasks_resumed", "Tasks whose daemon died or lost its lease", resumed, ["held_by"]
+    )
+    yield _one("groupflow_tasks_promoted", "Delayed tasks, groups that came due", upkeep.promoted)
+    yield _one("groupflow_dead_letters_expired", "Dead letters past retention", upkeep.expired)
+    yield _one(
+        "groupflow_lease_renewals_failed", "Renewals without an answer", upkeep.renewals_failed
+    )
+    yield _one("groupflow_sessions_lost", "Sessions lost by a living daemon", upkeep.sessions_lost)
+
+
+def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]:
+    """How the daemon is just now.
+
+    Args:
+        vitals: its own word.
+        lease: seconds, as configured.
+        lag: of the event loop, in seconds.
+    """
+    workers: Rows = {(pool,): number for pool, number in vitals.workers.items()}
+    busy: Rows = {(pool,): number for pool, number in vitals.busy.items()}
+    yield _gauge("groupflow_workers", "Workers of this daemon", workers, ["pool"])
+    yield _gauge("groupflow_workers_busy", "Those that run a handler", busy, ["pool"])
+    yield _now("groupflow_lease_seconds", "The lease as configured", lease)
+    yield _now("groupflow_lease_margin_seconds", "Until our lease ends", vitals.lease_left)
+    yield _now("groupflow_event_loop_lag_seconds", "Worst delay of the last 15 s", lag)
+    yield _now("groupflow_intake_in_flight_bytes", "Bodies not yet taken", vitals.bytes_in_flight)
+    up: Rows = {} if vitals.consumes is None else {(): float(vitals.consumes)}
+    yield _gauge("groupflow_broker_up", "1: connected, and consuming", up, [])
+
+
+def from_gauges(gauges: Gauges) -> Iterator[Metric]:
+    """What the store holds; the same from each daemon."""
+    tasks: Rows = {
+        (pool, state): number
+        for state, by_pool in (("queued", gauges.queued), ("running", gauges.running))
+        for pool, number in by_pool.items()
+    }
+    groups: Rows = {(state,): number for state, number in gauges.groups.items()}
+    waited: Rows = {(pool,): seconds for pool, seconds in gauges.waited.items()}
+    yield _gauge("groupflow_cluster_tasks", "Tasks by state", tasks, ["pool", "state"])
+    yield _now("groupflow_cluster_tasks_delayed", "Queued ones that stand aside", gauges.delayed)
+    yield _gauge("groupflow_cluster_groups", "Groups by state", groups, ["state"])
+    yield _now("groupflow_cluster_dead_letters", "Dead letters", gauges.dead)
+    yield _gauge(
+        "groupflow_cluster_oldest_waiting_seconds", "Wait of what goes next", waited, ["pool"]
+    )
+    yield _now("groupflow_cluster_daemons", "Daemons with a session", gauges.daemons)
+    yield _now("groupflow_cluster_workers", "Workers of all daemons", gauges.workers)
+    yield _now("groupflow_cluster_heartbeat_age_seconds", "Longest silence", gauges.heartbeat_age)
+
+
+def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:
+    """Whether the store answers, and how old what was read from it is.
+
+    Args:
+        is_up: whether it answered last.
+        age: seconds since it last did, ``None`` where it never has.
+    """
+    yield _now("groupflow_store_up", "1: Redis answered when last asked", float(is_up))
+    ages: Rows = {} if age is None else {(): age}
+    yield _gauge("groupflow_store_read_age_seconds", "Age of groupflow_cluster_*", ages, [])
+
+
+def _one(name: str, meaning: str, value: float) -> Metric:
+    return CounterMetricFamily(name, meaning, value=value)
+
+
+def _counter(name: str, meaning: str, rows: Rows, labels: list[str]) -> Metric:
+    family = CounterMetricFamily(name, meaning, labels=labels)
+    for values, number in rows.items():
+        family.add_metric(values, number)
+    return family
+
+
+def _now(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, meaning, value=value)
+
+
+def _gauge(name: str, meaning: str, rows: Rows, labels: list[str]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=labels)
+    for values, number in rows.items():
+        family.add_metric(values, number)
+    return family
+
+
+def _histogram(
+    name: str, meaning: str, rows: Mapping[tuple[str, ...], Histogram], labels: list[str]
+) -> Metric:
+    family = HistogramMetricFamily(name, meaning, labels=labels)
+    for values, histogram in rows.items():
+        family.add_metric(values, list(_buckets(histogram)), histogram.sum)
+    return family
+
+
+def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
+    below = 0
+    for bound, number in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+        below += number
+        yield str(floatToGoString(bound)), below  # type: ignore[no-untyped-call]

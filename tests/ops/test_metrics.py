@@ -1,0 +1,311 @@
+"""What a real daemon tells of itself while it works, and when a server is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from groupflow import App, Dead, Retry, Task
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.measures import Histogram, Measures, Vitals
+from groupflow.core.settings import GroupRule, Settings
+from groupflow.daemon import Daemon
+from groupflow.ops.loop_lag import LoopLag
+from groupflow.ops.metrics import Metrics
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.gauges import read_gauges
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import load_scripts
+from groupflow.store.settlements import Complete, Release
+from tests.store.bench import Bench, arrival, bury
+
+DEADLINE = 30.0
+POOLS = ("plain", "grouped")
+
+
+class Scrape:
+    """What one scrape told."""
+
+    def __init__(self, text: bytes) -> None:
+        self._samples = [
+            sample
+            for family in text_string_to_metric_families(text.decode())
+            for sample in family.samples
+        ]
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """The sum of the samples with these labels; at least one there must be."""
+        found = [
+            sample.value
+            for sample in self._samples
+            if sample.name == f"groupflow_{name}" and labels.items() <= sample.labels.items()
+        ]
+        assert found, f"no {name} with {labels}"
+        return sum(found)
+
+    def has(self, name: str) -> bool:
+        return any(sample.name == f"groupflow_{name}" for sample in self._samples)
+
+
+async def scrape(metrics: Metrics) -> Scrape:
+    return Scrape(await metrics.render())
+
+
+async def scraped_until(metrics: Metrics, condition: Callable[[Scrape], bool]) -> Scrape:
+    """Scrape until something is the case."""
+    async with asyncio.timeout(DEADLINE):
+        while not condition(found := await scrape(metrics)):
+            await asyncio.sleep(0.02)
+    return found
+
+
+@asynccontextmanager
+async def serving(settings: Settings, app: App) -> AsyncIterator[Daemon]:
+    daemon = Daemon(settings, app, "d1")
+    running = asyncio.create_task(daemon.run())
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+        await running
+
+
+@pytest.fixture
+def settings(redis_server: RedisServer, rabbitmq_server: RabbitmqServer) -> Settings:
+    name = f"metrics-{uuid4().hex}"
+    return Settings.model_validate(
+        {
+            "rabbitmq": {"url": rabbitmq_server.url, "queue": name},
+            "redis": {"url": redis_server.url, "namespace": name},
+            "workers": {"plain": 2, "grouped": 3, "lease": 60.0},
+            "retry": {"max_attempts": 2, "interval": -0.01},
+            "groups": [GroupRule(app="crm", key="{g}", on_dead="park")],
+        }
+    )
+
+
+async def publish(settings: Settings, *messages: Outgoing) -> None:
+    async with publishing(settings.rabbitmq_url(), settings.rabbitmq.queue) as publisher:
+        await publisher.publish_all(messages)
+
+
+async def test_a_daemon_counts_what_it_does(settings: Settings) -> None:
+    app, gate, reached = App(), asyncio.Event(), asyncio.Event()
+
+    @app.handler("waits")
+    async def waits(task: Task) -> None:
+        reached.set()
+        await gate.wait()
+
+    @app.handler("fails")
+    async def fails(task: Task) -> Retry:
+        return Retry(after=0.0)
+
+    @app.handler("dies")
+    async def dies(task: Task) -> Dead:
+        return Dead("never")
+
+    async with serving(settings, app) as daemon:
+        await publish(
+            settings,
+            Outgoing(b'{"app_name": "crm", "g": "a"}', "waits", "1"),
+            Outgoing(b'{"app_name": "crm", "g": "a"}', "waits", "2"),
+            Outgoing(b'{"app_name": "crm", "g": "a"}', "waits", "2"),
+            Outgoing(b"{}", "fails", "3"),
+            Outgoing(b'{"app_name": "crm", "g": "b"}', "dies", "4"),
+            Outgoing(b"{}", "nobody's", "5"),
+            Outgoing(b"no JSON", "waits", "\x00"),
+        )
+        async with asyncio.timeout(DEADLINE):
+            await reached.wait()
+        busy = await scraped_until(daemon.metrics, lambda now: now("cluster_dead_letters") == 4)
+        assert busy("workers", pool="plain") == 2
+        assert busy("workers", pool="grouped") == 3
+        assert busy("workers_busy", pool="grouped") == 1
+        assert busy("workers_busy", pool="plain") == 0
+        assert busy("cluster_tasks", pool="grouped", state="running") == 1
+        assert busy("cluster_tasks", pool="grouped", state="queued") == 1
+        assert busy("cluster_groups", state="running") == 1
+        assert busy("cluster_groups", state="parked") == 1
+        assert 0 < busy("lease_margin_seconds") <= busy("lease_seconds") == 60
+        assert busy("broker_up") == busy("store_up") == 1
+        assert busy("intake_paused") == 0
+        gate.set()
+        done = await scraped_until(
+            daemon.metrics, lambda now: now("tasks_settled_total", outcome="complete") == 2
+        )
+    assert done("messages_taken_total") == 7
+    assert done("duplicates_dropped_total") == 1
+    assert done("tasks_enqueued_total") == 5
+    assert done("tasks_buried_total", at="intake") == 1
+    assert done("tasks_buried_total", at="worker") == 3
+    assert done("enqueue_batch_messages_sum") == 7
+    assert done("tasks_claimed_total", pool="grouped") == 3
+    assert done("tasks_claimed_total", pool="plain") == 3
+    # A task's first claim alone; what comes again has not been waiting for a worker.
+    assert done("task_waiting_seconds_count", pool="plain") == 2
+    assert done("task_waiting_seconds_count", pool="grouped") == 3
+    assert done("task_waiting_seconds_sum", pool="grouped") < 30
+    assert done("tasks_settled_total", type="waits", outcome="complete") == 2
+    assert done("tasks_settled_total", type="fails", outcome="retry") == 1
+    assert done("tasks_settled_total", type="fails", outcome="bury") == 1
+    assert done("tasks_settled_total", type="dies", outcome="bury") == 1
+    assert done("tasks_settled_total", type="other", outcome="bury") == 1
+    assert done("tasks_retried_total") == 1
+    assert done("task_handling_seconds_count", type="fails") == 2
+    assert done("task_handling_seconds_count", type="other") == 0  # nobody ran it
+    assert done("exchange_batch_tasks_sum", pool="grouped") == 6  # each claimed, and settled
+    assert done("script_seconds_count", verb="enqueue") >= 1
+    assert done("scripts_failed_total") == 0
+    assert done("claims_lost_total") == 0
+
+
+async def test_a_pause_has_its_reason(settings: Settings) -> None:
+    few = settings.model_copy(
+        update={"redis": settings.redis.model_copy(update={"max_waiting": 1})}
+    )
+    daemon = Daemon(few, App(), "d1", only="intake")
+    running = asyncio.create_task(daemon.run())
+    try:
+        await publish(few, Outgoing(b"{}", "t"), Outgoing(b"{}", "t"))
+        paused = await scraped_until(
+            daemon.metrics, lambda now: now("intake_paused", reason="waiting") == 1
+        )
+        assert paused("intake_paused") == 1
+        assert not paused.has("workers")
+    finally:
+        daemon.stop()
+        await running
+
+
+@pytest.fixture
+async def bench(store_server: RedisServer) -> AsyncIterator[Bench]:
+    bench = Bench(store_server.url)
+    yield bench
+    await bench.close()
+
+
+async def test_waiting_counts_from_when_a_task_could_be_claimed(bench: Bench) -> None:
+    daemon = await bench.daemon()
+    await bench.enqueue(arrival("a"), arrival("later", delay=0.01), arrival("b", "g"))
+    first = await daemon.claim_one("plain")
+    assert first.waited is not None
+    assert 0 <= first.waited < DEADLINE
+    await daemon.settle(Release(first))
+    again = await daemon.claim_one("plain")
+    assert (again.task.id, again.waited is not None) == ("a", True)  # handed back, nothing more
+    await daemon.complete(again)
+    grouped = await daemon.claim_one("grouped")
+    assert grouped.waited is not None
+    bench.with_faults = True
+    await daemon.register()  # a crash
+    crashed = await daemon.claim_one("grouped")
+    assert (crashed.task.crashes, crashed.waited) == (1, None)
+
+
+async def test_gauges_of_the_store(bench: Bench) -> None:
+    empty = await read_gauges(bench.client)
+    assert (empty.waited, empty.daemons) == ({"plain": 0.0, "grouped": 0.0}, 0)
+    daemon = await bench.daemon()
+    await bench.enqueue(
+        arrival("a"), arrival("b", "g"), arrival("c", "g"), arrival("d", "h"), arrival("e", "h"),
+        arrival("f", delay=600.0), arrival("g", "k", delay=600.0),
+    )  # fmt: skip
+    await asyncio.sleep(0.01)  # so that something has waited at all
+    gauges = await read_gauges(bench.client)
+    assert gauges.waited["plain"] >= 0.01
+    assert gauges.waited["grouped"] >= 0.01
+    assert gauges.groups == {"ready": 2, "running": 0, "delayed": 1, "parked": 0, "paused": 0}
+    assert gauges.delayed == 1
+    first, second = await daemon.claim("grouped", "w1", "w2")
+    await daemon.settle(bury(first, park=True))
+    await daemon.settle(Complete(second))
+    await daemon.complete(await daemon.claim_one("plain"))
+    gauges = await read_gauges(bench.client)
+    assert gauges.groups == {"ready": 1, "running": 0, "delayed": 1, "parked": 1, "paused": 0}
+    assert gauges.waited["plain"] == 0  # the delayed one couldn't be claimed yet
+    assert gauges.queued == {"plain": 1, "grouped": 3}
+    assert (gauges.dead, gauges.daemons, gauges.workers) == (1, 1, 2)
+    assert 0 <= gauges.heartbeat_age < DEADLINE
+
+
+async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("groupflow.ops.metrics.FRESH", 0.0)
+    monkeypatch.setattr("groupflow.ops.metrics.READING", 0.2)
+    async with RedisServer(tmp_path) as server:
+        bench = Bench(server.url)
+        daemon = await bench.daemon()
+        await bench.enqueue(arrival("a"), arrival("b"))
+        await daemon.complete(await daemon.claim_one("plain"))
+        keys = bench.keys
+        client = StoreClient(server.url, keys, load_scripts(keys, "oldest"))
+        vitals = Vitals({"plain": 1}, {"plain": 0}, 1.0, None, 0)
+        metrics = Metrics(Measures((), POOLS), lambda: vitals, client, lease=8, lag=LoopLag())
+        before = await scrape(metrics)
+        assert (before("store_up"), before("cluster_tasks", pool="plain", state="queued")) == (1, 1)
+        assert not before.has("broker_up")
+        await server.pause()
+        try:
+            frozen, twice = await asyncio.gather(scrape(metrics), scrape(metrics))
+        finally:
+            await server.resume()
+        for away in (frozen, twice):
+            assert away("store_up") == 0
+            assert away("cluster_tasks", pool="plain", state="queued") == 1
+            assert away("store_read_age_seconds") > 0
+        assert (await scrape(metrics))("store_up") == 1
+        await server.kill()
+        assert (await scrape(metrics))("store_up") == 0
+        await client.close()
+        await server.restart()
+        await bench.close()
+
+
+async def test_gauges_that_were_never_read_are_absent() -> None:
+    keys = Keys("nobody")
+    client = StoreClient("redis://127.0.0.1:1/0", keys, load_scripts(keys, "oldest"))
+    vitals = Vitals({}, {}, 1.0, None, 0)
+    metrics = Metrics(Measures(), lambda: vitals, client, lease=8, lag=LoopLag())
+    found = await scrape(metrics)
+    assert found("store_up") == 0
+    assert not found.has("cluster_tasks")
+    assert not found.has("store_read_age_seconds")
+
+
+async def test_the_store_is_asked_once_for_many_scrapes(bench: Bench, monkeypatch: Any) -> None:
+    monkeypatch.setattr("groupflow.ops.metrics.FRESH", DEADLINE)
+    measures = Measures()
+    scripts = load_scripts(bench.keys, "oldest")
+    url = f"redis://{bench.client.address}"
+    client = StoreClient(url, bench.keys, scripts, measures=measures.scripts)
+    vitals = Vitals({}, {}, 1.0, None, 0)
+    metrics = Metrics(measures, lambda: vitals, client, lease=8, lag=LoopLag())
+    await asyncio.gather(*(metrics.render() for _ in range(10)))
+    assert (await scrape(metrics))("script_seconds_count", verb="status") == 1
+    await client.close()
+
+
+async def test_a_blocked_loop_is_seen() -> None:
+    lag = LoopLag()
+    looking = asyncio.create_task(lag.run_once(0.0))
+    await asyncio.sleep(0)
+    block = asyncio.get_running_loop().time() + 0.05
+    while asyncio.get_running_loop().time() < block:
+        pass
+    await looking
+    assert lag.worst >= 0.05
+
+
+def test_buckets_are_inclusive_and_the_last_is_open() -> None:
+    histogram = Histogram((1, 2))
+    for value in (0.5, 1, 1.5, 2, 99):
+        histogram.observe(value)
+    assert (histogram.counts, histogram.sum) == ([2, 2, 1], 104)
