@@ -1,15 +1,17 @@
 """dispatch: one round trip settles everything finished and claims for everybody idle.
 
-Each worker hands in what it finished and waits for its next claim; while one exchange with the
-store is under way, whatever comes in gathers for the next. So the number of round trips depends on
-how long one takes, not on how many workers there are.
+Each worker hands in what it finished and waits for its next claim; whoever comes while exchanges
+with the store are under way gathers for the next one. So the number of round trips depends on how
+long one takes, not on how many workers there are. Two exchanges may be under way, each for half of
+the workers: while the store works on one, the tasks of the other are handled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from time import monotonic
 
 import structlog
@@ -22,9 +24,26 @@ from groupflow.flow.counting import count_exchange
 from groupflow.store.claims import Claims
 from groupflow.store.settlements import Claim, Release, Settlement
 
-AT_ONCE = 500  # settlements, and idle workers, an exchange: bounds what one script does
+AT_ONCE = 500  # workers an exchange: bounds what one script does
+UNDER_WAY = 2  # exchanges
 
 log = structlog.get_logger("groupflow.dispatch")
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """A worker that waits for its next claim.
+
+    Attributes:
+        worker: its name.
+        finished: what it has to settle first. The two always travel together: a worker whose last
+            claim isn't settled yet would be given that one again.
+        answer: the claim and the session's epoch; ``None`` where no more is claimed.
+    """
+
+    worker: str
+    finished: Settlement | None
+    answer: asyncio.Future[tuple[Claim | None, int]]
 
 
 class Dispatcher:
@@ -47,11 +66,12 @@ class Dispatcher:
         self.measures = measures or PoolMeasures()
         self._claims = claims
         self.holds_lease = holds_lease
-        self._finished: list[Settlement] = []
-        self._idle: dict[str, asyncio.Future[tuple[Claim | None, int]]] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._orphans: list[Settlement] = []  # of claims that no worker is there for
+        self._workers: set[str] = set()
         self._stir = asyncio.Event()
         self._may_claim = True
-        self._exchange_began = 0.0
+        self._began: list[float] = []  # when the exchanges under way did
         self._session_open = asyncio.Event()
         self._session_open.set()
         self._epoch = 0  # counts the sessions: a claim of an earlier one is not ours any more
@@ -62,18 +82,16 @@ class Dispatcher:
         Returns:
             The claim, or ``None`` when this pool claims no more and `finished` is settled.
         """
-        if finished is not None:
-            self._finished.append(finished)
+        self._workers.add(worker)
+        loop = asyncio.get_running_loop()
         while True:
-            future: asyncio.Future[tuple[Claim | None, int]] = (
-                asyncio.get_running_loop().create_future()
-            )
-            self._idle[worker] = future
+            turn = self._turns[worker] = _Turn(worker, finished, loop.create_future())
             self._stir.set()
-            claim, epoch = await future
+            claim, epoch = await turn.answer
             if claim is None or epoch == self._epoch:
                 return claim
             self.report_lost(claim)  # the session went while the claim was on its way to the worker
+            finished = None
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -92,19 +110,21 @@ class Dispatcher:
 
     def open_session(self) -> None:
         """There is a new session. What was finished under the old one is not ours to settle."""
-        self._report_all_lost(self._finished)
-        self._finished = []
+        self._report_all_lost(self._orphans)
+        self._orphans = []
+        for turn in self._turns.values():
+            self._lose(turn)
         self._session_open.set()
         self._stir.set()
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits to be settled."""
-        return not self._finished
+        """Whether nothing waits to be settled, here or on its way."""
+        return not (self._began or self._orphans or self._has_finished())
 
     def seconds_in_exchange(self) -> float:
-        """How long the exchange under way has taken; 0 where none is. A supervisor asks."""
-        return monotonic() - self._exchange_began if self._exchange_began else 0.0
+        """How long the oldest exchange under way has taken; 0 where none is. A supervisor asks."""
+        return monotonic() - min(self._began) if self._began else 0.0
 
     async def run(self) -> None:
         """Exchange with the store for ever.
@@ -112,6 +132,11 @@ class Dispatcher:
         Raises:
             SessionReplaced: the daemon's name was taken over.
         """
+        async with asyncio.TaskGroup() as group:
+            for _ in range(UNDER_WAY):
+                group.create_task(self._exchange_for_ever())
+
+    async def _exchange_for_ever(self) -> None:
         backoff = Backoff()
         while True:
             await self._stir.wait()
@@ -132,12 +157,15 @@ class Dispatcher:
                 await asyncio.sleep(backoff.shortest)
 
     async def run_once(self) -> None:
-        """One exchange; after any error the same settlements and workers go into the next."""
+        """One exchange; after any error the same settlements and workers go into another."""
         epoch = self._epoch
-        finished, self._finished = self._finished[:AT_ONCE], self._finished[AT_ONCE:]
-        may_claim = self._may_claim and self.holds_lease()
-        idle = list(itertools.islice(self._idle, AT_ONCE)) if may_claim else []
-        self._exchange_began = monotonic()
+        turns, orphans = self._take()
+        finished = orphans + [turn.finished for turn in turns if turn.finished]
+        idle: list[str] = []
+        if self._may_claim and self.holds_lease():
+            idle = [turn.worker for turn in turns if not turn.answer.done()]
+        began = monotonic()
+        self._began.append(began)
         try:
             crash_point("before_settle", finished)
             crash_point("before_claim", idle)
@@ -145,36 +173,67 @@ class Dispatcher:
             crash_point("after_settle", finished)
             crash_point("after_claim", claims)
         except BaseException:
-            if epoch == self._epoch:
-                self._finished = finished + self._finished
-            else:
-                self._report_all_lost(finished)
+            self._put_back(turns, orphans, epoch)
             raise
         finally:
-            self._exchange_began = 0.0
+            self._began.remove(began)
         count_exchange(self.measures, finished, refused, claims)
-        for settlement in refused:
-            self.report_lost(settlement.claim)
-        for claim in claims:
-            self._deliver(claim, epoch)
-        if self._finished or (self._idle and idle and len(claims) == len(idle)):
+        self._report_all_lost(refused)
+        self._deliver(turns, claims, epoch)
+        if self._orphans or self._has_finished() or (idle and len(claims) == len(idle)):
             self._stir.set()  # there may be more than one exchange carries
         if not self._may_claim and self.is_settled:
             self._dismiss()
 
-    def _deliver(self, claim: Claim, epoch: int) -> None:
-        """Give a claim to its worker; `epoch` is the session that it was made under."""
-        future = self._idle.get(claim.worker)
-        is_wanted = self._may_claim and self.holds_lease()
-        if epoch == self._epoch and (future is None or future.done() or not is_wanted):
-            # Its worker is gone, or a stop or the lease's end came while it was on its way: back.
-            self._finished.append(Release(claim))
-            self._stir.set()
-        elif future is not None and not future.done():
-            del self._idle[claim.worker]
-            future.set_result((claim, epoch))
+    def _take(self) -> tuple[list[_Turn], list[Settlement]]:
+        """Workers for one exchange, the longest waiting first, and what nobody waits for."""
+        share = min(AT_ONCE, -(-len(self._workers) // UNDER_WAY))
+        turns = [self._turns.pop(name) for name in list(islice(self._turns, share))]
+        orphans, self._orphans = self._orphans[:AT_ONCE], self._orphans[AT_ONCE:]
+        if self._turns and len(self._began) < UNDER_WAY - 1:
+            self._stir.set()  # the other half
+        return turns, orphans
 
-    def _report_all_lost(self, settlements: list[Settlement]) -> None:
+    def _put_back(self, turns: list[_Turn], orphans: list[Settlement], epoch: int) -> None:
+        """After an error: all of it goes into another exchange, unless its session is over."""
+        if epoch == self._epoch:
+            self._orphans = orphans + self._orphans
+        else:
+            self._report_all_lost(orphans)
+            for turn in turns:
+                self._lose(turn)
+        self._wait_on(turns)
+
+    def _wait_on(self, turns: list[_Turn]) -> None:
+        """Let workers wait for another exchange; one that is gone but for its settlement too."""
+        for turn in turns:
+            if turn.finished or not turn.answer.done():
+                self._turns.setdefault(turn.worker, turn)
+
+    def _deliver(self, turns: list[_Turn], claims: list[Claim], epoch: int) -> None:
+        """Give the claims to their workers; `epoch` is the session that they were made under."""
+        for turn in turns:
+            turn.finished = None
+        waiting = {turn.worker: turn for turn in turns}
+        is_wanted = self._may_claim and self.holds_lease()
+        for claim in claims:
+            answer = waiting[claim.worker].answer
+            if epoch == self._epoch and (answer.done() or not is_wanted):
+                # Its worker is gone, or a stop or the lease's end came while it was on its way.
+                self._orphans.append(Release(claim))
+            elif not answer.done():
+                answer.set_result((claim, epoch))
+        self._wait_on(turns)
+
+    def _has_finished(self) -> bool:
+        return any(turn.finished for turn in self._turns.values())
+
+    def _lose(self, turn: _Turn) -> None:
+        if turn.finished is not None:
+            self.report_lost(turn.finished.claim)
+            turn.finished = None
+
+    def _report_all_lost(self, settlements: Sequence[Settlement]) -> None:
         for settlement in settlements:
             self.report_lost(settlement.claim)
 
@@ -191,7 +250,7 @@ class Dispatcher:
 
     def _dismiss(self) -> None:
         crash_point("before_leave")
-        for future in self._idle.values():
-            if not future.done():
-                future.set_result((None, self._epoch))
-        self._idle.clear()
+        for turn in self._turns.values():
+            if not turn.answer.done():
+                turn.answer.set_result((None, self._epoch))
+        self._turns.clear()

@@ -1,7 +1,7 @@
-"""One connection to Redis that runs scripts: the only place where redis-py is called.
+"""A client of one Redis: runs scripts over a wire of its own, and leaves the rest to redis-py.
 
-The client library's own retries are off. A call whose reply was lost may have run, so each script
-may be run again with the same arguments, and it is the callers, who know how long to try, that do.
+Nothing here retries. A call whose reply was lost may have run, so each script may be run again with
+the same arguments, and it is the callers, who know how long to try, that do.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from hiredis import pack_command
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
+from redis.asyncio.connection import ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
-    NoScriptError,
     OutOfMemoryError,
     RedisError,
     ResponseError,
@@ -34,6 +32,7 @@ from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.core.transport import split_tls
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Script, Verb
+from groupflow.store.wire import Wire, Wires, pack
 
 Argument: TypeAlias = str | bytes | int
 Call: TypeAlias = tuple[Verb, Sequence[Argument]]
@@ -53,13 +52,17 @@ def translated(error: Exception, address: str) -> Exception:
     """Our error for one of redis-py's; never with the URL, which may hold a password."""
     if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM"):
         return StoreFull(f"Redis at {address} is out of memory: {error}")
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, AuthenticationError) or _first_word(error) in ("NOAUTH", "WRONGPASS"):
         return ServerUnreachable("Redis", address, f"it refused the credentials ({error})")
     if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
         return StoreUnavailable(f"Redis at {address} does not answer: {error}")
-    if isinstance(error, ResponseError) and str(error).split(" ", 1)[0] in _PASSING:
+    if isinstance(error, ResponseError) and _first_word(error) in _PASSING:
         return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
     return GroupflowError(f"Redis at {address} refused a script: {error}")
+
+
+def _first_word(error: object) -> str:
+    return str(error).split(" ", 1)[0]
 
 
 class _TlsConnection(SSLConnection):
@@ -118,6 +121,9 @@ class StoreClient:
         self._slot = keys("count")
         self._timeout = timeout
         self._measures = measures or ScriptMeasures()
+        self._wires = Wires(url)
+        self._wire: Wire | None = None
+        self._opening = asyncio.Lock()
         self._pool = make_pool(url, timeout)
         self._redis = Redis(connection_pool=self._pool)
 
@@ -151,7 +157,7 @@ class StoreClient:
     async def _answers(self, calls: Sequence[Call]) -> list[Any]:
         for may_load in (True, False):
             replies = await self._send(calls)
-            if may_load and any(isinstance(reply, NoScriptError) for reply in replies):
+            if may_load and any(_is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
                 await self._load()
                 continue
@@ -162,32 +168,28 @@ class StoreClient:
         raise StoreUnavailable(f"Redis at {self.address} forgets scripts")
 
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
-        """Write all calls at once and read their replies; an error reply is a value here.
-
-        redis-py's own pipeline does the same at several times the cost: it packs in Python and
-        starts a task for each write to time it. Here one timeout covers the whole.
-        """
+        """Write all calls at once and read their replies; an error reply is a value here."""
         packed = [
-            pack_command(("EVALSHA", self._scripts[verb].sha, 1, self._slot, *arguments))  # type: ignore[arg-type]
+            pack("EVALSHA", self._scripts[verb].sha, 1, self._slot, *arguments)
             for verb, arguments in calls
         ]
+        until = monotonic() + self._timeout
         try:
-            async with asyncio.timeout(self._timeout):
-                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-                try:
-                    await connection.send_packed_command(packed)
-                    return [await _reply(connection) for _ in calls]
-                except BaseException:
-                    # A reply that is still on its way must not meet the next caller.
-                    await connection.disconnect(nowait=True)
-                    raise
-                finally:
-                    await self._pool.release(connection)
+            wire = self._wire
+            if wire is None or not wire.is_open:
+                wire = await self._open(until)
+            return await wire.call(packed, until - monotonic())
         except TimeoutError as error:
             what = f"no answer within {self._timeout} s"
             raise StoreUnavailable(f"Redis at {self.address} does not answer: {what}") from error
         except (RedisError, OSError) as error:
             raise translated(error, self.address) from error
+
+    async def _open(self, until: float) -> Wire:
+        async with self._opening:
+            if self._wire is None or not self._wire.is_open:
+                self._wire = await self._wires.open(until - monotonic())
+            return self._wire
 
     async def _load(self) -> None:
         try:
@@ -257,15 +259,14 @@ class StoreClient:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._wire is not None:
+            self._wire.close()
         await self._redis.aclose()
         await self._pool.disconnect()
 
 
-async def _reply(connection: AbstractConnection) -> Any:
-    try:
-        return await connection.read_response()
-    except ResponseError as error:
-        return error
+def _is_unknown_script(reply: object) -> bool:
+    return isinstance(reply, ResponseError) and _first_word(reply) == "NOSCRIPT"
 
 
 async def _wakes(pubsub: Any, address: str, timeout: float) -> AsyncIterator[bytes]:

@@ -1,0 +1,182 @@
+"""One connection to Redis for scripts: commands out, replies in, first in first out.
+
+redis-py's connection costs about 90 µs of processor time for one command and its reply, most of it
+in pools, streams and a timeout that is a context manager; this costs about 20 (docs/adr/0014). What
+happens once in a while (subscribing, INFO, loading scripts) is left to redis-py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, cast
+
+import hiredis
+from redis.asyncio.connection import parse_url
+from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from groupflow.core.transport import split_tls
+
+Packed = bytes
+"""A command in Redis's protocol, as `hiredis.pack_command` makes it."""
+
+
+class _Waiting:
+    """A caller: how many replies it still waits for, those that came, and whom to tell."""
+
+    __slots__ = ("done", "missing", "replies")
+
+    def __init__(self, missing: int, done: asyncio.Future[list[Any]]) -> None:
+        self.missing = missing
+        self.replies: list[Any] = []
+        self.done = done
+
+
+class Wire(asyncio.Protocol):
+    """A connection that is there, until it isn't; then every call fails and a new one is needed."""
+
+    def __init__(self) -> None:
+        self._reader = hiredis.Reader(replyError=ResponseError)
+        self._transport: asyncio.WriteTransport | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._lost: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made."""
+        return self._lost is None
+
+    async def call(self, commands: Sequence[Packed], timeout: float) -> list[Any]:
+        """Send commands and wait for all their replies; an error reply is a value here.
+
+        A caller that is cancelled leaves the connection sound: its replies are read and dropped.
+
+        Args:
+            commands: packed.
+            timeout: seconds. When they are over the connection is given up, and with it every
+                other call on it: nobody could tell their replies apart from late ones.
+
+        Raises:
+            redis.exceptions.TimeoutError: not all replies came in time; any command may have run.
+            redis.exceptions.ConnectionError: the connection broke; any command may have run.
+        """
+        if self._lost is not None:
+            raise self._lost
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(len(commands), loop.create_future())
+        self._waiting.append(waiting)
+        cast(asyncio.WriteTransport, self._transport).write(b"".join(commands))
+        timer = loop.call_later(timeout, self._give_up, f"no answer within {timeout:.3g} s")
+        try:
+            return await waiting.done
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        """Close the connection; whoever still waits is told that it broke."""
+        self._end(RedisConnectionError("the connection was closed"))
+
+    def _give_up(self, why: str) -> None:
+        self._end(RedisTimeoutError(why))
+
+    def _end(self, why: Exception) -> None:
+        if self._lost is None:
+            self._lost = why
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            done = self._waiting.popleft().done
+            if not done.done():
+                done.set_exception(why)
+
+    # What the event loop tells (asyncio.Protocol):
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport; see dead peers even while nothing is asked."""
+        self._transport = cast(asyncio.WriteTransport, transport)
+        stream: socket.socket | None = transport.get_extra_info("socket")
+        if stream is not None and stream.family != socket.AF_UNIX:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand replies to those who wait for them, in order."""
+        reader = self._reader
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not False:
+                waiting = self._waiting[0]
+                waiting.replies.append(reply)
+                waiting.missing -= 1
+                if not waiting.missing:
+                    del self._waiting[0]
+                    if not waiting.done.done():
+                        waiting.done.set_result(waiting.replies)
+        except (hiredis.ProtocolError, IndexError) as error:
+            self._end(RedisConnectionError(f"it answered what nobody asked: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody who waits."""
+        self._end(RedisConnectionError(str(exc) if exc else "the connection was closed"))
+
+
+class Wires:
+    """Opens wires to one server."""
+
+    def __init__(self, url: str) -> None:
+        """Reads the URL; nothing connects yet.
+
+        Args:
+            url: ``redis://``, ``rediss://`` with its TLS files, or ``unix://``.
+        """
+        url, self._tls = split_tls(url)
+        options = cast(dict[str, Any], parse_url(url))
+        self._host = options.get("host", "localhost")
+        self._port = options.get("port", 6379)
+        self._path: str | None = options.get("path")
+        self._database = options.get("db", 0)
+        user, password = options.get("username"), options.get("password")
+        self._credentials = [user, password or ""] if user else [password] if password else []
+
+    async def open(self, timeout: float) -> Wire:
+        """Connect, log in, choose the database.
+
+        Args:
+            timeout: seconds for all of it.
+
+        Raises:
+            TimeoutError: it took longer.
+            OSError: nobody is there, or TLS failed.
+            AuthenticationError: the credentials were refused.
+            redis.exceptions.RedisError: the connection broke, or the database isn't there.
+        """
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout):
+            if self._path is not None:
+                _, wire = await loop.create_unix_connection(Wire, self._path)
+            else:
+                _, wire = await loop.create_connection(Wire, self._host, self._port, ssl=self._tls)
+            try:
+                await self._greet(wire, timeout)
+            except BaseException:
+                wire.close()
+                raise
+            return wire
+
+    async def _greet(self, wire: Wire, timeout: float) -> None:
+        if self._credentials:
+            (reply,) = await wire.call([pack("AUTH", *self._credentials)], timeout)
+            if isinstance(reply, Exception):
+                raise AuthenticationError(str(reply))
+        if self._database:
+            (reply,) = await wire.call([pack("SELECT", self._database)], timeout)
+            if isinstance(reply, Exception):
+                raise reply
+
+
+def pack(*words: str | bytes | int) -> Packed:
+    """A command as it is sent."""
+    return cast(Packed, hiredis.pack_command(words))  # type: ignore[arg-type]
