@@ -1,1 +1,5 @@
-"""Benchmarks on a private Redis: figures to compare within one run, never asserted."""
+"""The benchmark suite: ours beside its peers, in one run, each run checked for order and overlap.
+
+A figure from one machine says little; a ratio between two that were measured a minute apart says
+more. So every row compares. `docs/performance.md` says how to read it.
+"""

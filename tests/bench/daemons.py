@@ -1,0 +1,190 @@
+"""Ours under measurement: `groupflow run`, as users run it, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from groupflow.servers.ports import free_ports
+from tests.bench.filling import NAMESPACE, RULE
+from tests.bench.load import Load
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LOOK = 0.01  # seconds
+END_WITHIN = 60.0  # seconds for a daemon to drain and leave
+START_WITHIN = 60.0
+
+
+class RunFailed(Exception):
+    """A run that can't be measured; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a daemon is configured.
+
+    Attributes:
+        redis: its store.
+        rabbitmq: its broker; without one, only its workers run.
+        queue: the queue that it consumes.
+        grouped: workers for grouped tasks.
+        plain: workers for plain ones.
+        order: `workers.order`.
+        only: half a daemon, or all of it.
+    """
+
+    redis: str
+    rabbitmq: str = "amqp://guest:guest@127.0.0.1:1/"
+    queue: str = "bench"
+    grouped: int = 16
+    plain: int = 0
+    order: Literal["oldest", "fair"] = "oldest"
+    only: Literal["", "intake", "workers"] = "workers"
+
+    def write(self, path: Path) -> None:
+        """Write it as a configuration file."""
+        path.write_text(
+            f"""[rabbitmq]
+url = "{self.rabbitmq}"
+queue = "{self.queue}"
+[redis]
+url = "{self.redis}"
+namespace = "{NAMESPACE}"
+[workers]
+plain = {self.plain}
+grouped = {self.grouped}
+order = "{self.order}"
+[log]
+format = "json"
+[[groups]]
+name = "{RULE}"
+app = "bench"
+key = "{{entity}}"
+"""
+        )
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A running daemon."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    records: Path
+    cpu_at_start: float = 0.0
+    ended: bool = field(default=False)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time so far."""
+        return cpu_of(self.pid)
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether it has ended as many tasks as the load has."""
+        return self.records.with_suffix(".reached").exists()
+
+    async def until(self, seconds: float, *, what: str = "its tasks") -> None:
+        """Wait until it has ended all tasks.
+
+        Raises:
+            RunFailed: it died, or took longer.
+        """
+        await wait_for(lambda: self.has_reached, self, seconds, what)
+
+    async def stop(self) -> None:
+        """End it in order; its records are written then.
+
+        Raises:
+            RunFailed: it did not end well.
+        """
+        if self.ended:
+            return
+        self.ended = True
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = await asyncio.to_thread(self.process.wait, END_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise RunFailed(f"a daemon did not end:\n{self.tail()}") from None
+        if code:
+            raise RunFailed(f"a daemon ended with {code}:\n{self.tail()}")
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-2000:]
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time that a process has used so far; 0 where it is gone."""
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(facts[11]) + int(facts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def wait_for(
+    condition: Callable[[], bool], daemon: Daemon, seconds: float, what: str
+) -> None:
+    """Wait until a condition holds while a daemon lives.
+
+    Raises:
+        RunFailed: it died, or took longer than `seconds`.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                if daemon.process.poll() is not None:
+                    raise RunFailed(f"a daemon died:\n{daemon.tail()}")
+                await asyncio.sleep(LOOK)
+    except TimeoutError:
+        raise RunFailed(f"waited {seconds:g} s for {what}:\n{daemon.tail()}") from None
+
+
+@asynccontextmanager
+async def running(
+    setting: Setting, load: Load, folder: Path, name: str = "d1"
+) -> AsyncIterator[Daemon]:
+    """Start a daemon, wait until it works, and stop it at the end."""
+    config, log = folder / f"{name}.toml", folder / f"{name}.log"
+    setting.write(config)
+    records = folder / f"{name}.records"
+    (port,) = free_ports(1)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
+    environment = kept | {
+        "BENCH_RECORDS": str(records),
+        "BENCH_TASKS": str(load.tasks),
+        "BENCH_HANDLER_MS": str(load.handler_ms),
+        "GROUPFLOW_HTTP__LISTEN": f"127.0.0.1:{port}",
+    }
+    only = ["--only", setting.only] if setting.only else []
+    command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", name]
+    command += ["--app", "tests.bench.handlers:app", *only]
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: ASYNC220
+            command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output
+        )
+    daemon = Daemon(process, log, records)
+    try:
+        await wait_for(lambda: b"daemon.started" in log.read_bytes(), daemon, START_WITHIN, "start")
+        daemon.cpu_at_start = daemon.cpu
+        yield daemon
+        await daemon.stop()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            await asyncio.to_thread(process.wait)

@@ -1,0 +1,56 @@
+"""Filling a queue before a run: the store through the real enqueue, RabbitMQ through a publisher."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import load_scripts
+from tests.bench.load import Load
+
+NAMESPACE = "bench"
+RULE = "bench"
+BATCH = 500
+
+
+def store_client(url: str) -> StoreClient:
+    """A client of the namespace that the measured daemons use."""
+    keys = Keys(NAMESPACE)
+    return StoreClient(url, keys, load_scripts(keys, "oldest"), timeout=60.0)
+
+
+def arrival(number: int, group: str | None, body: bytes) -> Arrival:
+    """A task as intake hands it to the store."""
+    envelope = Envelope("bench", group, "1", RULE if group else None, {}, body)
+    return Arrival(f"{number:032d}", envelope)
+
+
+def arrivals_of(load: Load, *, plain: bool = False) -> Iterable[Arrival]:
+    """All tasks of a load."""
+    for number, group, body in load:
+        yield arrival(number, None if plain else f"g{group}", body)
+
+
+async def fill_store(url: str, load: Load, *, plain: bool = False) -> None:
+    """Enqueue a load, batch by batch."""
+    client = store_client(url)
+    enqueuer = Enqueuer(client)
+    waiting = iter(arrivals_of(load, plain=plain))
+    try:
+        while batch := list(itertools.islice(waiting, BATCH)):
+            await enqueuer.enqueue(batch)
+    finally:
+        await client.close()
+
+
+async def fill_queue(url: str, queue: str, load: Load) -> None:
+    """Publish a load to a queue of RabbitMQ, with confirms."""
+    async with publishing(url, queue) as publisher:
+        await publisher.publish_all(
+            Outgoing(body, "bench", f"{number:032d}") for number, _, body in load
+        )
