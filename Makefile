@@ -30,8 +30,9 @@ check: .venv/.ready ## Lint, formatting, types, layers, known vulnerabilities
 	$(BIN)/lint-imports
 	@.ci/audit
 
-bench: .venv/.ready servers ## What claims cost as the backlog grows (QUICK=1: up to 100,000)
-	@QUICK=$(QUICK) $(BIN)/python -m tests.bench
+bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1: under 3 minutes; ROWS=drain,cold)
+	@.ci/setup bench
+	@QUICK=$(QUICK) ROWS=$(ROWS) $(BIN)/python -m tests.bench
 
 crash: .venv/.ready servers ## Kill daemons at every named point and pair of points (TRIALS=… SEED=… JOBS=2)
 	@$(BIN)/python -m tests.crash
@@ -46,7 +47,7 @@ lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versio
 	@uv=$$(.ci/setup uv) && "$$uv" lock $(ARGS)
 
 clean: ## Remove the environment, the caches and what was built
-	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .uv .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 servers:

@@ -1,85 +1,103 @@
-"""`make bench`: how claims cost as the backlog grows, and what a waiting task weighs.
+"""`make bench`: ours beside its peers, in one run. `QUICK=1` is smaller, `ROWS=drain,cold` is less.
 
-`make bench QUICK=1` stops at 100,000 waiting tasks.
+The whole suite writes `docs/benchmarks/` and the table of `docs/performance.md`; the quick one
+changes nothing there and says what has fallen since. Exit 1: something could not be measured, or
+broke its order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 import tempfile
+import traceback
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
 from rich.console import Console
-from rich.table import Table
 
-from groupflow.servers.redis import RedisServer
-from tests.bench.backlog import Row, measure
+from tests.bench import chart, machine, results, tables
+from tests.bench.bench import Bench
+from tests.bench.daemons import REPOSITORY
+from tests.bench.families import backlog, beside, cold, drain, ideal, intake, latency
+from tests.bench.records import cost_of_a_record
+from tests.bench.results import Results
+from tests.bench.rows import Row
 
-WORKERS = 16
-EXCHANGES = 2_000
+FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
+    "drain": drain.run,
+    "ideal": ideal.run,
+    "intake": intake.run,
+    "latency": latency.run,
+    "backlog": backlog.run,
+    "cold": cold.run,
+    "beside": beside.run,
+}
+COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
+CHART = COMMITTED.with_name("chart.svg")
+DOCUMENT = REPOSITORY / "docs" / "performance.md"
+LATEST = REPOSITORY / ".bench" / "latest.json"
+
+_console = Console(stderr=True)
 
 
-async def main() -> None:
-    """Measure all rows and print them."""
-    large = 100_000 if os.environ.get("QUICK") else 1_000_000
-    rows: list[Row] = []
+def main() -> int:
+    """Run the suite; the exit code."""
+    quick = bool(os.environ.get("QUICK"))
+    chosen = [name for name in os.environ.get("ROWS", "").split(",") if name] or list(FAMILIES)
+    if unknown := [name for name in chosen if name not in FAMILIES]:
+        _console.print(f"ROWS: no {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+        return 2
+    # Ended from outside, the servers still go down in order.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    found = asyncio.run(_measure(quick, chosen))
+    tables.print_table(found)
+    found.write(LATEST)
+    older = results.read(COMMITTED)
+    for line in found.fallen_below(older) if older else []:
+        _console.print(f"fell: {line}")
+    if not quick:
+        whole = found.merged_into(older) if older and len(chosen) < len(FAMILIES) else found
+        whole.write(COMMITTED)
+        CHART.write_text(chart.svg(whole))
+        tables.write_into(DOCUMENT, whole)
+    for problem in found.problems:
+        _console.print(f"problem: {problem}", markup=False)
+    return 1 if found.problems else 0
+
+
+async def _measure(quick: bool, chosen: list[str]) -> Results:
+    began = monotonic()
+    at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    found = Results(quick, at, machine.describe(), cost_of_a_record())
     with tempfile.TemporaryDirectory(prefix="groupflow-bench-") as folder:
-        async with RedisServer(Path(folder)) as redis:
-            # The first fill of a fresh server pays for its memory; it is not counted.
-            await measure(
-                redis.url, "", waiting=20_000, groups=1000, hot=0, workers=16, exchanges=9
-            )
-            for waiting in (1_000, 20_000, large):
-                for hot in (0.0, 0.5):
-                    shape = "half in one hot group" if hot else "even"
-                    rows.append(
-                        await measure(
-                            redis.url,
-                            f"{waiting:,} waiting, {shape}",
-                            waiting=waiting,
-                            groups=1_000,
-                            hot=hot,
-                            workers=WORKERS,
-                            # While only the hot group is left, one claim a trip is all there is;
-                            # the rows compare what is claimed before that.
-                            exchanges=min(EXCHANGES, round(waiting * (1 - hot)) // WORKERS),
-                        )
-                    )
-            rows.append(
-                await measure(
-                    redis.url,
-                    f"{large:,} waiting, a group each",
-                    waiting=large,
-                    groups=large,
-                    hot=0,
-                    workers=WORKERS,
-                    exchanges=EXCHANGES,
-                )
-            )
-    _print(rows)
+        bench = Bench(Path(folder), quick=quick)
+        try:
+            for name in chosen:
+                await _family(bench, name, found)
+        finally:
+            await bench.close()
+    found.problems = bench.problems
+    found.seconds = monotonic() - began
+    return found
 
 
-def _print(rows: list[Row]) -> None:
-    table = Table(
-        f"{WORKERS} workers, 200-byte bodies",
-        "enqueued/s",
-        "claimed and completed/s",
-        "exchange p50 ms",
-        "p99 ms",
-        "bytes above the body",
-    )
-    for row in rows:
-        table.add_row(
-            row.name,
-            f"{row.enqueued:,.0f}",
-            f"{row.claimed:,.0f}",
-            f"{row.p50:.2f}",
-            f"{row.p99:.2f}",
-            f"{row.overhead:,.0f}",
-        )
-    Console(width=120).print(table)
+async def _family(bench: Bench, name: str, found: Results) -> None:
+    """Measure a family; what goes wrong in it must not cost the others."""
+    try:
+        async for row in FAMILIES[name](bench):
+            found.rows.append(row)
+            met = {True: "met", False: "missed", None: ""}[row.is_met]
+            _console.print(f"{row.title}: {tables.figure(row.ours)} {row.unit} {met}")
+    except Exception as error:
+        bench.problems.append(f"{name}: {type(error).__name__}: {error}")
+        if os.environ.get("DEBUG"):
+            traceback.print_exc()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(main())

@@ -75,5 +75,5 @@ async def drain(
 async def _until_done(redis: Redis, tasks: int) -> None:
     key = f"{{{NAMESPACE}}}:count"
     async with asyncio.timeout(WITHIN):
-        while int(await redis.hget(key, "done") or 0) < tasks:  # type: ignore[misc]
+        while int(await redis.hget(key, "done") or 0) < tasks:
             await asyncio.sleep(LOOK)

@@ -1,9 +1,10 @@
-"""Filling a queue before a run: the store through the real enqueue, RabbitMQ through a publisher."""
+"""Filling a queue before a run: the store by the real enqueue, RabbitMQ by a publisher."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import Literal
 
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.store.client import StoreClient
@@ -18,10 +19,10 @@ RULE = "bench"
 BATCH = 500
 
 
-def store_client(url: str) -> StoreClient:
+def store_client(url: str, order: Literal["oldest", "fair"] = "oldest") -> StoreClient:
     """A client of the namespace that the measured daemons use."""
     keys = Keys(NAMESPACE)
-    return StoreClient(url, keys, load_scripts(keys, "oldest"), timeout=60.0)
+    return StoreClient(url, keys, load_scripts(keys, order), timeout=60.0)
 
 
 def arrival(number: int, group: str | None, body: bytes) -> Arrival:
@@ -30,17 +31,24 @@ def arrival(number: int, group: str | None, body: bytes) -> Arrival:
     return Arrival(f"{number:032d}", envelope)
 
 
-def arrivals_of(load: Load, *, plain: bool = False) -> Iterable[Arrival]:
-    """All tasks of a load."""
-    for number, group, body in load:
-        yield arrival(number, None if plain else f"g{group}", body)
+def arrivals_of(load: Load, *, plain: bool = False, first: int = 0) -> Iterable[Arrival]:
+    """All tasks of a load, numbered from `first`."""
+    for number, group, _ in load:
+        yield arrival(first + number, None if plain else f"g{group}", load.body_of(first + number))
 
 
-async def fill_store(url: str, load: Load, *, plain: bool = False) -> None:
+async def fill_store(
+    url: str,
+    load: Load,
+    *,
+    plain: bool = False,
+    order: Literal["oldest", "fair"] = "oldest",
+    first: int = 0,
+) -> None:
     """Enqueue a load, batch by batch."""
-    client = store_client(url)
+    client = store_client(url, order)
     enqueuer = Enqueuer(client)
-    waiting = iter(arrivals_of(load, plain=plain))
+    waiting = iter(arrivals_of(load, plain=plain, first=first))
     try:
         while batch := list(itertools.islice(waiting, BATCH)):
             await enqueuer.enqueue(batch)

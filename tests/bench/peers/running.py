@@ -72,14 +72,21 @@ async def run_peer(
     if process.returncode or not records.exists():
         words = said.decode(errors="replace").strip()[-1000:] or "(nothing)"
         raise PeerFailed(f"{command[-1]} ended with {process.returncode} and said: {words}")
+    return _read(records)
+
+
+def _read(records: Path) -> Records:
     found = Records.read([records])
     cpu = Path(f"{records}.cpu")
     return replace(found, cpu=float(cpu.read_text())) if cpu.exists() else found
 
 
-def python_peer(name: str) -> list[str]:
-    """The command of a peer that is a module here."""
-    return [sys.executable, "-m", f"tests.bench.peers.{name}"]
+async def run_python(
+    name: str, load: Load, folder: Path, *, workers: int, seconds: float, facts: Mapping[str, Any]
+) -> Records:
+    """A peer that is a module here, over a load."""
+    command = [sys.executable, "-m", f"tests.bench.peers.{name}"]
+    return await run_peer(command, load, folder, workers=workers, seconds=seconds, facts=facts)
 
 
 async def run_groupmq(

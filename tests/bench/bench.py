@@ -1,0 +1,80 @@
+"""What all families share in one run: sizes, folders, the one RabbitMQ, what went wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from groupflow.servers.rabbitmq import RabbitmqServer
+from groupflow.servers.redis import RedisServer
+from tests.bench.limits import redis_round_trip
+from tests.bench.load import Load
+from tests.bench.records import Records
+from tests.bench.rows import Row
+
+
+class HashingRabbitmq(RabbitmqServer):
+    """A private RabbitMQ with the exchange that RabbitMQ alone needs for its groups."""
+
+    def prepare(self) -> None:
+        """Write the configuration, and enable the plugin."""
+        super().prepare()
+        self._path("enabled_plugins").write_text("[rabbitmq_consistent_hash_exchange].\n")
+
+
+class Bench:
+    """One run of the suite.
+
+    Attributes:
+        quick: smaller numbers, fewer repetitions.
+        problems: what could not be measured or broke its promise, in words.
+    """
+
+    def __init__(self, folder: Path, *, quick: bool) -> None:
+        self.quick = quick
+        self.problems: list[str] = []
+        self._rabbitmq = HashingRabbitmq(folder / "rabbitmq", scratch=folder)
+        self._parent = folder
+
+    def pick(self, full: int, quick: int) -> int:
+        """A size: for the whole suite or the quick one."""
+        return quick if self.quick else full
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """An empty folder for one run."""
+        with tempfile.TemporaryDirectory(dir=self._parent) as name:
+            yield Path(name)
+
+    @asynccontextmanager
+    async def redis(self) -> AsyncIterator[tuple[RedisServer, Path]]:
+        """A fresh Redis and an empty folder for one run."""
+        with self.folder() as folder:
+            async with RedisServer(folder / "redis") as server:
+                yield server, folder
+
+    async def rabbitmq(self) -> str:
+        """Where RabbitMQ is; started when first asked for, since that takes some seconds."""
+        await self._rabbitmq.start()
+        return self._rabbitmq.url
+
+    async def close(self) -> None:
+        """Stop what `rabbitmq` started."""
+        await self._rabbitmq.stop()
+
+    async def round_trip(self) -> float:
+        """Seconds of a bare round trip to Redis, now."""
+        async with self.redis() as (server, _):
+            return await redis_round_trip(server.port)
+
+    def judge(
+        self, row: Row, who: str, records: Records, load: Load, *, is_whole: bool = True
+    ) -> None:
+        """Check a run and note in its row what it broke; where it was ours, it is a problem."""
+        verdict = records.check(load, is_whole=is_whole)
+        if not verdict.is_clean:
+            row.verdicts[who] = str(verdict)
+            if who == "groupflow":
+                self.problems.append(f"{row.key}: groupflow broke its promise: {verdict}")

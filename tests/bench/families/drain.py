@@ -1,0 +1,111 @@
+"""drain: how fast a full queue of no-op tasks is emptied, beside all peers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from statistics import median
+
+from tests.bench.bench import Bench
+from tests.bench.draining import drain
+from tests.bench.load import Load
+from tests.bench.peers.postgres import private_postgres
+from tests.bench.peers.running import PeerFailed, run_groupmq, run_python
+from tests.bench.records import Records
+from tests.bench.rows import Goal, Row
+
+TASKS, QUICK_TASKS = 20_000, 5_000
+REPETITIONS = 3
+SLOW_PEERS_SECONDS = 8.0  # a peer that isn't done by then is measured by what it did
+_SHAPES: tuple[tuple[str, str, int, int, float, float], ...] = (
+    ("drain.16", "drain, 1,000 groups, 16 workers", 16, 1000, 0.0, 2.0),
+    ("drain.64", "drain, 1,000 groups, 64 workers", 64, 1000, 0.0, 2.5),
+    ("drain.hot", "drain, half in one hot group, 16 workers", 16, 1000, 0.5, 2.0),
+    ("drain.10", "drain, 10 groups, 16 workers", 16, 10, 0.0, 2.0),
+)
+
+Peer = Callable[[Bench, Load, int], Awaitable[Records]]
+
+
+async def run(bench: Bench) -> AsyncIterator[Row]:
+    """Measure the rows."""
+    tasks = bench.pick(TASKS, QUICK_TASKS)
+    for key, title, workers, groups, hot, times in _SHAPES:
+        goal = Goal(f"≥ {times:g} times GroupMQ", times)
+        row = Row(key, title, 0.0, "tasks/s", 0.0, goal, "GroupMQ")
+        await _measure(bench, row, Load(tasks, groups, hot), workers)
+        yield row
+
+
+async def _measure(bench: Bench, row: Row, load: Load, workers: int) -> None:
+    """Ours and GroupMQ by turns, then the slower ones once each."""
+    ours: list[Records] = []
+    theirs: list[Records] = []
+    trips: list[float] = []
+    for _ in range(bench.pick(REPETITIONS, 1)):
+        trips.append(await bench.round_trip())
+        with bench.folder() as folder:
+            ours.append(await drain(folder, load, workers=workers))
+        bench.judge(row, "groupflow", ours[-1], load)
+        try:
+            theirs.append(await _groupmq(bench, load, workers))
+            bench.judge(row, "GroupMQ", theirs[-1], load)
+        except PeerFailed as error:
+            bench.problems.append(f"{row.key}: GroupMQ: {error}")
+    row.ours = median(each.rate for each in ours)
+    row.guard = row.ours * median(trips)
+    row.details = {
+        "round_trip_us": median(trips) * 1e6,
+        "cpu_us_per_task": median(each.cpu for each in ours) / load.tasks * 1e6,
+        "redis_cpu_us_per_task": median(each.redis_cpu for each in ours) / load.tasks * 1e6,
+        "redis_calls_per_task": median(each.redis_calls for each in ours) / load.tasks,
+    }
+    if theirs:
+        row.peers["GroupMQ"] = median(each.rate for each in theirs)
+        row.share = row.ours / row.peers["GroupMQ"]
+        cpu = median(each.cpu for each in theirs)
+        row.details["groupmq_cpu_us_per_task"] = cpu / load.tasks * 1e6
+    for name in () if bench.quick else _SLOWER:
+        await _once(bench, row, name, load, workers)
+
+
+async def _once(bench: Bench, row: Row, name: str, load: Load, workers: int) -> None:
+    try:
+        records = await _SLOWER[name](bench, load, workers)
+    except PeerFailed as error:
+        bench.problems.append(f"{row.key}: {name}: {error}")
+        return
+    row.peers[name] = records.rate
+    bench.judge(row, name, records, load, is_whole=len(records) >= load.tasks)
+
+
+async def _groupmq(bench: Bench, load: Load, workers: int) -> Records:
+    async with bench.redis() as (server, folder):
+        return await run_groupmq(server.url, load, folder, workers=workers)
+
+
+async def _plain_copy(bench: Bench, load: Load, workers: int) -> Records:
+    async with bench.redis() as (server, _):
+        return await _python("plain_copy", bench, load, workers, server.url)
+
+
+async def _rabbitmq(bench: Bench, load: Load, workers: int) -> Records:
+    return await _python("rabbitmq_alone", bench, load, workers, await bench.rabbitmq())
+
+
+async def _procrastinate(bench: Bench, load: Load, workers: int) -> Records:
+    async with private_postgres() as url:
+        return await _python("procrastinate_locks", bench, load, workers, url)
+
+
+async def _python(name: str, bench: Bench, load: Load, workers: int, url: str) -> Records:
+    with bench.folder() as folder:
+        return await run_python(
+            name, load, folder, workers=workers, seconds=SLOW_PEERS_SECONDS, facts={"url": url}
+        )
+
+
+_SLOWER: dict[str, Peer] = {
+    "RabbitMQ alone": _rabbitmq,
+    "Procrastinate": _procrastinate,
+    "the source's loop": _plain_copy,
+}

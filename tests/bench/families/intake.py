@@ -1,0 +1,121 @@
+"""intake: from RabbitMQ into Redis, and on to the handler, beside a consumer that does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from redis.asyncio import Redis
+
+from groupflow.servers.redis import RedisServer
+from groupflow.store.keys import Keys, split_element
+from tests.bench.bench import Bench
+from tests.bench.daemons import Daemon, RunFailed, Setting, running
+from tests.bench.draining import WITHIN
+from tests.bench.filling import NAMESPACE, fill_queue
+from tests.bench.load import Load
+from tests.bench.peers.running import PeerFailed, run_python
+from tests.bench.records import Records
+from tests.bench.rows import Goal, Row
+
+TASKS, QUICK_TASKS = 20_000, 5_000
+REPETITIONS = 3
+HEAD = 500  # messages that are on their way before the first is written: not counted anywhere
+BARE = "bare aio-pika"
+
+
+async def run(bench: Bench) -> AsyncIterator[Row]:
+    """Measure the rows, the limit between them."""
+    load = Load(bench.pick(TASKS, QUICK_TASKS), 1_000)
+    intake = Row("intake.alone", "intake alone, RabbitMQ → Redis, acked", 0, "msg/s", 0)
+    intake.goal = Goal(f"≥ 80 % of {BARE}", 0.8)
+    whole = Row("intake.end_to_end", "end to end, a full RabbitMQ queue → handled", 0, "msg/s", 0)
+    whole.goal = Goal(f"≥ 60 % of {BARE}", 0.6)
+    taken, handled, bare = [], [], []
+    for _ in range(bench.pick(REPETITIONS, 1)):
+        taken.append(await _take_in(bench, load))
+        try:
+            bare.append(await _bare(bench, load))
+        except PeerFailed as error:
+            bench.problems.append(f"intake: {BARE}: {error}")
+        records = await _end_to_end(bench, load)
+        bench.judge(whole, "groupflow", records, load)
+        handled.append(records.rate)
+    for row, figures in ((intake, taken), (whole, handled)):
+        row.ours, row.beside = median(figures), BARE
+        if bare:
+            row.peers[BARE] = median(bare)
+            row.share = row.guard = row.ours / row.peers[BARE]
+        yield row
+
+
+async def _bare(bench: Bench, load: Load) -> float:
+    url = await bench.rabbitmq()
+    with bench.folder() as folder:
+        records = await run_python(
+            "bare_consumer", load, folder, workers=1, seconds=60.0, facts={"url": url}
+        )
+    return Records(records.rows[HEAD:]).rate
+
+
+async def _take_in(bench: Bench, load: Load) -> float:
+    """Messages a second that come to lie in Redis, by the arrivals that Redis's clock gave them."""
+    rabbitmq = await bench.rabbitmq()
+    async with bench.redis() as (server, folder):
+        queue = folder.name
+        await fill_queue(rabbitmq, queue, load)
+        setting = Setting(server.url, rabbitmq, queue, only="intake")
+        async with (
+            Redis.from_url(server.url) as redis,
+            running(setting, load, folder) as daemon,
+        ):
+            await _until_queued(redis, load, daemon)
+            arrivals = await _arrivals(redis, load)
+    return (len(arrivals) - HEAD - 1) * 1e6 / (arrivals[-1] - arrivals[HEAD])
+
+
+async def _until_queued(redis: Redis, load: Load, daemon: Daemon) -> None:
+    async with asyncio.timeout(WITHIN):
+        while int(await redis.hget(Keys(NAMESPACE)("count"), "queued_grouped") or 0) < load.tasks:
+            if daemon.process.poll() is not None:
+                raise RunFailed(f"a daemon died:\n{daemon.tail()}")
+            await asyncio.sleep(0.05)
+
+
+async def _arrivals(redis: Redis, load: Load) -> list[int]:
+    """All arrivals, rising.
+
+    Raises:
+        RunFailed: a lane is out of order, or a task is missing.
+    """
+    found: list[int] = []
+    keys = Keys(NAMESPACE)
+    for group in range(load.groups):
+        lane: list[Any] = await redis.lrange(keys("lane", f"g{group}"), 0, -1)
+        elements = [split_element(element) for element in reversed(lane)]
+        if any(int(one[1]) >= int(other[1]) for one, other in pairwise(elements)):
+            raise RunFailed(f"intake put the lane of group {group} out of order")
+        found += [arrival for arrival, _ in elements]
+    if len(found) != load.tasks:
+        raise RunFailed(f"intake took in {len(found)} of {load.tasks} messages")
+    return sorted(found)
+
+
+async def _end_to_end(bench: Bench, load: Load) -> Records:
+    rabbitmq = await bench.rabbitmq()
+    async with bench.redis() as (server, folder):
+        await fill_queue(rabbitmq, folder.name, load)
+        return await _handled(server, rabbitmq, folder.name, load, bench)
+
+
+async def _handled(
+    server: RedisServer, rabbitmq: str, queue: str, load: Load, bench: Bench
+) -> Records:
+    setting = Setting(server.url, rabbitmq, queue, only="")
+    with bench.folder() as folder:
+        async with running(setting, load, folder) as daemon:
+            await daemon.until(WITHIN)
+        return Records.read([daemon.records])

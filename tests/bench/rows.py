@@ -1,0 +1,61 @@
+"""A row of the table: what was measured, beside what, and the goal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a row's `share` has to reach.
+
+    Attributes:
+        words: as the table says it.
+        at: the number.
+        least: whether `at` is the least that will do, or the most.
+    """
+
+    words: str
+    at: float
+    least: bool = True
+
+    def is_met(self, share: float) -> bool:
+        """Whether a share reaches it."""
+        return share >= self.at if self.least else share <= self.at
+
+
+@dataclass(slots=True)
+class Row:
+    """One result.
+
+    Attributes:
+        key: `family.what`, the same in every run.
+        title: as the table says it.
+        ours: groupflow's figure.
+        unit: of `ours` and `peers`.
+        share: what the goal is about: a ratio to a peer or a limit, or `ours` itself.
+        goal: what `share` has to reach; a row without one only reports.
+        beside: what `share` is a ratio to, in words.
+        peers: others' figures.
+        verdicts: who broke order, overlapped, lost or doubled tasks, and how many.
+        details: what else was measured.
+        guard: grows with our speed, and little with the machine's: a ratio to a bare limit.
+    """
+
+    key: str
+    title: str
+    ours: float
+    unit: Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s"]
+    share: float
+    goal: Goal | None = None
+    beside: str = ""
+    peers: dict[str, float] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
+    details: dict[str, float] = field(default_factory=dict)
+    guard: float = 0.0
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the goal is reached; ``None`` where there is none."""
+        return None if self.goal is None else self.goal.is_met(self.share)
