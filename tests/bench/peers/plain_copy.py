@@ -29,14 +29,12 @@ async def run(spec: Spec) -> None:
     spec.begin()
     workers = [asyncio.create_task(_work(redis, spec, n)) for n in range(spec.workers)]
     await spec.finish()
-    for worker in workers:
-        worker.cancel()
-    await asyncio.gather(*workers, return_exceptions=True)
+    await asyncio.gather(*workers)  # not cancelled: redis-py may swallow that
     await redis.aclose()
 
 
 async def _work(redis: Redis, spec: Spec, worker: int) -> None:
-    while True:
+    while not spec.is_over:
         if not await redis.setnx(LOCK, worker):
             await asyncio.sleep(POLL)
             continue

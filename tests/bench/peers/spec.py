@@ -23,6 +23,7 @@ class Spec:
         load: the tasks.
         workers: how many may run at once.
         url: its server.
+        is_over: whether `finish` has written the records, so that nothing counts any more.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -34,6 +35,7 @@ class Spec:
         self._records = Path(facts["records"])
         self._recorder = Recorder()
         self._reached = asyncio.Event()
+        self.is_over = False
         self._cpu = 0.0
 
     async def handle(self, number: int) -> None:
@@ -62,6 +64,7 @@ class Spec:
             pass
         Path(f"{self._records}.cpu").write_text(str(process_time() - self._cpu))  # noqa: ASYNC240
         self._recorder.write(self._records)
+        self.is_over = True
 
 
 def main(run: Callable[[Spec], Coroutine[Any, Any, None]]) -> None:
