@@ -76,5 +76,11 @@ class Bench:
         verdict = records.check(load, is_whole=is_whole)
         if not verdict.is_clean:
             row.verdicts[who] = str(verdict)
-            if who == "groupflow":
-                self.problems.append(f"{row.key}: groupflow broke its promise: {verdict}")
+        if who == "groupflow":
+            self.check(row.key, records, load, is_whole=is_whole)
+
+    def check(self, key: str, records: Records, load: Load, *, is_whole: bool = True) -> None:
+        """Check a run of ours; what it broke is a problem."""
+        verdict = records.check(load, is_whole=is_whole)
+        if not verdict.is_clean:
+            self.problems.append(f"{key}: groupflow broke its promise: {verdict}")

@@ -123,6 +123,10 @@ class Records:
         """How long a handler ran on average, as measured: a timer is coarse."""
         return fmean(end - start for _, start, end in self.rows) / 1e9 if self.rows else 0.0
 
+    def between(self, first: int, end: int) -> Records:
+        """The records of the tasks numbered from `first` to before `end`, numbered from 0."""
+        return Records([(n - first, at, to) for n, at, to in self.rows if first <= n < end])
+
     def starts(self) -> dict[int, int]:
         """When each task first started, in nanoseconds."""
         found: dict[int, int] = {}

@@ -32,7 +32,8 @@ def write_into(document: Path, results: Results) -> None:
 
 def markdown(results: Results) -> str:
     """The table as Markdown, with machine and versions."""
-    lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
+    lines = ["![groupflow beside its peers](benchmarks/chart.svg)", ""]
+    lines += [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     lines += [f"| {' | '.join(_cells(row))} |" for row in results.rows]
     facts = " · ".join(f"{name} {value}" for name, value in results.machine.items())
     kind = "`QUICK=1`, " if results.quick else ""

@@ -50,13 +50,18 @@ async def _plain_rate(bench: Bench, tasks: int, *, flood: int) -> float:
         async with running(setting, whole, folder) as daemon:
             await daemon.until(WITHIN)
         records = Records.read([daemon.records])
-    return Records([row for row in records if row[0] < FLOOD]).rate
+    grouped = records.between(FLOOD, FLOOD + flood)
+    bench.check("beside.plain", grouped, Load(flood, 1_000))
+    found = records.between(0, tasks)
+    bench.check("beside.plain", found, Load(tasks, tasks))  # plain: a group of its own, so to say
+    return found.rate
 
 
 async def _second(bench: Bench) -> Row:
     load = Load(bench.pick(20_000, 5_000), 1_000)
     with bench.folder() as folder:
         one = await drain(folder, load, workers=16)
+    bench.check("beside.second", one, load)
     with bench.folder() as folder:
         two = await drain(folder, load, workers=16, daemons=2)
     share = two.rate / one.rate
