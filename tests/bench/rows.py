@@ -41,6 +41,7 @@ class Row:
         verdicts: who broke order, overlapped, lost or doubled tasks, and how many.
         details: what else was measured.
         guard: grows with our speed, and little with the machine's: a ratio to a bare limit.
+        is_checked: whether its runs have an order to keep, which was checked.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Row:
     verdicts: dict[str, str] = field(default_factory=dict)
     details: dict[str, float] = field(default_factory=dict)
     guard: float = 0.0
+    is_checked: bool = True
 
     @property
     def is_met(self) -> bool | None:

@@ -46,6 +46,7 @@ def markdown(results: Results) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     peers = ", ".join(f"{name} {figure(value)}" for name, value in row.peers.items())
     verdicts = "; ".join(f"{who}: {what}" for who, what in row.verdicts.items())
+    verdicts = verdicts or ("kept" if row.is_checked else "")
     met = {True: "yes", False: "**no**", None: ""}[row.is_met]
     share = f"{row.share:.2f}" if row.beside else ""
     goal = row.goal.words if row.goal else "reported"
