@@ -37,6 +37,7 @@ from groupflow.ops.doctor import check_at_start
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
 from groupflow.ops.supervisor import Supervisor
+from groupflow.ops.tracing import open_tracing
 from groupflow.store.claims import Claims, Pool
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters
@@ -89,6 +90,9 @@ class Daemon:
             app: the handlers.
             name: the daemon's name; one process at a time may have it.
             only: run just that half.
+
+        Raises:
+            ConfigError: the settings ask for what isn't there.
         """
         self.name = name
         self._settings = settings
@@ -99,6 +103,7 @@ class Daemon:
         self._clients: list[StoreClient] = []
         self._session = Session(name)
         self._supervisor = Supervisor.from_environment()
+        self._tracing = open_tracing(settings)
         lease = settings.workers.lease
 
         self._dispatchers: dict[Pool, Dispatcher] = {}
@@ -163,6 +168,7 @@ class Daemon:
                 self._runners,
                 self._policies,
                 max_crashes=self._settings.workers.max_crashes,
+                tracing=self._tracing,
             )
             for n in range(size)
         ]
@@ -192,7 +198,8 @@ class Daemon:
                 max_waiting=settings.redis.max_waiting,
                 max_memory=settings.redis.max_memory,
             ),
-            self._measures.intake,
+            measures=self._measures.intake,
+            tracing=self._tracing,
         )
 
     def _info(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from aiormq.abc import AbstractChannel
 from groupflow.broker import topology
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
 from groupflow.core.errors import GroupflowError
+from groupflow.core.tracing import Tracing
 
 IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
 PERSISTENT = 2
@@ -48,7 +49,10 @@ class Outgoing:
 class Publisher:
     """Publishes to one queue over the default exchange, in order."""
 
-    def __init__(self, channel: AbstractChannel, queue: str, timeout: float) -> None:
+    def __init__(
+        self, channel: AbstractChannel, queue: str, timeout: float, tracing: Tracing | None = None
+    ) -> None:
+        self._tracing = tracing
         self._channel = channel
         self._queue = queue
         self._timeout = timeout
@@ -61,6 +65,13 @@ class Publisher:
             BrokerUnavailable: the connection has ended; the message may have been taken. Publish
                 it again under the same id, and it counts once.
         """
+        if self._tracing is None:
+            return await self._publish(message)
+        with self._tracing.publishing(message.message_id, len(message.body)) as carrier:
+            headers = {**message.headers, **carrier}
+            return await self._publish(replace(message, headers=headers))
+
+    async def _publish(self, message: Outgoing) -> None:
         properties = aiormq.spec.Basic.Properties(
             content_type="application/json",
             delivery_mode=PERSISTENT,
@@ -130,13 +141,16 @@ class Publisher:
 
 
 @asynccontextmanager
-async def publishing(url: str, queue: str, *, timeout: float = 10.0) -> AsyncIterator[Publisher]:
+async def publishing(
+    url: str, queue: str, *, timeout: float = 10.0, tracing: Tracing | None = None
+) -> AsyncIterator[Publisher]:
     """Open a publisher on a connection of its own, and declare the queue where it is missing.
 
     Args:
         url: the broker.
         queue: where the messages go.
         timeout: seconds for the handshake, and for each confirm.
+        tracing: told of each message.
 
     Raises:
         BrokerUnavailable: no answer.
@@ -148,6 +162,6 @@ async def publishing(url: str, queue: str, *, timeout: float = 10.0) -> AsyncIte
     try:
         await topology.declare(connection, queue)
         channel = await open_channel(connection, confirms=True)
-        yield Publisher(channel, queue, timeout)
+        yield Publisher(channel, queue, timeout, tracing)
     finally:
         await close_quietly(connection.close())

@@ -59,10 +59,13 @@ def publish(
 
 async def _publish(settings: Settings, bodies: list[bytes], task_type: str | None) -> int:
     from groupflow.broker.publisher import Outgoing, publishing  # noqa: PLC0415
+    from groupflow.ops.tracing import open_tracing  # noqa: PLC0415
 
+    tracing = open_tracing(settings)
     rabbitmq = settings.rabbitmq
     with _progress(len(bodies)) as on_confirm:
-        async with publishing(settings.rabbitmq_url(), rabbitmq.queue) as publisher:
+        url = settings.rabbitmq_url()
+        async with publishing(url, rabbitmq.queue, tracing=tracing) as publisher:
             messages = (Outgoing(body, task_type) for body in bodies)
             return await publisher.publish_all(messages, on_confirm)
 

@@ -227,6 +227,15 @@ class Log(Section):
     )
 
 
+class Traces(Section):
+    """`[traces]`: OpenTelemetry's spans; where they go is OpenTelemetry's own configuration."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Whether to make spans; takes groupflow[traces], see docs/tracing.md.",
+    )
+
+
 class Override(Section):
     """What a rule or a handler may say about retries; ``None`` leaves it to `[retry]`."""
 
@@ -301,6 +310,7 @@ class Settings(BaseSettings):
     retry: Retry = Retry()
     history: History = History()
     log: Log = Log()
+    traces: Traces = Traces()
     groups: tuple[GroupRule, ...] = ()
     handlers: dict[str, HandlerRule] = Field(default_factory=dict)
 

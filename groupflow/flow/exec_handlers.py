@@ -21,6 +21,7 @@ from groupflow.core.app import RetryOverride
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.core.settings import HandlerRule
 from groupflow.core.task import Task
+from groupflow.core.tracing import CARRIED
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
 
 OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
@@ -71,7 +72,8 @@ class ExecRunner:
 def _environment(task: Task) -> dict[str, str]:
     """The daemon's environment without its own configuration, which may hold passwords."""
     inherited = {n: v for n, v in os.environ.items() if not n.startswith("GROUPFLOW_")}
-    return {**inherited, **variables_of(task)}
+    trace = {name.upper(): text for name, text in CARRIED.get().items()}
+    return {**inherited, **trace, **variables_of(task)}
 
 
 def variables_of(task: Task) -> dict[str, str]:

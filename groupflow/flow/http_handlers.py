@@ -18,6 +18,7 @@ from groupflow.core.masking import mask_url
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
 from groupflow.core.settings import HandlerRule
 from groupflow.core.task import Task
+from groupflow.core.tracing import CARRIED
 from groupflow.flow.exec_handlers import advance_in, variables_of
 from groupflow.flow.handling import Failed
 
@@ -65,7 +66,7 @@ class HttpRunner:
 def _headers_of(task: Task) -> dict[str, str]:
     """The facts as ``Groupflow-*`` headers, percent-encoded where HTTP can't carry their text."""
     facts = {name.title().replace("_", "-"): _carried(f) for name, f in variables_of(task).items()}
-    return {"Content-Type": "application/json", **facts}
+    return {"Content-Type": "application/json", **CARRIED.get(), **facts}
 
 
 def _carried(fact: str) -> str:

@@ -9,7 +9,7 @@ it waits with it, unacked, in RabbitMQ.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 
 import structlog
@@ -20,6 +20,7 @@ from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import IntakeMeasures
+from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_batch
@@ -64,8 +65,11 @@ class Intake:
         admission: Admission,
         enqueuer: Enqueuer,
         pressure: Pressure,
+        *,
         measures: IntakeMeasures | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._measures = measures or IntakeMeasures()
         self._settings = settings
         self._pressure = pressure
@@ -180,7 +184,8 @@ class Intake:
         deliveries = await consumer.take(BATCH, BATCH_BYTES)
         arrivals = [self._admission.admit(delivery) for delivery in deliveries]
         crash_point("before_enqueue")
-        enqueued = await self._enqueue(consumer, arrivals)
+        with self._span_of(arrivals):
+            enqueued = await self._enqueue(consumer, arrivals)
         self._measures.paused = ""
         crash_point("before_ack")
         # The proven path: Redis has answered for every message of this batch and all before it.
@@ -190,6 +195,11 @@ class Intake:
         self._report(deliveries, arrivals, enqueued)
         if reason := await self._pressure.reason(enqueued.queued):
             await self._pause(consumer, reason)
+
+    def _span_of(self, arrivals: list[Arrival]) -> AbstractContextManager[object]:
+        if self._tracing is None:
+            return nullcontext()
+        return self._tracing.enqueueing([arrival.envelope.headers for arrival in arrivals])
 
     async def _enqueue(self, consumer: Consumer, arrivals: list[Arrival]) -> Enqueued:
         """Write a batch, however long that takes, as long as its deliveries are still ours."""

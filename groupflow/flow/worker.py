@@ -13,10 +13,11 @@ from groupflow.core.crashpoints import crash_point
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
+from groupflow.core.tracing import Tracing
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.handling import Failed, Runner, Runners
 from groupflow.flow.settling import settlement_of
-from groupflow.store.settlements import Bury, Claim, Complete, Release, Settlement
+from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
 
 log = structlog.get_logger("groupflow.worker")
 
@@ -38,6 +39,7 @@ class Worker:
         policies: Policies,
         *,
         max_crashes: int,
+        tracing: Tracing | None = None,
     ) -> None:
         """Binds a worker to its pool.
 
@@ -47,7 +49,9 @@ class Worker:
             runners: find who runs a type.
             policies: say what holds for a task.
             max_crashes: claims of a task that may end in a crash before it is a dead letter.
+            tracing: told of each attempt.
         """
+        self._tracing = tracing
         self.name = name
         self._dispatcher = dispatcher
         self._types = dispatcher.measures.types
@@ -83,7 +87,21 @@ class Worker:
         """Work until the dispatcher has nothing more to give."""
         settlement: Settlement | None = None
         while (claim := await self._dispatcher.next_claim(self.name, settlement)) is not None:
+            traced = self._tracing is not None
+            settlement = await (self._traced(claim) if traced else self._work(claim))
+
+    async def _traced(self, claim: Claim) -> Settlement | None:
+        """The same within a span, which is the handler's current one."""
+        assert self._tracing is not None  # noqa: S101  asked by the caller
+        with self._tracing.processing(claim.task) as attempt:
             settlement = await self._work(claim)
+            if settlement is None:
+                attempt.ended("lost", "ClaimLost")
+            elif isinstance(settlement, (Retry, Bury)):
+                attempt.ended(settlement.outcome, settlement.errors[-1]["error"])
+            else:
+                attempt.ended(settlement.outcome)
+            return settlement
 
     async def _work(self, claim: Claim) -> Settlement | None:
         """Handle one claim. Returns what to settle, or ``None`` where the claim was lost."""

@@ -1,0 +1,25 @@
+"""Whether there are traces: only where the setting says so, and the library is there."""
+
+from __future__ import annotations
+
+from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.settings import Settings
+from groupflow.core.tracing import Tracing
+
+
+def open_tracing(settings: Settings) -> Tracing | None:
+    """What the parts tell their steps to; ``None`` where traces are off.
+
+    Raises:
+        ConfigError: they are on, and OpenTelemetry isn't installed.
+    """
+    if not settings.traces.enabled:
+        return None
+    try:
+        from groupflow.ops.traces import OtelTracing  # noqa: PLC0415  an extra
+    except ImportError as error:
+        remedy = f"Install groupflow[traces] ({error}), or leave traces off."
+        raise ConfigError([Problem("traces.enabled", "true", remedy)]) from None
+    tracing = OtelTracing(settings.rabbitmq.queue)
+    tracing.warn_without_provider()
+    return tracing

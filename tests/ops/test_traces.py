@@ -1,0 +1,252 @@
+"""Traces of a real daemon's work, as an SDK's exporter gets them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from structlog.testing import capture_logs
+
+from groupflow import App, Dead, Task
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.errors import ConfigError
+from groupflow.core.settings import Settings
+from groupflow.core.tracing import CARRIED
+from groupflow.daemon import Daemon
+from groupflow.ops.traces import OtelTracing
+from groupflow.ops.tracing import open_tracing
+from groupflow.servers import RabbitmqServer, RedisServer
+
+DEADLINE = 30.0
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """An SDK that keeps its spans, as the provider of this test alone."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    yield exporter
+    provider.shutdown()
+
+
+@pytest.fixture
+def settings(
+    redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path: Path
+) -> Settings:
+    name = f"traces-{uuid4().hex}"
+    show = f"import os; open({str(tmp_path / 'env')!r}, 'w').write(os.environ['TRACEPARENT'])"
+    return Settings.model_validate(
+        {
+            "rabbitmq": {"url": rabbitmq_server.url, "queue": name},
+            "redis": {"url": redis_server.url, "namespace": name},
+            "workers": {"plain": 2, "grouped": 0, "lease": 60.0},
+            "retry": {"max_attempts": 2, "interval": -0.01},
+            "traces": {"enabled": True},
+            "handlers": {"command": {"exec": [sys.executable, "-c", show]}},
+        }
+    )
+
+
+@asynccontextmanager
+async def serving(settings: Settings, app: App) -> AsyncIterator[Daemon]:
+    daemon = Daemon(settings, app, "d1")
+    running = asyncio.create_task(daemon.run())
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+        await running
+
+
+async def publish(settings: Settings, *messages: Outgoing) -> None:
+    tracing = open_tracing(settings)
+    queue = settings.rabbitmq.queue
+    async with publishing(settings.rabbitmq_url(), queue, tracing=tracing) as publisher:
+        await publisher.publish_all(messages)
+
+
+async def spans(exporter: InMemorySpanExporter, kind: SpanKind, number: int) -> list[ReadableSpan]:
+    """Wait until so many spans of a kind have ended."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            found = [span for span in exporter.get_finished_spans() if span.kind == kind]
+            if len(found) >= number:
+                return found
+            await asyncio.sleep(0.02)
+
+
+def of_message(found: Sequence[ReadableSpan], id_: str) -> list[ReadableSpan]:
+    return [span for span in found if facts(span).get("messaging.message.id") == id_]
+
+
+def facts(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def identity(span: ReadableSpan) -> tuple[int, int]:
+    assert span.context is not None
+    return span.context.trace_id, span.context.span_id
+
+
+async def test_a_trace_goes_from_publish_to_handler(
+    exporter: InMemorySpanExporter, settings: Settings, tmp_path: Path
+) -> None:
+    app, seen = App(), []
+
+    @app.handler("async")
+    async def runs(task: Task) -> None:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+
+    @app.handler("thread")
+    def blocks(task: Task) -> None:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        if task.attempt == 1:
+            raise LookupError("a secret of the tenant")
+
+    async with serving(settings, app):
+        await publish(
+            settings,
+            Outgoing(b"{}", "async", "1"),
+            Outgoing(b"{}", "thread", "2"),
+            Outgoing(b"{}", "command", "3"),
+        )
+        processed = await spans(exporter, SpanKind.CONSUMER, 4)
+        enqueued = await spans(exporter, SpanKind.CLIENT, 1)
+    published = await spans(exporter, SpanKind.PRODUCER, 3)
+    queue = settings.rabbitmq.queue
+    for id_, attempts in (("1", 1), ("2", 2), ("3", 1)):
+        [origin] = of_message(published, id_)
+        runs_of = of_message(processed, id_)
+        assert len(runs_of) == attempts
+        for number, span in enumerate(runs_of, 1):
+            assert span.parent is not None
+            assert (span.parent.trace_id, span.parent.span_id) == identity(origin)
+            assert span.name == f"process {queue}"
+            told = facts(span)
+            assert told["messaging.system"] == "rabbitmq"
+            assert told["messaging.operation.name"] == told["messaging.operation.type"] == "process"
+            assert told["messaging.destination.name"] == queue
+            assert told["groupflow.task.attempt"] == number
+        assert facts(origin)["messaging.operation.name"] == "publish"
+        assert facts(origin)["messaging.operation.type"] == "send"
+    [failed, done] = of_message(processed, "2")
+    assert (failed.status.status_code, facts(failed)["error.type"]) == (
+        StatusCode.ERROR,
+        "LookupError",
+    )
+    assert facts(failed)["groupflow.outcome"] == "retry"
+    assert (done.status.status_code, facts(done)["groupflow.outcome"]) == (
+        StatusCode.UNSET,
+        "complete",
+    )
+    assert "secret" not in "".join(span.to_json() for span in processed)
+    own = {identity(span)[1] for id_ in ("1", "2") for span in of_message(processed, id_)}
+    assert set(seen) == own
+    [command] = of_message(processed, "3")
+    trace_id, span_id = identity(command)
+    assert (tmp_path / "env").read_text()[:53] == f"00-{trace_id:032x}-{span_id:016x}-"
+    linked = {(link.context.trace_id, link.context.span_id) for e in enqueued for link in e.links}
+    assert linked == {identity(span) for span in published}
+    assert sum(facts(span)["messaging.batch.message_count"] for span in enqueued) == 3
+
+
+async def test_a_publisher_s_own_headers_are_followed(
+    exporter: InMemorySpanExporter, settings: Settings
+) -> None:
+    app, carried = App(), asyncio.Queue[Any]()
+
+    @app.handler("t")
+    async def dies(task: Task) -> Dead:
+        carried.put_nowait((task.id, CARRIED.get()))
+        return Dead("never")
+
+    hostile: dict[str, Any] = {
+        "number": 7,
+        "list": [1],
+        "table": {"a": [None]},
+        "none": None,
+        "long": "0" * 20_000,
+        "zero": f"00-{'0' * 32}-{SPAN}-01",
+        "line": PARENT + "\n",
+        "version": "ff" + PARENT[2:],
+        "more": PARENT + "-extra",
+        "upper": PARENT.upper(),
+    }
+    async with serving(settings, app):
+        async with publishing(settings.rabbitmq_url(), settings.rabbitmq.queue) as publisher:
+            state = {"traceparent": PARENT, "tracestate": "vendor=1"}
+            await publisher.publish(Outgoing(b"{}", "t", "good", state))
+            state = {"traceparent": PARENT, "tracestate": "a=1\r\nX-Evil: 1"}
+            await publisher.publish(Outgoing(b"{}", "t", "bad state", state))
+            for id_, value in hostile.items():
+                message = Outgoing(b"{}", "t", id_, {"traceparent": value, "tracestate": value})
+                await publisher.publish(message)
+        found = await spans(exporter, SpanKind.CONSUMER, len(hostile) + 2)
+    texts = dict(carried.get_nowait() for _ in range(len(hostile) + 2))
+    for id_ in ("good", "bad state"):
+        [span] = of_message(found, id_)
+        assert span.parent is not None
+        assert (f"{span.parent.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, SPAN)
+        assert texts[id_]["traceparent"].startswith(f"00-{TRACE}-")
+        assert (facts(span)["groupflow.outcome"], facts(span)["error.type"]) == ("bury", "Dead")
+    assert texts["good"]["tracestate"] == "vendor=1"
+    assert "tracestate" not in texts["bad state"]
+    for id_ in hostile:
+        [span] = of_message(found, id_)
+        assert span.parent is None, id_
+        assert TRACE not in texts[id_]["traceparent"]
+
+
+async def test_off_is_off(exporter: InMemorySpanExporter, settings: Settings) -> None:
+    off = settings.model_copy(
+        update={"traces": settings.traces.model_copy(update={"enabled": False})}
+    )
+    app, done = App(), asyncio.Event()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        assert not CARRIED.get()
+        done.set()
+
+    async with serving(off, app):
+        await publish(off, Outgoing(b"{}", "t", "1", {"traceparent": PARENT}))
+        async with asyncio.timeout(DEADLINE):
+            await done.wait()
+    assert open_tracing(off) is None
+    assert exporter.get_finished_spans() == ()
+
+
+def test_a_cut_attempt_ends_its_span(exporter: InMemorySpanExporter) -> None:
+    def cut() -> None:
+        with OtelTracing("q").processing(Task("1", "t")):
+            assert CARRIED.get()
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        cut()
+    assert not CARRIED.get()
+    assert [span.name for span in exporter.get_finished_spans()] == ["process q"]
+
+
+def test_what_is_missing_is_said(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    with capture_logs() as logs:
+        assert open_tracing(settings) is not None
+    assert [entry["event"] for entry in logs] == ["traces.nowhere"]
+    monkeypatch.setitem(sys.modules, "groupflow.ops.traces", None)
+    with pytest.raises(ConfigError, match=r"traces\.enabled.*groupflow\[traces\]"):
+        open_tracing(settings)
