@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench lock clean servers crash soak figures
+.PHONY: help demo test check bench lock clean servers analyzers crash soak figures
 
 # What `make test` runs, and what else is handed to the command.
 TESTS ?= tests
@@ -20,7 +20,7 @@ help: ## List the targets (this)
 demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
 	@$(BIN)/groupflow demo $(ARGS)
 
-test: .venv/.ready servers ## Run the tests, on real servers of their own (TESTS=…, ARGS=…)
+test: .venv/.ready servers analyzers ## Run the tests, on real servers of their own (TESTS=…, ARGS=…)
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(TESTS) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, known vulnerabilities
@@ -50,8 +50,8 @@ clean: ## Remove the environment, the caches and what was built
 	rm -rf .venv .uv .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-servers:
-	@.ci/setup servers
+servers analyzers:
+	@.ci/setup $@
 
 .venv/.ready: uv.lock pyproject.toml .ci/setup
 	@.ci/setup python

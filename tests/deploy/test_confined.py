@@ -1,0 +1,71 @@
+"""The daemon works under the unit's filters of system calls, sockets and memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deploy.test_systemd import UNIT
+from tests.endtoend.rig import Job, Rig
+
+CONFINED = Path(__file__).with_name("confined.py")
+
+
+def confined(*command: str) -> list[str]:
+    return [sys.executable, str(CONFINED), str(UNIT), *command]
+
+
+def refused(statement: str) -> str:
+    """How a statement of Python ends under the filters."""
+    found = subprocess.run(
+        confined(sys.executable, "-c", statement), capture_output=True, text=True, check=False
+    )
+    return found.stderr.strip().rpartition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import os; os.setuid(1)",
+        "import os; os.nice(1)",
+        "import os; os.chroot('/')",
+        "import mmap; mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)",
+        "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+        "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    ],
+)
+def test_what_the_unit_forbids_is_refused(statement: str) -> None:
+    assert "Operation not permitted" in refused(statement)
+
+
+def test_a_daemon_works_under_them(
+    tmp_path: Path,
+    rabbitmq_server: RabbitmqServer,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All kinds of handlers that run here: coroutines, threads, commands; then an orderly end."""
+    seen = tmp_path / "seen"
+    command = ["/bin/sh", "-c", f"cat >>{seen}; uname >>{seen}"]
+    handlers: dict[str, Any] = {'handlers."command"': {"exec": command, "timeout": 60.0}}
+    rig = Rig(tmp_path, rabbitmq_server, redis_server, **handlers)
+    program = rig.command()
+    monkeypatch.setattr(rig, "command", lambda *words: [*confined(*program), *words])
+    daemon = rig.start("host-1")
+    status = Path(f"/proc/{daemon.pid}/status").read_text()
+    assert "Seccomp:\t2\n" in status
+    kinds = ("work", "thread", "command")
+    jobs = [Job(f"{kind}-{n}", f"e{n % 2}", n=n, type=kind) for kind in kinds for n in range(4)]
+    try:
+        rig.publish(jobs)
+        rig.wait_for_all()
+        assert rig.dead() == []
+        assert seen.read_text().count("Linux") == 4
+        assert daemon.stop() == 0
+    finally:
+        rig.close()
