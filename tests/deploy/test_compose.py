@@ -1,0 +1,232 @@
+"""compose.yaml and what it mounts: valid, complete, and obeyed by real servers."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from redis import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError
+
+from groupflow.broker import topology
+from groupflow.broker.connection import connect
+from groupflow.broker.diagnosis import examine_broker
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.app_loading import load_app
+from groupflow.core.settings import Settings
+from groupflow.core.settings_load import load_settings
+from groupflow.daemon import HAND_BACK
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.store.diagnosis import examine_store
+from groupflow.store.keys import Keys
+from tests.security.conftest import running
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+COMPOSE = DEPLOY / "compose"
+DAEMONS = ("groupflow-1", "groupflow-2")
+MONITORING = {"../prometheus", "../grafana"}  # folders, looked at with the metrics
+
+
+@pytest.fixture(scope="module")
+def stack() -> dict[str, Any]:
+    found = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the script makes up."""
+    folder = tmp_path_factory.mktemp("compose") / "secrets"
+    script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
+    subprocess.run(script, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def settings(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A daemon's settings, as it finds them in its container."""
+    monkeypatch.setenv("GROUPFLOW_SECRETS_DIR", str(secrets))
+    return load_settings(COMPOSE / "groupflow.toml")
+
+
+def test_it_is_a_compose_file() -> None:
+    program = Path(sys.executable).with_name("check-jsonschema")
+    schema = ["--builtin-schema", "vendor.compose-spec"]
+    found = subprocess.run(
+        [program, *schema, COMPOSE / "compose.yaml"], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_yaml_is_in_good_form() -> None:
+    program = Path(sys.executable).with_name("yamllint")
+    rules = "{extends: default, rules: {line-length: {max: 120}, document-start: disable, comments:"
+    rules += " {min-spaces-from-content: 1}}}"
+    found = subprocess.run(
+        [program, "--strict", "-d", rules, DEPLOY], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
+
+
+def test_what_it_names_is_there(stack: dict[str, Any], secrets: Path) -> None:
+    for name, secret in stack["secrets"].items():
+        assert secret["file"] == f"secrets/{name}"
+        assert (secrets / name).is_file()
+    for service in stack["services"].values():
+        assert set(service.get("secrets", ())) <= set(stack["secrets"])
+        assert set(service["networks"]) <= set(stack["networks"])
+        for volume in service.get("volumes", ()):
+            if volume["source"] in MONITORING:
+                continue
+            if volume["type"] == "bind":
+                assert (COMPOSE / volume["source"]).is_file(), volume
+            else:
+                assert volume["source"] in stack["volumes"]
+
+
+def test_every_service_is_held_in_bounds(stack: dict[str, Any]) -> None:
+    for name, service in stack["services"].items():
+        assert service["deploy"]["resources"]["limits"]["memory"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["read_only"] is True, name
+        assert "healthcheck" in service or name in DAEMONS, name  # theirs is their image's
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), name
+
+
+def test_only_daemons_reach_redis(stack: dict[str, Any]) -> None:
+    assert stack["networks"]["servers"]["internal"] is True
+    reach = {name for name, each in stack["services"].items() if "servers" in each["networks"]}
+    assert reach == {*DAEMONS, "redis", "rabbitmq"}
+    assert stack["services"]["redis"]["networks"] == ["servers"]
+
+
+def test_daemons_fit_their_settings(
+    stack: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(COMPOSE)
+    assert load_app("handlers:app").types == ["import.contacts"]
+    sys.modules.pop("handlers")
+    for name in DAEMONS:
+        service = stack["services"][name]
+        assert service["command"][-2:] == ["--name", name]
+        assert service["secrets"] == ["groupflow_redis__url", "groupflow_rabbitmq__url"]
+        grace = float(service["stop_grace_period"].removesuffix("s"))
+        assert grace > settings.workers.drain + HAND_BACK
+        assert service["ports"][0].endswith(f":{settings.http.listen.rpartition(':')[2]}")
+    assert "@redis:6379/" in settings.redis_url()
+    assert "@rabbitmq:5672/" in settings.rabbitmq_url()
+    limit = stack["services"]["redis"]["deploy"]["resources"]["limits"]["memory"]
+    (maxmemory,) = re.findall(r"^maxmemory (\d+)mb$", _redis_conf(), re.MULTILINE)
+    assert settings.redis.max_memory < int(maxmemory) * 2**20 < 2**30
+    assert limit == "1g"
+
+
+def test_the_image_asks_where_the_daemon_answers() -> None:
+    dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
+    port = Settings().http.listen.rpartition(":")[2]
+    assert f"http://127.0.0.1:{port}/livez" in dockerfile
+    assert f"EXPOSE {port}\n" in dockerfile
+    assert (COMPOSE / "../docker/Dockerfile").is_file()
+    # All that is copied from outside passes the .dockerignore, which else lets nothing through.
+    passed = set(re.findall(r"^!(.+)$", (DEPLOY.parent / ".dockerignore").read_text(), re.M))
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
+    assert {name for line in copied for name in line.split()} == passed
+    assert all((DEPLOY.parent / name).exists() for name in passed)
+
+
+def test_secrets_are_made_once(secrets: Path) -> None:
+    before = {file.name: file.read_text() for file in secrets.iterdir()}
+    make = runpy.run_path(str(COMPOSE / "make_secrets.py"))["make"]
+    assert make(secrets) == []
+    assert {file.name: file.read_text() for file in secrets.iterdir()} == before
+    assert secrets.stat().st_mode & 0o077 == 0
+
+
+def _redis_conf() -> str:
+    return (DEPLOY / "redis" / "redis.conf").read_text()
+
+
+class ComposedRedis(RedisServer):
+    """Redis by the same files and arguments as in the container."""
+
+    def __init__(self, folder: Path, acl: Path) -> None:
+        super().__init__(folder)
+        self._acl = acl
+
+    def command(self) -> list[str]:
+        place = ["--dir", str(self.folder), "--bind", "127.0.0.1", "--port", str(self.port)]
+        conf = str(DEPLOY / "redis" / "redis.conf")
+        return [self.binary(), conf, *place, "--aclfile", str(self._acl)]
+
+
+class ComposedRabbitmq(RabbitmqServer):
+    """RabbitMQ with the container's configuration, on a port of its own."""
+
+    def __init__(self, folder: Path, definitions: Path) -> None:
+        super().__init__(folder)
+        self._definitions = definitions
+
+    def prepare(self) -> None:
+        super().prepare()
+        file = self.folder / "rabbitmq.conf"
+        ours = file.read_text()
+        taken = {line.partition("=")[0].strip() for line in ours.splitlines()}
+        theirs = (COMPOSE / "rabbitmq.conf").read_text()
+        assert "/run/secrets/rabbitmq_definitions.json" in theirs
+        theirs = theirs.replace("/run/secrets/rabbitmq_definitions.json", str(self._definitions))
+        lines = [
+            line for line in theirs.splitlines() if line.partition("=")[0].strip() not in taken
+        ]
+        file.write_text(ours + "\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def redis(tmp_path: Path, secrets: Path) -> Iterator[RedisServer]:
+    with running(ComposedRedis(tmp_path / "redis", secrets / "redis_users.acl")) as server:
+        yield server
+
+
+async def test_redis_is_as_a_daemon_wants_it(
+    redis: RedisServer, secrets: Path, settings: Settings
+) -> None:
+    url = settings.redis_url().replace("redis:6379", f"127.0.0.1:{redis.port}")
+    checks = await examine_store(url, Keys("groupflow"), settings.workers.lease, 5.0)
+    assert {check.name: check.verdict for check in checks if check.verdict == "fail"} == {}
+    anybody: Any = Redis.from_url(redis.url)
+    with pytest.raises(AuthenticationError):
+        anybody.ping()
+    health: Any = Redis(port=redis.port, username="health", password="x")
+    assert health.ping()
+    with pytest.raises(NoPermissionError):
+        health.get("{groupflow}:count")
+    password = (secrets / "redis_admin_password").read_text()
+    admin: Any = Redis(port=redis.port, username="admin", password=password, decode_responses=True)
+    for name, value in {"maxmemory-policy": "noeviction", "appendonly": "yes"}.items():
+        assert admin.config_get(name) == {name: value}
+
+
+async def test_rabbitmq_has_both_users_and_their_rights(
+    tmp_path: Path, secrets: Path, settings: Settings
+) -> None:
+    server = ComposedRabbitmq(tmp_path / "rabbitmq", secrets / "rabbitmq_definitions.json")
+    with running(server):
+        queue = settings.rabbitmq.queue
+        daemon = settings.rabbitmq_url().replace("rabbitmq:5672", f"127.0.0.1:{server.port}")
+        publisher = (secrets / "publisher_url").read_text()
+        publisher = publisher.replace("localhost:5672", f"127.0.0.1:{server.port}")
+        connection = await connect(daemon, heartbeat=10, timeout=10, name="t")
+        async with connection:
+            await topology.declare(connection, queue)
+            async with publishing(publisher, queue) as out:
+                await out.publish(Outgoing(b"{}", message_id="m1"))
+        verdicts = {c.name: c.verdict for c in await examine_broker(daemon, queue, 10)}
+        assert set(verdicts.values()) == {"ok"}, verdicts
