@@ -23,11 +23,12 @@ demo: .venv/.ready servers ## See groupflow at work, on private servers that are
 test: .venv/.ready servers analyzers ## Run the tests, on real servers of their own (TESTS=…, ARGS=…)
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(TESTS) $(ARGS)
 
-check: .venv/.ready ## Lint, formatting, types, layers, known vulnerabilities
+check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@.ci/manifests
 	@.ci/audit
 
 bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1: under 3 minutes; ROWS=drain,cold)
