@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench lock clean servers analyzers crash soak figures
+.PHONY: help demo test check docs bench lock clean servers analyzers crash soak figures
 
 # What `make test` runs, and what else is handed to the command.
 TESTS ?= tests
@@ -34,6 +34,12 @@ check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnera
 bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1: under 3 minutes; ROWS=drain,cold)
 	@.ci/setup bench
 	@QUICK=$(QUICK) ROWS=$(ROWS) $(BIN)/python -m tests.bench
+docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (ARGS="-b linkcheck")
+	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \
+		-c docs $(ARGS) . dist/site
+	@echo dist/site/docs/index.html
+bench: .venv/.ready servers ## What claims cost as the backlog grows (QUICK=1: up to 100,000)
+	@QUICK=$(QUICK) $(BIN)/python -m tests.bench
 
 crash: .venv/.ready servers ## Kill daemons at every named point and pair of points (TRIALS=… SEED=… JOBS=2)
 	@$(BIN)/python -m tests.crash
@@ -49,6 +55,7 @@ lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versio
 
 clean: ## Remove the environment, the caches and what was built
 	rm -rf .venv .uv .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .uv .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 servers analyzers:
@@ -56,3 +63,6 @@ servers analyzers:
 
 .venv/.ready: uv.lock pyproject.toml .ci/setup
 	@.ci/setup python
+
+.docs/.ready: uv.lock pyproject.toml .ci/setup
+	@.ci/setup docs

@@ -130,6 +130,12 @@ def test_daemons_fit_their_settings(
     assert limit == "1g"
 
 
+def test_prometheus_reads_every_daemon(settings: Settings) -> None:
+    (job,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
+    port = settings.http.listen.rpartition(":")[2]
+    assert job["static_configs"] == [{"targets": [f"{name}:{port}" for name in DAEMONS]}]
+
+
 def test_the_image_asks_where_the_daemon_answers() -> None:
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
     port = Settings().http.listen.rpartition(":")[2]

@@ -1,0 +1,153 @@
+"""Writes docs/configuration.md from the settings: `python docs/configuration.py`.
+
+A test compares the two, so that no setting is missing there and none says other than it does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from groupflow.core.settings import GroupRule, HandlerRule, Settings
+from groupflow.core.settings_load import DELIMITER, PREFIX
+
+PAGE = Path(__file__).with_name("configuration.md")
+
+HEAD = """\
+# Configuration
+
+<!-- Written by docs/configuration.py from groupflow/core/settings.py. Change those. -->
+
+One TOML file, named by `--config`; without it `groupflow.toml` in the current directory, else
+`/etc/groupflow/groupflow.toml`, else the defaults. It need not hold more than what differs from
+them. [config/groupflow.toml](../config/groupflow.toml) shows every value, and
+[config/tenants.toml](../config/tenants.toml) several rules.
+
+Each setting is also
+
+- an **environment variable**, `GROUPFLOW_<SECTION>__<NAME>`, with two underscores;
+- a **secret file** of that name (in any case) in the directory that `GROUPFLOW_SECRETS_DIR`
+  names, or that systemd hands over as credentials. URLs with passwords belong there.
+
+The environment goes before secrets, secrets before the file. A name that sets nothing is refused,
+with the nearest right one. `groupflow check-config` shows what it all comes to, passwords hidden.
+"""
+RULES = """\
+A list: the first rule that matches a message counts, and a message that none matches is plain. In
+the environment all rules are one JSON list, `GROUPFLOW_GROUPS`.
+"""
+HANDLERS = """\
+One table for each task type whose handler is a command or a URL: see [handlers.md](handlers.md).
+In the environment they are one JSON object, `GROUPFLOW_HANDLERS`.
+"""
+LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "minLength": "not shorter than {}",
+    "maxLength": "not longer than {}",
+    "pattern": "matches `{}`",
+}
+METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "list",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    schema = Settings.model_json_schema()
+    for name, field in Settings.model_fields.items():
+        if name == "groups":
+            parts.append(_section("[[groups]]", RULES, GroupRule, schema, None))
+        elif name == "handlers":
+            parts.append(_section('[handlers."TYPE"]', HANDLERS, HandlerRule, schema, None))
+        else:
+            model: Any = field.annotation
+            parts.append(_section(f"[{name}]", "", model, schema, name))
+    return "\n".join(parts)
+
+
+def _section(
+    title: str, text: str, model: type[BaseModel], schema: dict[str, Any], prefix: str | None
+) -> str:
+    """One table of the file; `prefix` where its settings are variables of their own."""
+    facts = schema["$defs"][model.__name__]
+    lines = [f"## `{title}`", ""]
+    about = (model.__doc__ or "").partition(": ")[2].strip()
+    about = text.strip() or _sentence(about)
+    lines += [about, ""] if about else []
+    head = "| setting | what it is | value | default |"
+    lines += [head, "|---|---|---|---|"]
+    for name, field in model.model_fields.items():
+        label = f"`{name}`"
+        if prefix:
+            label += f"<br>`{PREFIX}{prefix.upper()}{DELIMITER}{name.upper()}`"
+        limits = _limits(_of(field) | facts["properties"][name])
+        cells = (label, field.description or "", limits, _default(field))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    """The first paragraph of a docstring, as a sentence in Markdown."""
+    first = " ".join(text.partition("\n\n")[0].split())
+    return first[:1].upper() + first[1:]
+
+
+def _of(field: FieldInfo) -> dict[str, Any]:
+    """A field's own limits, which the schema leaves out where it may be none."""
+    return {
+        name: getattr(each, short)
+        for each in field.metadata
+        for short, name in METADATA.items()
+        if hasattr(each, short)
+    }
+
+
+def _limits(facts: dict[str, Any]) -> str:
+    """Type and limits, as the JSON schema has them."""
+    for choice in facts.get("anyOf", ()):
+        if choice.get("type") != "null":
+            return _limits(facts | {"anyOf": ()} | choice)
+    if "enum" in facts:
+        return " or ".join(f"`{_toml(each)}`" for each in facts["enum"])
+    words = [TYPES.get(facts.get("type", ""), "text")]
+    words += [
+        form.format(_number(facts[limit])) for limit, form in LIMITS.items() if limit in facts
+    ]
+    return ", ".join(words)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.0f}" if isinstance(value, float) and value == int(value) else f"{value}"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    if field.default is None:
+        return "none"
+    return f"`{_toml(field.default)}`"
+
+
+def _toml(value: Any) -> str:
+    """A value as the file has it; defaults hold no secrets, whatever their type."""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    return orjson.dumps(value).decode()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
