@@ -1,0 +1,141 @@
+"""The documents: links lead somewhere, commands are ours, the reference is of these settings."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import typer
+
+from groupflow.cli import app
+from groupflow.core.settings import GroupRule, HandlerRule, Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "deploy/**/*.md", "groupflow/**/*.md")
+    for page in ROOT.glob(pattern)
+)
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[[^]]*\]\(([^)\s]+)\)")
+FILES = {"redis.conf"}  # what looks like a setting
+
+
+def of(name: str) -> Path:
+    return ROOT / name
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings can be linked to, as GitHub and MyST name them."""
+    headings = re.findall(r"^#{1,6} (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Every call of `groupflow` in a block for a shell, its arguments alone."""
+    for language, block in FENCE.findall(page.read_text()):
+        if language not in {"bash", "console", "sh", ""}:
+            continue
+        for line in re.sub(r"\\\n", " ", block).splitlines():
+            for part in re.split(r"\||&&|;", line.partition(" #")[0]):
+                words = part.strip().removeprefix("$ ")
+                words = re.sub(r"^(?:[A-Z_]+=(?:\$\([^)]*\)|\S+) )+", "", words)
+                if re.match(r"groupflow [a-z-]", words):
+                    yield words.removeprefix("groupflow ")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{link}: there is no {path}"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: {target.name} has no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_ones_that_we_have(page: Path) -> None:
+    """Each is parsed by the command line itself; nothing is run."""
+    for line in commands(page):
+        parse(shlex.split(re.sub(r"\$\([^)]*\)", "x", line)))
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command line, down to its verb's options and arguments."""
+    command: Any = typer.main.get_command(app)
+    if words in (["--help"], ["--version"]):
+        return
+    while hasattr(command, "commands"):
+        assert words[0] in command.commands, f"there is no verb {words[0]!r}"
+        command, words = command.commands[words[0]], words[1:]
+    try:
+        command.make_context(command.name, list(words))
+    except Exception as error:
+        raise AssertionError(f"{command.name} {words}: {error}") from None
+
+
+def test_commands_are_found() -> None:
+    assert len(list(commands(of("docs/getting-started.md")))) >= 10
+
+
+@pytest.mark.parametrize("wrong", ["fly", "status --fast", "dead raise", "why", "tasks flying"])
+def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
+    with pytest.raises(AssertionError):
+        parse(wrong.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_and_files_that_are_named_exist(page: Path) -> None:
+    sections = set(Settings.model_fields) - {"groups", "handlers"}
+    for span in re.findall(r"`([^`\n]+)`", prose(page)):
+        if span in FILES:
+            continue
+        if found := re.fullmatch(rf"({'|'.join(sections)})\.(\w+)", span):
+            section = Settings.model_fields[found[1]].annotation
+            assert found[2] in section.model_fields, span  # type: ignore[union-attr]
+        if found := re.fullmatch(r"GROUPFLOW_([A-Z]+)__([A-Z_]+)", span):
+            section = Settings.model_fields[found[1].lower()].annotation
+            assert found[2].lower() in section.model_fields, span  # type: ignore[union-attr]
+        if re.fullmatch(r"(?:config|deploy|docs|groupflow|tests)/[\w@./-]+\.\w+", span):
+            assert (ROOT / span).is_file(), span
+
+
+def test_the_reference_is_of_these_settings() -> None:
+    written = runpy.run_path(str(of("docs/configuration.py")))["page"]()
+    now = of("docs/configuration.md").read_text()
+    assert now == written, "run: .venv/bin/python docs/configuration.py"
+
+
+def test_the_reference_leaves_no_setting_out() -> None:
+    text = of("docs/configuration.md").read_text()
+    for name, field in Settings.model_fields.items():
+        if name in {"groups", "handlers"}:
+            continue
+        for setting in field.annotation.model_fields:  # type: ignore[union-attr]
+            assert f"`GROUPFLOW_{name.upper()}__{setting.upper()}`" in text
+    for model in (GroupRule, HandlerRule):
+        for setting in model.model_fields:
+            assert f"| `{setting}` |" in text
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = of("docs/index.md").read_text()
+    for page in PAGES:
+        place = page.relative_to(ROOT)
+        if place.parts[0] == "groupflow" or place.name == "index.md" or "adr" in place.parts:
+            continue
+        from_docs = str(place.relative_to("docs")) if place.parts[0] == "docs" else f"../{place}"
+        assert f"\n{from_docs.removesuffix('.md')}\n" in index, f"docs/index.md leaves out {place}"
