@@ -45,15 +45,6 @@ HANDLERS = """\
 One table for each task type whose handler is a command or a URL: see [handlers.md](handlers.md).
 In the environment they are one JSON object, `GROUPFLOW_HANDLERS`.
 """
-LIMITS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "more than {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "minLength": "not shorter than {}",
-    "maxLength": "not longer than {}",
-    "pattern": "matches `{}`",
-}
 METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 TYPES = {
     "integer": "whole number",
@@ -88,14 +79,13 @@ def _section(
     about = (model.__doc__ or "").partition(": ")[2].strip()
     about = text.strip() or _sentence(about)
     lines += [about, ""] if about else []
-    head = "| setting | what it is | value | default |"
-    lines += [head, "|---|---|---|---|"]
+    lines += ["| setting | what it is | default, and what it may be |", "|---|---|---|"]
     for name, field in model.model_fields.items():
-        label = f"`{name}`"
+        about = field.description or ""
         if prefix:
-            label += f"<br>`{PREFIX}{prefix.upper()}{DELIMITER}{name.upper()}`"
+            about += f"<br>`{PREFIX}{prefix.upper()}{DELIMITER}{name.upper()}`"
         limits = _limits(_of(field) | facts["properties"][name])
-        cells = (label, field.description or "", limits, _default(field))
+        cells = (f"`{name}`", about, f"{_default(field)}<br>{limits}")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -123,11 +113,26 @@ def _limits(facts: dict[str, Any]) -> str:
             return _limits(facts | {"anyOf": ()} | choice)
     if "enum" in facts:
         return " or ".join(f"`{_toml(each)}`" for each in facts["enum"])
-    words = [TYPES.get(facts.get("type", ""), "text")]
-    words += [
-        form.format(_number(facts[limit])) for limit, form in LIMITS.items() if limit in facts
-    ]
-    return ", ".join(words)
+    kind = TYPES.get(facts.get("type", ""), "text")
+    return ", ".join([kind, *_range(facts)])
+
+
+def _range(facts: dict[str, Any]) -> list[str]:
+    """From where to where, how long, of which form."""
+    low, high = facts.get("minimum"), facts.get("maximum")
+    words = []
+    if low is not None and high is not None:
+        words.append(f"{_number(low)} to {_number(high)}")
+    else:
+        words += [f"at least {_number(low)}"] if low is not None else []
+        words += [f"at most {_number(high)}"] if high is not None else []
+    if "exclusiveMinimum" in facts:
+        words.insert(0, f"more than {_number(facts['exclusiveMinimum'])}")
+    if "maxLength" in facts:
+        words.append(f"{facts.get('minLength', 0)} to {facts['maxLength']} characters")
+    elif "minLength" in facts:
+        words.append("not empty")
+    return words + ([f"matching `{facts['pattern']}`"] if "pattern" in facts else [])
 
 
 def _number(value: Any) -> str:
