@@ -79,7 +79,7 @@ def _section(
     about = (model.__doc__ or "").partition(": ")[2].strip()
     about = text.strip() or _sentence(about)
     lines += [about, ""] if about else []
-    lines += ["| setting | what it is | default, and what it may be |", "|---|---|---|"]
+    lines += ["| setting | what it is | value |", "|---|---|---|"]
     for name, field in model.model_fields.items():
         about = field.description or ""
         if prefix:

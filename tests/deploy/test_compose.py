@@ -132,8 +132,9 @@ def test_daemons_fit_their_settings(
 
 def test_prometheus_reads_every_daemon(settings: Settings) -> None:
     (job,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
-    port = settings.http.listen.rpartition(":")[2]
-    assert job["static_configs"] == [{"targets": [f"{name}:{port}" for name in DAEMONS]}]
+    (found,) = job["dns_sd_configs"]
+    assert found["names"] == list(DAEMONS)
+    assert settings.http.listen == f"0.0.0.0:{found['port']}"
 
 
 def test_the_image_asks_where_the_daemon_answers() -> None:
