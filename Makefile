@@ -34,12 +34,11 @@ check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnera
 bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1: under 3 minutes; ROWS=drain,cold)
 	@.ci/setup bench
 	@QUICK=$(QUICK) ROWS=$(ROWS) $(BIN)/python -m tests.bench
+
 docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (ARGS="-b linkcheck")
 	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \
 		-c docs $(ARGS) . dist/site
 	@echo dist/site/docs/index.html
-bench: .venv/.ready servers ## What claims cost as the backlog grows (QUICK=1: up to 100,000)
-	@QUICK=$(QUICK) $(BIN)/python -m tests.bench
 
 crash: .venv/.ready servers ## Kill daemons at every named point and pair of points (TRIALS=… SEED=… JOBS=2)
 	@$(BIN)/python -m tests.crash
@@ -54,8 +53,7 @@ lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versio
 	@uv=$$(.ci/setup uv) && "$$uv" lock $(ARGS)
 
 clean: ## Remove the environment, the caches and what was built
-	rm -rf .venv .uv .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
-	rm -rf .venv .uv .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .uv .bench .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 servers analyzers:

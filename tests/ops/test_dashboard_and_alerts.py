@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.ops.catalogue import ROOT, series
 
