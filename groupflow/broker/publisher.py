@@ -16,15 +16,17 @@ from aiormq.abc import AbstractChannel
 
 from groupflow.broker import topology
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
-from groupflow.core.errors import GroupflowError
+from groupflow.core.errors import ConfirmTimeout, PublishFailed, PublishRefused, QueueMissing
 from groupflow.core.tracing import Tracing
+
+__all__ = ["IN_FLIGHT", "Outgoing", "PublishFailed", "TermPublisher", "publishing"]
 
 IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
 PERSISTENT = 2
-
-
-class PublishFailed(GroupflowError):
-    """RabbitMQ did not take a message: the queue refused it, or no confirm came in time."""
+_REFUSALS = (
+    aiormq.exceptions.ChannelAccessRefused,  # no right to write to the default exchange
+    aiormq.exceptions.ChannelPreconditionFailed,  # larger than max_message_size
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class Outgoing:
     priority: int | None = None
 
 
-class Publisher:
-    """Publishes to one queue over the default exchange, in order."""
+class TermPublisher:
+    """Publishes to one queue over the default exchange, in order, for one connection's life."""
 
     def __init__(
         self, channel: AbstractChannel, queue: str, timeout: float, tracing: Tracing | None = None
@@ -61,7 +63,9 @@ class Publisher:
         """Publish one message and wait for its confirm.
 
         Raises:
-            PublishFailed: the queue refused it or is gone, or no confirm came in time.
+            QueueMissing: the queue isn't there.
+            PublishRefused: the queue is full, or RabbitMQ takes no such message from this user.
+            ConfirmTimeout: no confirm came in time; the message may have been taken.
             BrokerUnavailable: the connection has ended; the message may have been taken. Publish
                 it again under the same id, and it counts once.
         """
@@ -90,14 +94,23 @@ class Publisher:
                         mandatory=True,
                     )
             except TimeoutError as error:
-                raise PublishFailed(
-                    f"no confirm for message {message.message_id!r} within {self._timeout} s: "
+                raise ConfirmTimeout(
+                    f"no confirm for message {message.message_id!r} within {self._timeout:g} s: "
                     "RabbitMQ's memory or disk alarm blocks publishers, or its queue has no leader"
                 ) from error
+            except aiormq.exceptions.PublishError as error:
+                raise QueueMissing(
+                    f"there is no queue {self._queue!r} for message {message.message_id!r}: it was "
+                    "deleted, or no daemon has declared it yet"
+                ) from error
             except aiormq.exceptions.DeliveryError as error:
-                raise PublishFailed(
+                raise PublishRefused(
                     f"the queue {self._queue!r} did not take message {message.message_id!r}: "
-                    "it is full or was deleted"
+                    "it is full"
+                ) from error
+            except _REFUSALS as error:  # with it RabbitMQ has closed the channel
+                raise PublishRefused(
+                    f"RabbitMQ refused message {message.message_id!r}, or one just before: {error}"
                 ) from error
 
     async def publish_all(
@@ -143,7 +156,7 @@ class Publisher:
 @asynccontextmanager
 async def publishing(
     url: str, queue: str, *, timeout: float = 10.0, tracing: Tracing | None = None
-) -> AsyncIterator[Publisher]:
+) -> AsyncIterator[TermPublisher]:
     """Open a publisher on a connection of its own, and declare the queue where it is missing.
 
     Args:
@@ -162,6 +175,6 @@ async def publishing(
     try:
         await topology.declare(connection, queue)
         channel = await open_channel(connection, confirms=True)
-        yield Publisher(channel, queue, timeout, tracing)
+        yield TermPublisher(channel, queue, timeout, tracing)
     finally:
         await close_quietly(connection.close())

@@ -59,7 +59,36 @@ class StoreUnavailable(GroupflowError):
 
 
 class BrokerUnavailable(GroupflowError):
-    """RabbitMQ can't be reached, or the connection to it has ended."""
+    """RabbitMQ can't be reached, or the connection to it has ended.
+
+    Attributes:
+        confirmed: as of `PublishFailed`.
+    """
+
+    confirmed = 0
+
+
+class PublishFailed(GroupflowError):
+    """RabbitMQ did not take a message.
+
+    Attributes:
+        confirmed: of several messages that were published at once, how many of the first ones are
+            safe. The one behind them failed; those behind that one may have been taken.
+    """
+
+    confirmed = 0
+
+
+class QueueMissing(PublishFailed):
+    """There is no such queue: nobody declared it yet, or somebody deleted it."""
+
+
+class PublishRefused(PublishFailed):
+    """RabbitMQ said no: the queue is full, the message too large, or the user has no right to."""
+
+
+class ConfirmTimeout(PublishFailed):
+    """No confirm came in time; the message may have been taken. Its id makes a second try safe."""
 
 
 class SessionLost(GroupflowError):

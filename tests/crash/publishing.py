@@ -17,7 +17,7 @@ from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
-from groupflow.broker.publisher import Outgoing, Publisher
+from groupflow.broker.publisher import Outgoing, TermPublisher
 from tests.crash.daemons import TYPE, die_with_parent
 from tests.crash.plans import Message
 from tests.history.events import Journal, published
@@ -111,7 +111,7 @@ async def _do(connection: AbstractConnection, channel: Any, told: dict[str, Any]
                 message = next(unconfirmed)
                 journal.write(published(message.id, message.group, n=message.n))
 
-            publisher = Publisher(channel, queue, timeout=30.0)
+            publisher = TermPublisher(channel, queue, timeout=30.0)
             await publisher.publish_all(map(_outgoing, messages), on_confirm)
     return None
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from groupflow.broker.publisher import Outgoing, Publisher, PublishFailed, publishing
+from groupflow.broker.publisher import Outgoing, PublishFailed, TermPublisher, publishing
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from tests.history.events import Journal, published
 from tests.soak.config import MAX_BODY, QUEUE, TENANT
@@ -126,7 +126,7 @@ class Workload:
             except (BrokerUnavailable, PublishFailed, ServerUnreachable):
                 await asyncio.sleep(0.1)
 
-    async def _publish(self, lane: _Lane, publisher: Publisher) -> None:
+    async def _publish(self, lane: _Lane, publisher: TermPublisher) -> None:
         while True:
             if lane.in_air is None:
                 await asyncio.sleep(self._every)

@@ -1,0 +1,358 @@
+"""An application's side: publish tasks, over as many connections as that takes.
+
+A connection that ends is replaced, and what it left unconfirmed is published again under the same
+ids, in the same order: RabbitMQ took a prefix of what was sent, and groupflow drops what it has
+seen, so that each message is one task and stands where it was meant to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+
+from groupflow.broker import topology
+from groupflow.broker.connection import close_quietly, connect, open_channel
+from groupflow.broker.messages import Body, Message
+from groupflow.broker.publisher import IN_FLIGHT, Outgoing, TermPublisher
+from groupflow.core.errors import (
+    BrokerUnavailable,
+    ConfirmTimeout,
+    GroupflowError,
+    PublishFailed,
+    Unroutable,
+)
+
+HANDSHAKE = 10.0  # seconds for one try to connect
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.5)  # seconds between two tries; the last one goes on
+HEARTBEAT = 10  # seconds
+
+
+class Publisher:
+    """Publishes to groupflow's queue; use it as an async context manager.
+
+    One may be shared by all coroutines of an event loop.
+
+    ```python
+    async with Publisher("amqp://localhost/") as publisher:
+        await publisher.publish({"app_name": "crm", "tenant_id": 42}, type="import.contacts")
+    ```
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str = "groupflow.jobs",
+        *,
+        timeout: float = 30.0,
+        declare: bool = False,
+        ca_file: str = "",
+        cert_file: str = "",
+        key_file: str = "",
+        allow_plaintext: bool = False,
+    ) -> None:
+        """Check where and how to connect; nothing connects yet.
+
+        Args:
+            url: ``amqp://`` or ``amqps://user:password@host:port/vhost``.
+            queue: where daemons take messages from.
+            timeout: seconds that a message may go without a confirm, new connections included.
+            declare: declare the queue where it is missing; the daemons do so too, and publishers
+                need not have the right to.
+            ca_file: as ``[rabbitmq]`` of the configuration; the next three likewise.
+            cert_file: our own certificate.
+            key_file: its key.
+            allow_plaintext: whether a connection to another machine may go without TLS.
+
+        Raises:
+            ConfigError: one of them can't be used; it names which, and what to do.
+        """
+        section = {
+            "url": url,
+            "queue": queue,
+            "ca_file": ca_file,
+            "cert_file": cert_file,
+            "key_file": key_file,
+            "allow_plaintext": allow_plaintext,
+        }
+        self._url = _connection_url(section)
+        self._queue = queue
+        self._timeout = timeout
+        self._declare = declare
+        self._term: _Term | None = None
+        self._trouble: BrokerUnavailable | None = None
+        self._is_closed = False
+        self._opening = asyncio.Lock()
+        self._many = asyncio.Lock()
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+
+    @classmethod
+    def from_config(cls, file: Path | str | None = None, *, timeout: float = 30.0) -> Self:
+        """A publisher for the server and the queue that a configuration names.
+
+        Args:
+            file: the TOML file; ``None`` as for ``groupflow run`` without ``--config``.
+            timeout: seconds that a message may go without a confirm.
+
+        Raises:
+            ConfigError: the configuration can't be used.
+        """
+        from groupflow.core.settings_load import load_settings  # noqa: PLC0415  few need it
+
+        settings = load_settings(Path(file) if file is not None else None).rabbitmq
+        return cls(
+            settings.url.get_secret_value(),
+            settings.queue,
+            timeout=timeout,
+            ca_file=settings.ca_file,
+            cert_file=settings.cert_file,
+            key_file=settings.key_file,
+            allow_plaintext=settings.allow_plaintext,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect. Nothing has to call it: publishing connects as well.
+
+        Raises:
+            BrokerUnavailable: no answer within `timeout`.
+            ServerUnreachable: the credentials were refused.
+        """
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._reach()
+        except TimeoutError:
+            raise self._unavailable() from self._trouble
+
+    async def close(self) -> None:
+        """Close the connection; nothing can be published any more."""
+        self._is_closed = True
+        await self._end(self._term)
+
+    async def publish(
+        self,
+        body: Body,
+        *,
+        type: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        priority: float | None = None,
+        delay: float | None = None,
+    ) -> str:
+        """Publish one message and wait until RabbitMQ has confirmed that it is safe.
+
+        Messages of one group keep their order where each is awaited before the next; for many at
+        once see `publish_many`.
+
+        Args:
+            body: a JSON object: bytes or text as they are, or a mapping to be written as JSON.
+            type: the task type; ``None`` where the body names it.
+            id: the task's id; fresh where none is given. After an error, publish again under the
+                same id, and it is one task.
+            headers: AMQP headers.
+            priority: seconds by which the task counts as older than it is.
+            delay: seconds before which it may not run.
+
+        Returns:
+            The id.
+
+        Raises:
+            Unroutable: it would be a dead letter from the start; nothing was sent.
+            QueueMissing: there is no such queue.
+            PublishRefused: the queue is full, or the user may not publish.
+            ConfirmTimeout: no confirm within `timeout`; it may have been taken.
+            BrokerUnavailable: no connection within `timeout`; it may have been taken.
+            ServerUnreachable: the credentials were refused.
+        """
+        fresh = uuid4().hex if id is None else id
+        message = Message(body, type, fresh, headers or {}, priority, delay).checked()
+        try:
+            async with asyncio.timeout(self._timeout), self._slots:
+                await self._publish(message)
+        except TimeoutError:
+            raise self._late(fresh) from self._trouble
+        return fresh
+
+    async def publish_many(self, messages: Iterable[Message]) -> list[str]:
+        """Publish messages in order, up to 200 of them unconfirmed at once.
+
+        Args:
+            messages: in the order that their groups are to keep; taken as they are needed.
+
+        Returns:
+            Their ids, all confirmed.
+
+        Raises:
+            Unroutable: one would be a dead letter from the start. Those before it are published.
+            PublishFailed: one was not taken, as for `publish`. The error's `confirmed` says how
+                many of the first ones are safe: give the rest again, as the same objects.
+            BrokerUnavailable: no connection for `timeout` seconds; its `confirmed` says the same.
+            ServerUnreachable: the credentials were refused.
+        """
+        async with self._many:
+            return await _Run(self._timeout, messages).publish(self)
+
+    async def _publish(self, message: Outgoing) -> None:
+        """Publish one message, on one connection after another."""
+        while True:
+            term = await self._reach()
+            try:
+                return await term.publisher.publish(message)
+            except BrokerUnavailable as error:
+                await self._lose(term, error)
+
+    async def _reach(self) -> _Term:
+        """The open term, or a new one, however long that takes."""
+        async with self._opening:
+            for pause in _growing(PAUSES):
+                if self._is_closed:
+                    raise GroupflowError("the publisher is closed")
+                if self._term is not None and not self._term.channel.is_closed:
+                    return self._term
+                await self._end(self._term)
+                try:
+                    self._term = await self._begin()
+                    self._trouble = None
+                except BrokerUnavailable as error:
+                    self._trouble = error
+                    await asyncio.sleep(pause)
+        raise AssertionError
+
+    async def _begin(self) -> _Term:
+        connection = await connect(
+            self._url, heartbeat=HEARTBEAT, timeout=HANDSHAKE, name="groupflow publisher"
+        )
+        try:
+            if self._declare:
+                await topology.declare(connection, self._queue)
+            channel = await open_channel(connection, confirms=True)
+        except BaseException:
+            await close_quietly(connection.close())
+            raise
+        return _Term(connection, channel, TermPublisher(channel, self._queue, self._timeout))
+
+    async def _lose(self, term: _Term, error: BrokerUnavailable) -> None:
+        """Give a term up, unless somebody has done so and opened the next."""
+        self._trouble = error
+        if self._term is term:
+            await self._end(term)
+        await asyncio.sleep(PAUSES[0])
+
+    async def _end(self, term: _Term | None) -> None:
+        if term is not None:
+            self._term = None
+            await close_quietly(term.connection.close())
+
+    def _late(self, id_: str) -> GroupflowError:
+        if self._trouble is not None:
+            return self._unavailable()
+        return ConfirmTimeout(
+            f"no confirm for message {id_!r} within {self._timeout:g} s: RabbitMQ's memory or disk "
+            "alarm blocks publishers, or its queue has no leader"
+        )
+
+    def _unavailable(self) -> BrokerUnavailable:
+        cause = self._trouble or "no answer to the handshake"
+        return BrokerUnavailable(f"for {self._timeout:g} s: {cause}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A connection's life."""
+
+    connection: AbstractConnection
+    channel: AbstractChannel
+    publisher: TermPublisher
+
+
+class _Run:
+    """One `publish_many`: what is confirmed, what is under way, what is to come."""
+
+    def __init__(self, timeout: float, messages: Iterable[Message]) -> None:
+        self._timeout = timeout
+        self._source = iter(messages)
+        self._under_way: deque[Outgoing] = deque()
+        self._ids: list[str] = []
+        self._confirmed = 0
+        self._refusal: Unroutable | None = None
+        self._progress = 0.0
+
+    async def publish(self, publisher: Publisher) -> list[str]:
+        self._confirm_clock()
+        while True:
+            try:
+                try:
+                    async with asyncio.timeout_at(self._progress + self._timeout):
+                        term = await publisher._reach()
+                except TimeoutError:
+                    raise publisher._unavailable() from publisher._trouble
+                try:
+                    await term.publisher.publish_all(self._feed(), self._on_confirm)
+                except BrokerUnavailable as error:
+                    await publisher._lose(term, error)
+                    continue
+            except (PublishFailed, BrokerUnavailable) as error:
+                error.confirmed = self._confirmed
+                raise
+            if self._refusal is not None:
+                raise self._refusal
+            return self._ids
+
+    def _feed(self) -> Iterator[Outgoing]:
+        """What a lost connection left unconfirmed, then the rest."""
+        yield from tuple(self._under_way)
+        for message in self._source:
+            try:
+                outgoing = message.checked()
+            except Unroutable as refusal:
+                self._refusal = refusal  # raised once those before it are confirmed
+                return
+            self._under_way.append(outgoing)
+            self._ids.append(message.id)
+            yield outgoing
+
+    def _on_confirm(self) -> None:
+        self._under_way.popleft()
+        self._confirmed += 1
+        self._confirm_clock()
+
+    def _confirm_clock(self) -> None:
+        self._progress = asyncio.get_running_loop().time()
+
+
+def _growing(pauses: tuple[float, ...]) -> Iterator[float]:
+    yield from pauses
+    while True:
+        yield pauses[-1]
+
+
+def _connection_url(section: dict[str, Any]) -> str:
+    from pydantic import ValidationError  # noqa: PLC0415  the settings take their time to import
+
+    from groupflow.core.errors import ConfigError  # noqa: PLC0415
+    from groupflow.core.settings import Settings  # noqa: PLC0415
+    from groupflow.core.settings_errors import problems_of  # noqa: PLC0415
+
+    try:
+        return Settings(rabbitmq=section).rabbitmq_url()
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, {})) from None

@@ -1,0 +1,257 @@
+"""`groupflow.Publisher` on a real RabbitMQ: confirms, ids, refusals, connections that break."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pytest
+
+from groupflow import (
+    BrokerUnavailable,
+    ConfirmTimeout,
+    Message,
+    Publisher,
+    PublishRefused,
+    QueueMissing,
+    Unroutable,
+)
+from groupflow.broker import topology
+from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.consumer import Consumer, Delivery, consuming
+from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
+from groupflow.servers.ports import free_ports
+from tests.soak.proxy import Proxy
+
+BODY = {"app_name": "crm", "tenant_id": 42}
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"application-{uuid4().hex}"
+
+
+@asynccontextmanager
+async def control(url: str) -> AsyncIterator[Any]:
+    async with await connect(url, heartbeat=10, timeout=10.0, name="test") as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def proxied(server: Any) -> AsyncIterator[tuple[Proxy, str]]:
+    proxy = Proxy(server.port)
+    await proxy.start()
+    try:
+        yield proxy, f"amqp://guest:guest@127.0.0.1:{proxy.port}/"
+    finally:
+        await proxy.stop()
+
+
+async def taken(url: str, queue: str, count: int) -> list[Delivery]:
+    """So many messages, in the queue's order."""
+    found: list[Delivery] = []
+    async with control(url) as connection:
+        consumer = Consumer(queue, 10_000_000)
+        async with consuming(connection, consumer, 1000):
+            while len(found) < count:
+                found += await consumer.take(1000, 10_000_000)
+                await consumer.ack_through(found[-1])
+    return found
+
+
+def test_the_package_is_light() -> None:
+    """A handlers' module that publishes nothing pays nothing for it."""
+    code = (
+        "import sys, groupflow; assert 'aio_pika' not in sys.modules; "
+        "groupflow.Publisher; assert 'aio_pika' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_what_is_published_arrives_with_all_its_facts(
+    rabbitmq_server: Any, queue: str
+) -> None:
+    url = rabbitmq_server.url
+    raw = b'{ "app_name":  "crm", "n": 123456789012345678901234567890 }'
+    async with Publisher(url, queue, declare=True) as publisher:
+        fresh = await publisher.publish(BODY, type="import")
+        assert await publisher.publish(raw, id="租户-1", headers={"x-key": "a"}) == "租户-1"
+        await publisher.publish("{}", type="t", priority=1.5, delay=0.25)
+    one, two, three = await taken(url, queue, 3)
+    assert (orjson.loads(one.body), one.type, one.message_id) == (BODY, "import", fresh)
+    assert (two.body, two.type, two.message_id) == (raw, None, "租户-1")
+    assert two.headers == {"x-key": "a"}
+    assert three.headers == {"x-priority": "1.5", "x-delay": 250}
+    assert three.message_id not in (None, fresh)
+
+
+async def test_many_keep_their_order_over_broken_connections(
+    rabbitmq_server: Any, queue: str
+) -> None:
+    """Each id once and in order, but for repeats of what came before: dedup drops those."""
+    messages = [Message({"n": n}, "work", f"m{n}") for n in range(3000)]
+
+    async with proxied(rabbitmq_server) as (proxy, url):
+        cuts = 0
+
+        def feed() -> Iterator[Message]:
+            nonlocal cuts
+            for n, message in enumerate(messages):
+                if n in (700, 1500, 2990):
+                    cuts += 1
+                    proxy.cut()
+                yield message
+
+        async with Publisher(url, queue, declare=True) as publisher:
+            assert await publisher.publish_many(feed()) == [m.id for m in messages]
+        assert cuts == 3
+    async with control(rabbitmq_server.url) as connection:
+        channel = await open_channel(connection, confirms=False)
+        count = (await channel.queue_declare(queue, passive=True)).message_count or 0
+    arrived = [delivery.message_id for delivery in await taken(rabbitmq_server.url, queue, count)]
+    assert list(dict.fromkeys(arrived)) == [m.id for m in messages]
+
+
+async def test_one_is_published_again_under_its_id(rabbitmq_server: Any, queue: str) -> None:
+    """A connection that dies with the confirm on its way: the same id goes out again."""
+    async with (
+        proxied(rabbitmq_server) as (proxy, url),
+        Publisher(url, queue, declare=True) as publisher,
+    ):
+        proxy.hold("down")
+        publishing = asyncio.create_task(publisher.publish(BODY, type="work", id="the-one"))
+        async with control(rabbitmq_server.url) as connection:
+            channel = await open_channel(connection, confirms=False)
+            while not (await channel.queue_declare(queue, passive=True)).message_count:
+                await asyncio.sleep(0.01)
+        proxy.cut()
+        proxy.release()
+        assert await publishing == "the-one"
+    arrived = await taken(rabbitmq_server.url, queue, 2)
+    assert [delivery.message_id for delivery in arrived] == ["the-one", "the-one"]
+
+
+async def test_many_at_once_share_one_publisher(rabbitmq_server: Any, queue: str) -> None:
+    async with Publisher(rabbitmq_server.url, queue, declare=True) as publisher:
+        ids = await asyncio.gather(*(publisher.publish(BODY, type="work") for _ in range(500)))
+    arrived = await taken(rabbitmq_server.url, queue, 500)
+    assert sorted(ids) == sorted(str(each.message_id) for each in arrived)
+
+
+async def test_a_missing_queue_is_said(rabbitmq_server: Any, queue: str) -> None:
+    """Nothing is lost in silence; and the publisher goes on once the queue is there."""
+    async with Publisher(rabbitmq_server.url, queue) as publisher:
+        with pytest.raises(QueueMissing, match=queue):
+            await publisher.publish(BODY, type="work")
+        with pytest.raises(QueueMissing) as caught:
+            await publisher.publish_many([Message(BODY, "work"), Message(BODY, "work")])
+        assert caught.value.confirmed == 0
+        async with control(rabbitmq_server.url) as connection:
+            await topology.declare(connection, queue)
+        await publisher.publish(BODY, type="work")
+
+
+async def test_a_full_queue_refuses(rabbitmq_server: Any, queue: str) -> None:
+    """What was confirmed is counted, so that the rest can be given again."""
+    async with control(rabbitmq_server.url) as connection:
+        channel = await open_channel(connection, confirms=False)
+        arguments: Any = {"x-max-length": 3, "x-overflow": "reject-publish"}
+        await channel.queue_declare(queue, durable=True, arguments=arguments)
+    messages = [Message({"n": n}, "work", f"m{n}") for n in range(6)]
+    async with Publisher(rabbitmq_server.url, queue) as publisher:
+        with pytest.raises(PublishRefused, match="full") as caught:
+            await publisher.publish_many(messages)
+        confirmed = caught.value.confirmed
+        assert confirmed == 3
+        arrived = await taken(rabbitmq_server.url, queue, 3)
+        await publisher.publish_many(messages[confirmed:])
+        arrived += await taken(rabbitmq_server.url, queue, 3)
+    assert [delivery.message_id for delivery in arrived] == [m.id for m in messages]
+
+
+async def test_what_would_be_a_dead_letter_is_not_sent(rabbitmq_server: Any, queue: str) -> None:
+    async with Publisher(rabbitmq_server.url, queue, declare=True) as publisher:
+        wrong: list[tuple[Any, dict[str, Any], str]] = [
+            (b"", {}, "empty body"),
+            ("[1]", {}, "not a JSON object"),
+            (b"\xff", {}, "UTF-8"),
+            ({"a": object()}, {}, "JSON"),
+            (BODY, {"id": "a\nb"}, "control"),
+            (BODY, {"id": "ä" * 128}, "255 bytes"),
+            (BODY, {"id": ""}, "255 bytes"),
+            (BODY, {"type": "x" * 256}, "255 bytes"),
+            (BODY, {"delay": -1}, "delay"),
+            (BODY, {"priority": float("nan")}, "priority"),
+            (BODY, {"headers": {"a": object()}}, "headers"),
+            (BODY, {"headers": {"a": 2**70}}, "headers"),
+        ]
+        for body, facts, said in wrong:
+            with pytest.raises(Unroutable, match=said):
+                await publisher.publish(body, **facts)
+        good = [Message({"n": n}, "work", f"m{n}") for n in range(3)]
+        with pytest.raises(Unroutable, match="empty body"):
+            await publisher.publish_many([*good, Message(b"", "work"), Message(BODY, "work")])
+    arrived = await taken(rabbitmq_server.url, queue, 3)
+    assert [delivery.message_id for delivery in arrived] == ["m0", "m1", "m2"]
+
+
+async def test_no_confirm_and_no_connection_are_told_apart(
+    rabbitmq_server: Any, queue: str
+) -> None:
+    async with (
+        proxied(rabbitmq_server) as (proxy, url),
+        Publisher(url, queue, declare=True, timeout=0.5) as publisher,
+    ):
+        await publisher.publish(BODY, type="work")
+        proxy.hold("down")
+        with pytest.raises(ConfirmTimeout, match="the-one"):
+            await publisher.publish(BODY, type="work", id="the-one")
+        with pytest.raises(ConfirmTimeout):
+            await publisher.publish_many([Message(BODY, "work")])
+        proxy.refuse(refuse=True)
+        proxy.cut()
+        with pytest.raises(BrokerUnavailable):
+            await publisher.publish(BODY, type="work")
+        with pytest.raises(BrokerUnavailable) as caught:
+            await publisher.publish_many([Message(BODY, "work")])
+        assert caught.value.confirmed == 0
+        proxy.heal()
+        await publisher.publish(BODY, type="work")
+    with pytest.raises(GroupflowError, match="closed"):
+        await publisher.publish(BODY, type="work")
+
+
+async def test_what_can_not_work_is_said_at_once(rabbitmq_server: Any, queue: str) -> None:
+    with pytest.raises(ConfigError, match=r"rabbitmq\.url"):
+        Publisher("http://localhost/")
+    with pytest.raises(ConfigError, match="plaintext"):
+        Publisher("amqp://rabbit.example/")
+    wrong = rabbitmq_server.url.replace("guest:guest", "guest:hushhush")
+    with pytest.raises(ServerUnreachable, match="credentials") as caught:
+        await Publisher(wrong, queue).open()
+    assert "hushhush" not in str(caught.value)
+    (port,) = free_ports(1)
+    with pytest.raises(BrokerUnavailable, match=str(port)):
+        await Publisher(f"amqp://guest:hushhush@127.0.0.1:{port}/", queue, timeout=0.3).open()
+
+
+async def test_a_body_over_rabbitmqs_own_limit_is_refused(rabbitmq_server: Any, queue: str) -> None:
+    """RabbitMQ closes the channel for it; the next message opens another."""
+    async with Publisher(rabbitmq_server.url, queue, declare=True) as publisher:
+        large = b'{"a": "%s"}' % (b"x" * (128 * 1024 * 1024))
+        with pytest.raises(PublishRefused, match="larger"):
+            await publisher.publish(large, type="work")
+        await publisher.publish(BODY, type="work")
+
+
+def test_a_configuration_says_where(tmp_path: Any) -> None:
+    file = tmp_path / "groupflow.toml"
+    file.write_text('[rabbitmq]\nurl = "amqp://u:p@localhost:5/v"\nqueue = "q"\n')
+    publisher = Publisher.from_config(file)
+    assert (publisher._url, publisher._queue) == ("amqp://u:p@localhost:5/v", "q")
