@@ -15,12 +15,24 @@ from typing import Annotated, NoReturn
 import typer
 
 from groupflow import __version__
-from groupflow.cli import check, dead, demo, doctor, groups, publish, route, run, status, task
+from groupflow.cli import (
+    check,
+    dead,
+    demo,
+    doctor,
+    groups,
+    publish,
+    route,
+    run,
+    schema,
+    status,
+    task,
+)
 from groupflow.cli.exits import Exit
 from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
 from groupflow.core.masking import mask_secrets
 
-_FAMILIES = (run, publish, status, groups, task, dead, route, check, doctor, demo)
+_FAMILIES = (run, publish, status, groups, task, dead, route, schema, check, doctor, demo)
 
 app = typer.Typer(
     name="groupflow",

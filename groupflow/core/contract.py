@@ -1,0 +1,235 @@
+"""The message as publishers have to write it, as a JSON Schema and as an AsyncAPI description.
+
+Both are made here, from the same names and limits that routing and admission read messages by, so
+that they can't say something else; ``groupflow schema`` prints them for a configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES
+from groupflow.core.template import FieldPath
+
+if TYPE_CHECKING:
+    from groupflow.core.settings import Settings
+
+_NO_CONTROLS = {"not": {"type": "string", "pattern": r"[\u0000-\u001f\u007f-\u009f]"}}
+_NUMBER_TEXT = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+
+
+def message_schema(settings: Settings) -> dict[str, Any]:
+    """The JSON Schema of a message: its properties, its headers and its body.
+
+    A message that it refuses becomes a dead letter. What a rule's key needs beyond it (``key`` in
+    ``[[groups]]``) and limits in bytes, which JSON Schema can't count, are said in words.
+    """
+    typed = [_demand(["properties", "type"])]
+    if settings.fields.type:
+        path = FieldPath.parse(settings.fields.type)
+        typed.append(_demand(["headers" if path.in_headers else "body", *path.steps]))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A message for groupflow",
+        "type": "object",
+        "required": ["body"],
+        "properties": {
+            "properties": _properties(),
+            "headers": _headers(settings),
+            "body": _body(settings),
+        },
+        "anyOf": typed,
+    }
+
+
+def asyncapi(settings: Settings) -> dict[str, Any]:
+    """The AsyncAPI 3.0 description of the one queue that publishers write to."""
+    queue = settings.rabbitmq.queue
+    schema = message_schema(settings)["properties"]
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "groupflow",
+            "version": "1.0.0",
+            "description": "Tasks for groupflow's daemons: persistent messages to the default "
+            "exchange, mandatory, with publisher confirms.",
+        },
+        "defaultContentType": "application/json",
+        "channels": {
+            "tasks": {
+                "address": queue,
+                "messages": {"task": {"$ref": "#/components/messages/task"}},
+                "bindings": {
+                    "amqp": {
+                        "is": "queue",
+                        "queue": {
+                            "name": queue,
+                            "durable": True,
+                            "exclusive": False,
+                            "autoDelete": False,
+                        },
+                        "bindingVersion": "0.3.0",
+                    }
+                },
+            }
+        },
+        "operations": {
+            "runTask": {
+                "action": "receive",
+                "channel": {"$ref": "#/channels/tasks"},
+                "summary": "groupflow takes the message in and runs it as a task.",
+                "bindings": {
+                    "amqp": {"deliveryMode": 2, "mandatory": True, "bindingVersion": "0.3.0"}
+                },
+            }
+        },
+        "components": {
+            "messages": {
+                "task": {
+                    "name": "task",
+                    "title": "A task",
+                    "contentType": "application/json",
+                    "correlationId": {"location": "$message.header#/message_id"},
+                    # AsyncAPI has one place for what AMQP keeps in two.
+                    "headers": {
+                        "type": "object",
+                        "properties": {
+                            **schema["properties"]["properties"],
+                            **schema["headers"]["properties"],
+                        },
+                    },
+                    "payload": schema["body"],
+                    "bindings": {"amqp": {"contentEncoding": "utf-8", "bindingVersion": "0.3.0"}},
+                }
+            }
+        },
+    }
+
+
+def _properties() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "AMQP properties. Others are not read.",
+        "properties": {
+            "message_id": {
+                "type": "string",
+                "maxLength": MAX_TEXT_BYTES,
+                **_NO_CONTROLS,
+                "description": "The task's id: a message with a known one is dropped. At most 255 "
+                "bytes; without one, the same message published again is a second task.",
+            },
+            "type": {
+                "type": "string",
+                "maxLength": MAX_TEXT_BYTES,
+                **_NO_CONTROLS,
+                "description": "The task type, which names the handler. At most 255 bytes.",
+            },
+            "priority": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": 255,
+                "description": "Seconds by which the task counts as older, where the header "
+                "x-priority isn't set. On RabbitMQ 4, 5 and more break the order within groups.",
+            },
+            "delivery_mode": {"const": 2, "description": "Persistent, or RabbitMQ may lose it."},
+        },
+    }
+
+
+def _headers(settings: Settings) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        path.steps[0]: schema for path, schema in _routed(settings) if path.in_headers
+    }
+    properties |= {
+        "x-priority": {
+            **_numeric(-MAX_SECONDS, MAX_SECONDS, from_header=True),
+            "description": "Seconds by which the task counts as older than it is.",
+        },
+        "x-delay": {
+            # Below 0: RabbitMQ's delayed exchange has waited already.
+            **_numeric(None, MAX_SECONDS * 1000, from_header=True),
+            "description": "Milliseconds before which the task may not run.",
+        },
+    }
+    return {
+        "type": "object",
+        "description": "AMQP headers. Others are handed to the handler.",
+        "properties": properties,
+    }
+
+
+def _body(settings: Settings) -> dict[str, Any]:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "description": "A JSON object in UTF-8, at most "
+        f"{settings.rabbitmq.max_body} bytes. What isn't described here is the handler's.",
+        "properties": {},
+    }
+    for path, leaf in _routed(settings):
+        if not path.in_headers:
+            _put(schema, path.steps, leaf)
+    return schema
+
+
+def _routed(settings: Settings) -> list[tuple[FieldPath, dict[str, Any]]]:
+    """The fields that routing reads, with what it takes there."""
+    fields = settings.fields
+    named = [
+        (fields.app, _name_or_number("The application, by which rules are chosen.")),
+        (fields.tenant, _name_or_number("The tenant.")),
+        (fields.type, _text("The task type, where the AMQP type isn't set.")),
+    ]
+    found = [(FieldPath.parse(text), schema) for text, schema in named if text]
+    for text, least, what in (
+        (fields.priority, -MAX_SECONDS, "Seconds by which the task counts as older than it is."),
+        (fields.delay, 0.0, "Seconds before which the task may not run."),
+    ):
+        if text:
+            path = FieldPath.parse(text)
+            number = _numeric(least, MAX_SECONDS, from_header=path.in_headers)
+            absent = {"enum": ["", None]}  # empty is the same as missing
+            found.append((path, {"anyOf": [number, absent], "description": what}))
+    return found
+
+
+def _put(schema: dict[str, Any], steps: Sequence[str], leaf: dict[str, Any]) -> None:
+    """Set the schema at the end of a path; places in lists aren't described."""
+    if any(step.isdecimal() for step in steps):
+        return
+    for step in steps[:-1]:
+        schema = schema.setdefault("properties", {}).setdefault(step, {})
+    schema.setdefault("properties", {})[steps[-1]] = leaf
+
+
+def _demand(steps: Sequence[str]) -> dict[str, Any]:
+    """That there is a text at the end of a path, and not an empty one."""
+    if any(step.isdecimal() for step in steps):
+        return {}
+    demand: dict[str, Any] = {"type": "string", "minLength": 1}
+    for step in reversed(steps):
+        demand = {"type": "object", "required": [step], "properties": {step: demand}}
+    return demand
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {
+        "type": ["string", "null"],
+        "maxLength": MAX_TEXT_BYTES,
+        **_NO_CONTROLS,
+        "description": description,
+    }
+
+
+def _name_or_number(description: str) -> dict[str, Any]:
+    whole = {"minimum": -(2**63), "maximum": 2**64 - 1}
+    return {**_text(description), "type": ["string", "integer", "null"], **whole}
+
+
+def _numeric(least: float | None, most: float, *, from_header: bool) -> dict[str, Any]:
+    number: dict[str, Any] = {"type": "number", "maximum": most}
+    if least is not None:
+        number["minimum"] = least
+    if not from_header:
+        return number
+    return {"anyOf": [number, {"type": "string", "pattern": _NUMBER_TEXT}, {"type": "null"}]}

@@ -1,0 +1,95 @@
+"""The Python in the documents: it is the examples' own, and it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow import App
+from groupflow.core.routing import Message, Router
+from groupflow.core.settings import Settings
+from tests.docs.examples import DOCS, EXAMPLES, load_example, python_blocks
+from tests.endtoend.conftest import make_rig, rig
+from tests.endtoend.rig import Rig
+
+__all__ = ["make_rig", "rig"]
+
+DOCUMENTS = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
+
+
+def test_what_publishing_shows_are_the_examples() -> None:
+    """So that whatever the documents show is what the tests below run."""
+    shown = python_blocks(DOCS / "publishing.md")
+    files = {file.name: file.read_text() for file in EXAMPLES.glob("*.py")}
+    assert sorted(shown) == sorted(files.values())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
+def test_other_documents_python_runs(document: Path) -> None:
+    """Their blocks, one behind the other, as parts of one module; handlers aren't called."""
+    if document.name == "publishing.md":
+        return
+    module: dict[str, Any] = {"app": App()}
+    exec("from groupflow import *\nfrom groupflow.testing import *", module)
+    for number, block in enumerate(python_blocks(document)):
+        exec(compile(block, f"{document.name}, block {number}", "exec"), module)
+    for name, value in list(module.items()):
+        if name.startswith("test_"):
+            asyncio.run(value())
+
+
+def _run(example: str, rig: Rig) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / example, rig.rabbitmq.url, rig.queue],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_publishing_examples_publish(rig: Rig) -> None:
+    """Both say that there is no queue yet; with a daemon, what they publish becomes tasks."""
+    assert "No queue yet" in _run("publish.py", rig)
+    assert "NO_ROUTE" in _run("publish_amqp.py", rig)
+    rig.config.write_text(rig.config.read_text().replace("{entity}", "{meta_obj_name}"))
+    rig.start("d1", "--only", "intake")
+    assert "published 1000 in order" in _run("publish.py", rig)
+    published = _run("publish_amqp.py", rig).split()
+    assert published[0] == "published"
+    rig.until(lambda: rig.count("queued_grouped") == 1002, "the messages' tasks")
+    found = orjson.loads(
+        rig.call("task", published[1], "--config", str(rig.config), "--json").stdout
+    )
+    facts = (found["state"], found["type"], found["group"])
+    assert facts == ("delayed", "import.contacts", "contact:42")
+
+
+def test_the_examples_message_is_routed() -> None:
+    """The message that all examples publish is grouped as the documents' configuration says."""
+    rule = {"app": "crm", "tenants": [42], "key": "{meta_obj_name}:{tenant_id}"}
+    router = Router(Settings(groups=[rule]))
+    body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": 7}
+    route = router.route(Message(orjson.dumps(body), type="import.contacts"))
+    assert route.group == "contact:42"
+
+
+def test_the_guarded_write(tmp_path: Path) -> None:
+    """A later run may write, the same run again too; an earlier one may not."""
+    example: Any = load_example("fenced_write")
+    database = example.connect(str(tmp_path / "contacts.db"))
+    assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    written = [
+        example.save(database, {"id": 7, "name": name}, fence)
+        for name, fence in (("a", 5), ("b", 5), ("c", 9), ("late", 8), ("d", 10))
+    ]
+    assert written == [True, True, True, False, True]
+    assert database.execute("SELECT name, fence FROM contact").fetchall() == [("d", 10)]
+    database.close()
