@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
@@ -19,9 +19,9 @@ from typing import Any, Literal
 import structlog
 
 from groupflow.core.app import App
+from groupflow.core.changes import shown
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Measures, Vitals
-from groupflow.core.parts import last_word, never_ending, part, wait_for
 from groupflow.core.policy import Policies
 from groupflow.core.routing import Router
 from groupflow.core.settings import Settings
@@ -29,11 +29,15 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
+from groupflow.flow.pool import WorkerPool
 from groupflow.flow.pressure import Pressure
+from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
 from groupflow.ops.doctor import check_at_start
+from groupflow.ops.logs import configure_logging
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
 from groupflow.ops.supervisor import Supervisor
@@ -53,6 +57,7 @@ from groupflow.upkeep.sweep import Sweeper
 
 log = structlog.get_logger("groupflow.daemon")
 
+MAX_THREADS = 20_000  # as many as there can be workers; one is made only when none is idle
 HAND_BACK = 5.0  # seconds for cancelled handlers to end (a stubborn command is killed after 2)
 INTAKE_END = 5.0  # seconds for the batch in hand
 
@@ -82,6 +87,7 @@ class Daemon:
         app: App,
         name: str,
         only: Literal["intake", "workers"] | None = None,
+        load: Callable[[], Settings] | None = None,
     ) -> None:
         """Builds all parts; nothing connects yet.
 
@@ -90,6 +96,7 @@ class Daemon:
             app: the handlers.
             name: the daemon's name; one process at a time may have it.
             only: run just that half.
+            load: loads the configuration anew, for `reload`.
 
         Raises:
             ConfigError: the settings ask for what isn't there.
@@ -106,11 +113,11 @@ class Daemon:
         self._tracing = open_tracing(settings)
         lease = settings.workers.lease
 
-        self._dispatchers: dict[Pool, Dispatcher] = {}
-        self._workers: list[Worker] = []
-        size = max(1, settings.workers.plain + settings.workers.grouped)
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="groupflow-handler")
-        self._runners = AllRunners(app, settings.handlers, self._threads, connections=size)
+        self._reloader = Reloader(settings, load, self)
+        self._pools: dict[Pool, WorkerPool] = {}
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
+        self._all_runners: list[AllRunners] = []
+        self._runners = self._build_runners(settings)
         self._policies = Policies(settings)
         self._measures = Measures(self._runners.types, _POOLS if only != "intake" else ())
         if only != "intake":
@@ -154,33 +161,47 @@ class Daemon:
         return client
 
     def _add_pool(self, pool: Pool, size: int) -> None:
-        if size == 0:
-            return
         claims = Claims(self._client(), self._session, pool)
         dispatcher = Dispatcher(
             claims, lambda: self._renewer.holds_lease, self._measures.pools[pool]
         )
-        self._dispatchers[pool] = dispatcher
-        self._workers += [
-            Worker(
-                f"{pool}-{n}",
+
+        def make(name: str) -> Worker:
+            return Worker(
+                name,
                 dispatcher,
                 self._runners,
                 self._policies,
                 max_crashes=self._settings.workers.max_crashes,
                 tracing=self._tracing,
             )
-            for n in range(size)
-        ]
+
+        self._pools[pool] = WorkerPool(pool, dispatcher, make, size)
+
+    @property
+    def _workers(self) -> list[Worker]:
+        return [worker for pool in self._pools.values() for worker in pool.workers]
+
+    @property
+    def _dispatchers(self) -> list[Dispatcher]:
+        return [pool.dispatcher for pool in self._pools.values()]
+
+    def _build_runners(self, settings: Settings) -> AllRunners:
+        connections = max(1, settings.workers.plain + settings.workers.grouped)
+        runners = AllRunners(self._app, settings.handlers, self._threads, connections=connections)
+        self._all_runners.append(runners)  # attempts may still run by those of before
+        return runners
+
+    def _build_admission(self, settings: Settings) -> Admission:
+        return Admission(
+            Router(settings),
+            max_body=settings.rabbitmq.max_body,
+            step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
+        )
 
     def _build_intake(self) -> Intake:
         settings = self._settings
         rabbitmq = settings.rabbitmq
-        admission = Admission(
-            Router(settings),
-            max_body=rabbitmq.max_body,
-            step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
-        )
         client = self._client()
         return Intake(
             IntakeSettings(
@@ -191,7 +212,7 @@ class Daemon:
                 max_in_flight=rabbitmq.max_in_flight,
                 name=f"groupflow {self.name}",
             ),
-            admission,
+            self._build_admission(settings),
             Enqueuer(client),
             Pressure(
                 client,
@@ -206,21 +227,26 @@ class Daemon:
         return {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "workers": len(self._workers),
+            "workers": sum(pool.size for pool in self._pools.values()),
             "lease": self._settings.workers.lease,
+            **({"reload": reloaded.as_json()} if (reloaded := self._reloader.outcome) else {}),
         }
 
     def vitals(self) -> Vitals:
         """How this daemon is just now."""
-        workers = Counter(each.pool for each in self._workers)
         busy = Counter(each.pool for each in self._workers if each.is_busy)
         return Vitals(
-            workers={pool: workers[pool] for pool in self._measures.pools},
-            busy={pool: busy[pool] for pool in self._measures.pools},
+            workers={name: pool.size for name, pool in self._pools.items()},
+            busy={name: busy[name] for name in self._pools},
             lease_left=self._renewer.left,
             consumes=None if self._intake is None else self._intake.consumes,
             bytes_in_flight=0 if self._intake is None else self._intake.bytes_in_flight,
         )
+
+    def reload(self) -> None:
+        """Take a changed configuration over soon, whole or not at all."""
+        if not self.is_stopping:
+            self._reloader.request()
 
     def stop(self) -> None:
         """Ask for an orderly end: `run` returns when it is reached."""
@@ -247,18 +273,23 @@ class Daemon:
             for client in self._clients:
                 stack.push_async_callback(client.close)
             stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
-            stack.push_async_callback(self._runners.close)
+            stack.push_async_callback(self._close_runners)
             await stack.enter_async_context(self._app.running())
             if not await self._open_session():
                 return
             await self._check_store()
             log.info("daemon.started", daemon=self.name, **self._info())
             self._supervisor.ready()
+            self._reloader.retell()
             try:
                 await self._serve()
             except ExceptionGroup as group:
                 raise last_word(group) from None
         log.info("daemon.stopped", daemon=self.name)
+
+    async def _close_runners(self) -> None:
+        for runners in self._all_runners:
+            await runners.close()
 
     async def _open_session(self) -> bool:
         """Open the session, as soon as Redis lets us. False where a stop comes first."""
@@ -296,13 +327,18 @@ class Daemon:
                 "sweep": self._sweeper.run(),
                 "wake": self._listener.run(),
                 "loop lag": self._lag.run(),
-                **{f"dispatch {pool}": each.run() for pool, each in self._dispatchers.items()},
+                "reload": self._reloader.run(),
+                **{f"dispatch {name}": p.dispatcher.run() for name, p in self._pools.items()},
             }
-            services = [group.create_task(never_ending(n, run)) for n, run in endless.items()]
+            services = [group.create_task(run_for_ever(n, run)) for n, run in endless.items()]
             services.append(group.create_task(self._supervisor.run(self._seconds_stuck)))
-            workers = [group.create_task(part(each.name, each.run())) for each in self._workers]
-            intake = group.create_task(part("intake", self._intake.run())) if self._intake else None
+            for pool in self._pools.values():
+                pool.start(lambda name, run: group.create_task(run_part(name, run)))
+            intake = (
+                group.create_task(run_part("intake", self._intake.run())) if self._intake else None
+            )
             await self._stopping.wait()
+            workers = [task for pool in self._pools.values() for task in pool.tasks]
             await self._stop(workers, intake)
             for task in (*services, *workers):
                 task.cancel()
@@ -326,7 +362,7 @@ class Daemon:
         intake.cancel()
 
     async def _end_workers(self, workers: Sequence[asyncio.Task[None]]) -> None:
-        for dispatcher in self._dispatchers.values():
+        for dispatcher in self._dispatchers:
             dispatcher.stop_claiming()
         if await wait_for(workers, self._settings.workers.drain):
             log.warning("daemon.hands_back", tasks=sum(w.is_busy for w in self._workers))
@@ -335,12 +371,12 @@ class Daemon:
             await wait_for(workers, HAND_BACK)
 
     def _seconds_stuck(self) -> float:
-        return max((d.seconds_in_exchange() for d in self._dispatchers.values()), default=0.0)
+        return max((d.seconds_in_exchange() for d in self._dispatchers), default=0.0)
 
     def _wake(self, due: bool) -> None:
         if due:
             self._promoter.wake()
-        for dispatcher in self._dispatchers.values():
+        for dispatcher in self._dispatchers:
             dispatcher.wake()
 
     # What the renewer tells (upkeep.renew.Holder):
@@ -352,19 +388,56 @@ class Daemon:
 
     def session_lost(self) -> None:
         """Every claim is somebody else's."""
-        for dispatcher in self._dispatchers.values():
+        for dispatcher in self._dispatchers:
             dispatcher.close_session()
         for worker in self._workers:
             worker.lose()
 
     def session_opened(self) -> None:
         """Claims can be made again."""
-        for dispatcher in self._dispatchers.values():
+        for dispatcher in self._dispatchers:
             dispatcher.open_session()
+        self._reloader.retell()
 
     def claimable(self, plain: int, groups: int) -> None:
         """A wake may have been lost: what waits now is told with each renewal."""
-        for pool, waiting in (("plain", plain), ("grouped", groups)):
-            dispatcher = self._dispatchers.get(pool)  # type: ignore[call-overload]
-            if waiting and dispatcher is not None:
-                dispatcher.wake()
+        waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
+        for name, pool in self._pools.items():
+            if waiting[name]:
+                pool.dispatcher.wake()
+
+    # What a reload does (flow.reload.Reloading):
+
+    def prepare(self, settings: Settings) -> Swap:
+        """Build all that a configuration changes."""
+        runners, policies = self._build_runners(settings), Policies(settings)
+        admission = self._build_admission(settings)
+        sizes: dict[Pool, int] = {
+            "plain": settings.workers.plain,
+            "grouped": settings.workers.grouped,
+        }
+
+        def swap() -> None:
+            self._settings, self._runners, self._policies = settings, runners, policies
+            configure_logging(settings.log.level, settings.log.format)
+            if self._intake is not None:
+                self._intake.adopt(admission)
+            for worker in self._workers:
+                worker.adopt(runners, policies, max_crashes=settings.workers.max_crashes)
+            if not self.is_stopping:
+                for name, pool in self._pools.items():
+                    pool.resize(sizes[name])
+
+        return swap
+
+    async def tell(self) -> None:
+        """Let `status`, `reload` and `check-config --diff` know."""
+        await self._sessions.tell(self._info(), shown(self._settings))
+
+    def reload_began(self) -> None:
+        """Tell the service manager."""
+        self._supervisor.reloading()
+
+    def reload_ended(self) -> None:
+        """Tell it that the daemon is itself again."""
+        self._supervisor.ready()

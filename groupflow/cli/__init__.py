@@ -22,6 +22,7 @@ from groupflow.cli import (
     doctor,
     groups,
     publish,
+    reload,
     route,
     run,
     schema,
@@ -32,7 +33,20 @@ from groupflow.cli.exits import Exit
 from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
 from groupflow.core.masking import mask_secrets
 
-_FAMILIES = (run, publish, status, groups, task, dead, route, schema, check, doctor, demo)
+_FAMILIES = (
+    run,
+    reload,
+    publish,
+    status,
+    groups,
+    task,
+    dead,
+    route,
+    schema,
+    check,
+    doctor,
+    demo,
+)
 
 app = typer.Typer(
     name="groupflow",

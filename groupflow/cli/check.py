@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import plain_text
+from groupflow.cli.store import ask_store
 from groupflow.core.errors import ConfigError
-from groupflow.core.masking import mask_secrets
 
 if TYPE_CHECKING:
     from groupflow.core.app import App
+    from groupflow.core.changes import Change
     from groupflow.core.settings import Settings
     from groupflow.core.settings_load import Sources
 
@@ -22,7 +25,19 @@ verbs = typer.Typer()
 
 @verbs.command("check-config")
 def check_config(
-    *, config: ConfigOption = None, app: AppOption = None, as_json: JsonOption = False
+    *,
+    config: ConfigOption = None,
+    app: AppOption = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff",
+            metavar="FILE|DAEMON",
+            help="Only show what differs from another file, or from what a running daemon of this "
+            "name goes by (but for its passwords).",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Check the configuration and print what it comes to, passwords hidden.
 
@@ -31,6 +46,8 @@ def check_config(
       groupflow check-config --config config/groupflow.toml
 
       groupflow check-config --app handlers:app --json
+
+      groupflow check-config --config new.toml --diff worker-1
     """
     from groupflow.core.app_loading import load_app  # noqa: PLC0415  start-up stays fast
     from groupflow.core.settings_load import find_sources, load_settings  # noqa: PLC0415
@@ -44,6 +61,9 @@ def check_config(
             raise
         print_json({"ok": False, "source": error.source, "problems": _problems(error)})
         raise typer.Exit(Exit.CONFIG) from None
+    if diff is not None:
+        _show_changes(config, settings, diff, as_json=as_json)
+        return
     report = _report(settings, loaded, sources)
     if as_json:
         print_json(report)
@@ -51,30 +71,62 @@ def check_config(
         _print(report)
 
 
+def _show_changes(config: Path | None, settings: Settings, target: str, *, as_json: bool) -> None:
+    changes = [change.as_json() for change in _changes(config, settings, target)]
+    if as_json:
+        print_json({"ok": True, "changes": changes})
+        return
+    for line in change_lines(changes):
+        typer.echo(line)
+    if not changes:
+        typer.echo("nothing would change")
+
+
+def _changes(config: Path | None, settings: Settings, target: str) -> list[Change]:
+    """What `settings` would change for a file or a daemon."""
+    from groupflow.core.changes import compare, compare_shown, shown  # noqa: PLC0415
+    from groupflow.core.settings_load import load_settings  # noqa: PLC0415
+
+    if Path(target).is_file():
+        return compare(load_settings(Path(target)), settings)
+    from groupflow.store.daemons import read_configuration  # noqa: PLC0415
+
+    found = ask_store(config, lambda client: read_configuration(client, target))
+    if found is None:
+        raise typer.BadParameter(
+            f"{target!r} is no file, and no daemon of that name is running.", param_hint="--diff"
+        )
+    return compare_shown(found, shown(settings))
+
+
+def change_lines(changes: list[dict[str, Any]]) -> list[str]:
+    """Changes for people, one a line."""
+    return [
+        plain_text(
+            f"{each['setting']}: {_literal(each['old'])} → {_literal(each['new'])}"
+            + (", needs a restart" if each["needs_restart"] else "")
+        )
+        for each in changes
+    ]
+
+
 def _problems(error: ConfigError) -> list[dict[str, str]]:
     return [{"setting": p.setting, "value": p.value, "remedy": p.remedy} for p in error.problems]
 
 
 def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, Any]:
+    from groupflow.core.changes import shown  # noqa: PLC0415
+
     return {
         "ok": True,
         "file": str(sources.file) if sources.file else None,
         "secrets": str(sources.secrets) if sources.secrets else None,
         "secret_files": sources.secret_files,
         "variables": sources.variables,
-        "settings": _masked(settings.model_dump(mode="json")),
+        "settings": shown(settings),
         "handlers": app.types if app else None,
         "notes": _notes(settings),
     }
-
-
-def _masked(value: Any) -> Any:
-    """The same with passwords hidden in every text, such as a handler's command."""
-    if isinstance(value, dict):
-        return {name: _masked(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_masked(each) for each in value]
-    return mask_secrets(value) if isinstance(value, str) else value
 
 
 def _notes(settings: Settings) -> list[str]:

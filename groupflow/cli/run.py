@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +18,6 @@ from groupflow.cli.options import AppOption, ConfigOption
 from groupflow.core.errors import ConfigError, Problem, SessionReplaced
 
 if TYPE_CHECKING:
-    from groupflow.core.app import App
-    from groupflow.core.settings import Settings
     from groupflow.daemon import Daemon
 
 verbs = typer.Typer()
@@ -51,7 +51,8 @@ def run(
     """Take messages in from RabbitMQ and run their tasks, until told to stop.
 
     SIGTERM or SIGINT ends it in order: running tasks may end within workers.drain, the rest is
-    handed back. A second signal ends it at once.
+    handed back. A second signal ends it at once. SIGHUP, or `groupflow reload`, makes it take a
+    changed configuration over.
 
     For example:
 
@@ -62,7 +63,7 @@ def run(
     from groupflow.core.app import App  # noqa: PLC0415  start-up stays fast
     from groupflow.core.app_loading import load_app  # noqa: PLC0415
     from groupflow.core.settings_load import load_settings  # noqa: PLC0415
-    from groupflow.daemon import default_name  # noqa: PLC0415
+    from groupflow.daemon import Daemon, default_name  # noqa: PLC0415
     from groupflow.ops.logs import configure_logging  # noqa: PLC0415
 
     settings = load_settings(config)
@@ -71,7 +72,10 @@ def run(
     if only is not Only.INTAKE and not (handlers.types or settings.handlers):
         raise ConfigError([_no_handlers(app)])
     checked = _checked_name(name or default_name())
-    code = _run_loop(settings, handlers, checked, only)
+    load = partial(load_settings, config)
+    code = _run_loop(
+        lambda: Daemon(settings, handlers, checked, only.value if only else None, load)
+    )
     sys.exit(code)
 
 
@@ -91,20 +95,19 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _run_loop(settings: Settings, app: App, name: str, only: Only | None) -> int:
+def _run_loop(build: Callable[[], Daemon]) -> int:
     import uvloop  # noqa: PLC0415
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, app, name, only))
+        return runner.run(_serve(build))
 
 
-async def _serve(settings: Settings, app: App, name: str, only: Only | None) -> int:
-    from groupflow.daemon import Daemon  # noqa: PLC0415
-
-    daemon = Daemon(settings, app, name, only.value if only else None)
+async def _serve(build: Callable[[], Daemon]) -> int:
+    daemon = build()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, daemon, number)
+    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
     code = Exit.FINE
     try:
         await daemon.run()

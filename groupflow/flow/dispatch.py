@@ -9,7 +9,7 @@ the workers: while the store works on one, the tasks of the other are handled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
@@ -39,11 +39,13 @@ class _Turn:
         finished: what it has to settle first. The two always travel together: a worker whose last
             claim isn't settled yet would be given that one again.
         answer: the claim and the session's epoch; ``None`` where no more is claimed.
+        is_unsure: whether a claim was made for it and its reply was lost: it may hold one.
     """
 
     worker: str
     finished: Settlement | None
     answer: asyncio.Future[tuple[Claim | None, int]]
+    is_unsure: bool = False
 
 
 class Dispatcher:
@@ -74,13 +76,15 @@ class Dispatcher:
         self._began: list[float] = []  # when the exchanges under way did
         self._session_open = asyncio.Event()
         self._session_open.set()
+        self._retiring: set[str] = set()
         self._epoch = 0  # counts the sessions: a claim of an earlier one is not ours any more
 
     async def next_claim(self, worker: str, finished: Settlement | None) -> Claim | None:
         """Hand in a finished claim and wait for the next one.
 
         Returns:
-            The claim, or ``None`` when this pool claims no more and `finished` is settled.
+            The claim, or ``None`` when this pool claims no more, at all or for this worker, and
+            `finished` is settled.
         """
         self._workers.add(worker)
         loop = asyncio.get_running_loop()
@@ -102,6 +106,19 @@ class Dispatcher:
         self._may_claim = False
         self._stir.set()
         crash_point("during_drain")
+
+    @property
+    def may_claim(self) -> bool:
+        """Whether `stop_claiming` has not been called."""
+        return self._may_claim
+
+    def retire(self, workers: Set[str]) -> None:
+        """Claim no more for these workers, and for all others again.
+
+        One that runs a task ends it first; then, or at once where it is idle, it is told to end.
+        """
+        self._retiring = set(workers)
+        self._stir.set()
 
     def close_session(self) -> None:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
@@ -163,7 +180,7 @@ class Dispatcher:
         finished = orphans + [turn.finished for turn in turns if turn.finished]
         idle: list[str] = []
         if self._may_claim and self.holds_lease():
-            idle = [turn.worker for turn in turns if not turn.answer.done()]
+            idle = [turn.worker for turn in turns if self._claims_more(turn)]
         began = monotonic()
         self._began.append(began)
         try:
@@ -173,6 +190,8 @@ class Dispatcher:
             crash_point("after_settle", finished)
             crash_point("after_claim", claims)
         except BaseException:
+            for turn in turns:
+                turn.is_unsure = turn.is_unsure or turn.worker in idle
             self._put_back(turns, orphans, epoch)
             raise
         finally:
@@ -184,6 +203,8 @@ class Dispatcher:
             self._stir.set()  # there may be more than one exchange carries
         if not self._may_claim and self.is_settled:
             self._dismiss()
+        elif self._retiring:
+            self._dismiss_retiring()
 
     def _take(self) -> tuple[list[_Turn], list[Settlement]]:
         """Workers for one exchange, the longest waiting first, and what nobody waits for."""
@@ -213,7 +234,7 @@ class Dispatcher:
     def _deliver(self, turns: list[_Turn], claims: list[Claim], epoch: int) -> None:
         """Give the claims to their workers; `epoch` is the session that they were made under."""
         for turn in turns:
-            turn.finished = None
+            turn.finished, turn.is_unsure = None, False
         waiting = {turn.worker: turn for turn in turns}
         is_wanted = self._may_claim and self.holds_lease()
         for claim in claims:
@@ -231,7 +252,7 @@ class Dispatcher:
     def _lose(self, turn: _Turn) -> None:
         if turn.finished is not None:
             self.report_lost(turn.finished.claim)
-            turn.finished = None
+        turn.finished, turn.is_unsure = None, False
 
     def _report_all_lost(self, settlements: Sequence[Settlement]) -> None:
         for settlement in settlements:
@@ -247,6 +268,18 @@ class Dispatcher:
             fence=claim.fence,
             worker=claim.worker,
         )
+
+    def _claims_more(self, turn: _Turn) -> bool:
+        return not turn.answer.done() and (turn.is_unsure or turn.worker not in self._retiring)
+
+    def _dismiss_retiring(self) -> None:
+        for worker in self._retiring & self._turns.keys():
+            turn = self._turns[worker]
+            if turn.finished is None and not turn.is_unsure:
+                del self._turns[worker]
+                self._workers.discard(worker)
+                if not turn.answer.done():
+                    turn.answer.set_result((None, self._epoch))
 
     def _dismiss(self) -> None:
         crash_point("before_leave")

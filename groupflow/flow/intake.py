@@ -90,6 +90,10 @@ class Intake:
         """Bytes of bodies that were delivered and not taken yet."""
         return self._consumer.bytes_waiting if self._consumer is not None else 0
 
+    def adopt(self, admission: Admission) -> None:
+        """Route by other rules, from the next batch on."""
+        self._admission = admission
+
     def stop(self) -> None:
         """End after the batch in hand, acked; what was not taken yet stays in RabbitMQ."""
         self._is_stopping = True

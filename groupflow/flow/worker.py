@@ -67,6 +67,16 @@ class Worker:
         """The pool that it works for; its name begins with it."""
         return self.name.partition("-")[0]
 
+    def adopt(self, runners: Runners, policies: Policies, *, max_crashes: int) -> None:
+        """Go on by other rules: those of a configuration that was reloaded.
+
+        An attempt that runs ends as it began; its outcome is settled by the new policies, as are
+        those of all tasks that wait.
+        """
+        self._runners = runners
+        self._policies = policies
+        self._max_crashes = max_crashes
+
     @property
     def is_busy(self) -> bool:
         """Whether a handler is running."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable
 
 import structlog
@@ -42,6 +43,11 @@ class Supervisor:
     def ready(self) -> None:
         """The daemon serves."""
         self._notify("READY=1")
+
+    def reloading(self) -> None:
+        """The daemon takes a changed configuration over; `ready` ends it."""
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._notify(f"RELOADING=1\nMONOTONIC_USEC={now}")
 
     def stopping(self) -> None:
         """The daemon ends in order."""

@@ -21,6 +21,8 @@ class Verb(StrEnum):
     REGISTER = "register"
     RENEW = "renew"
     LEAVE = "leave"
+    TELL = "tell"
+    TOLD = "told"
     REAP = "reap"
     ENQUEUE = "enqueue"
     CLAIM_PLAIN = "claim_plain"
@@ -51,6 +53,7 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.REGISTER: _SESSIONS,
     Verb.RENEW: _SESSIONS,
     Verb.LEAVE: _SESSIONS,
+    Verb.TELL: _SESSIONS,
     Verb.REAP: _SESSIONS,
     Verb.CLAIM_PLAIN: (*_SESSIONS, "claiming"),
     Verb.CLAIM_GROUPED: (*_SESSIONS, "claiming"),

@@ -134,6 +134,24 @@ class Sessions:
         self._session.check(state, number)
         return Claimable(plain, groups)
 
+    async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Replace what others are told of this daemon.
+
+        Args:
+            info: as for `register`.
+            settings: its configuration, passwords hidden.
+
+        Raises:
+            SessionLost: the lease had ended; `register` tells anew.
+            SessionReplaced: the name was taken over.
+        """
+        number = self._session.number
+        daemon = self._session.daemon
+        (state,) = await self._client.run(
+            Verb.TELL, daemon, number, orjson.dumps(info), orjson.dumps(settings)
+        )
+        self._session.check(state, number)
+
     async def leave(self) -> list[HandedOver]:
         """Close the session; what it still held goes first in its group again."""
         daemon = self._session.daemon

@@ -57,3 +57,18 @@ async def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_a_manager_that_is_gone_harms_nobody(tmp_path: Path) -> None:
     Supervisor(str(tmp_path / "nobody"), 0.0).ready()
+
+
+async def test_a_reload_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the monotonic time that ``Type=notify-reload`` wants."""
+    path = tmp_path / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+    loop = asyncio.get_running_loop()
+    with listening(path) as listener:
+        supervisor = Supervisor.from_environment()
+        supervisor.reloading()
+        first, second = (await loop.sock_recv(listener, 100)).split(b"\n")
+        assert first == b"RELOADING=1"
+        name, _, value = second.partition(b"=")
+        assert name == b"MONOTONIC_USEC"
+        assert int(value) > 0

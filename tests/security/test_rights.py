@@ -20,6 +20,7 @@ from groupflow.broker.diagnosis import examine_broker
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
 from groupflow.servers import RedisServer
+from groupflow.store.daemons import read_configuration
 from groupflow.store.dead import DeadLetters
 from groupflow.store.diagnosis import examine_store
 from groupflow.store.finding import ListedState, find_task, list_tasks
@@ -51,7 +52,7 @@ def as_user(server: RedisServer) -> str:
     return server.url.replace("redis://", "redis://groupflow:pw@")
 
 
-async def _everything(bench: Bench) -> None:
+async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
     """Each verb of the store, and each way through it."""
     groups, letters = Groups(bench.client), DeadLetters(bench.client)
     one, two = await bench.daemon("d1"), await bench.daemon("d2")
@@ -98,6 +99,8 @@ async def _everything(bench: Bench) -> None:
     for id_ in ("g0", "p0", "rejected", "none"):
         await find_task(bench.client, id_)
     await bench.status()
+    await one.sessions.tell({"workers": 1}, {"workers": {}})
+    assert await read_configuration(bench.client, "d1") == {"workers": {}}
     for letter in [each async for each in letters.each()]:
         await letters.envelope(letter.id)
         await letters.redrive(letter)

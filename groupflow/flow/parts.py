@@ -1,4 +1,4 @@
-"""How the parts of a daemon run and end, whatever they are."""
+"""The parts of a daemon that run side by side, and what the end of one means for the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool:
     return bool(pending)
 
 
-async def part(name: str, run: Coroutine[Any, Any, None]) -> None:
+async def run_part(name: str, run: Coroutine[Any, Any, None]) -> None:
     """Run a part of the daemon. A task group takes no notice of a child that is cancelled.
 
     Raises:
@@ -36,9 +36,9 @@ async def part(name: str, run: Coroutine[Any, Any, None]) -> None:
         raise GroupflowError(f"{name} was cancelled, though nobody asked for it") from error
 
 
-async def never_ending(name: str, run: Coroutine[Any, Any, None]) -> None:
+async def run_for_ever(name: str, run: Coroutine[Any, Any, None]) -> None:
     """Run a part that is to run for ever; that it ends by itself is an error."""
-    await part(name, run)
+    await run_part(name, run)
     raise GroupflowError(f"{name} ended by itself")
 
 

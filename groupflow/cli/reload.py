@@ -1,0 +1,146 @@
+"""`groupflow reload`: have the daemons of this machine take a changed configuration over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from groupflow.cli.check import change_lines
+from groupflow.cli.exits import Exit
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import plain_text
+from groupflow.cli.store import ask_store
+
+if TYPE_CHECKING:
+    from groupflow.store.client import StoreClient
+    from groupflow.store.daemons import KnownDaemon
+
+verbs = typer.Typer()
+
+LOOK = 0.1  # seconds between two looks at what daemons tell
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one daemon's reload; `verdict` is ``no answer`` where it gave none."""
+
+    daemon: str
+    pid: int
+    verdict: str
+    changes: list[dict[str, Any]]
+    problems: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape."""
+        return {
+            "daemon": self.daemon,
+            "pid": self.pid,
+            "verdict": self.verdict,
+            "changes": self.changes,
+            "problems": self.problems,
+        }
+
+
+@verbs.command("reload")
+def reload(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which daemons; none: all.")
+    ] = None,
+    *,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for their answers.")
+    ] = 10.0,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have this machine's daemons take their changed configuration over, and say what came of it.
+
+    The file is checked first; if it is wrong, no daemon hears of it (exit 78). Then each gets
+    SIGHUP, loads its own configuration anew, and takes it over whole or not at all. Exit 1: one
+    refused, which means that its old configuration goes on, or didn't answer.
+
+    For example:
+
+      groupflow reload --config groupflow.toml
+
+      groupflow reload worker-1 worker-2 --json
+    """
+    answers = ask_store(config, lambda client: _reload(client, names or [], timeout))
+    if as_json:
+        print_json([answer.as_json() for answer in answers])
+    else:
+        for answer in answers:
+            _print(answer)
+    if not answers:
+        typer.echo(f"no daemon of this namespace runs on {socket.gethostname()}", err=True)
+    if not answers or any(each.verdict not in ("changed", "unchanged") for each in answers):
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> list[Answer]:
+    from groupflow.store.daemons import read_daemons  # noqa: PLC0415  start-up stays fast
+
+    here = socket.gethostname()
+    found = {each.name: each for each in await read_daemons(client) if each.host == here}
+    for name in names:
+        if name not in found:
+            raise typer.BadParameter(f"No daemon {name!r} runs on {here}.", param_hint="NAME")
+    wanted = {name: each for name, each in found.items() if not names or name in names}
+    answers = {
+        name: Answer(name, each.pid, "no answer", [], [problem])
+        for name, each in wanted.items()
+        if (problem := _signal(each))
+    }
+    end = monotonic() + timeout
+    while len(answers) < len(wanted) and monotonic() < end:
+        for each in await read_daemons(client):
+            before = wanted.get(each.name)
+            if before is not None and each.name not in answers and _is_new(before, each):
+                told = each.reload
+                answers[each.name] = Answer(
+                    each.name, each.pid, told["verdict"], told["changes"], told["problems"]
+                )
+        await asyncio.sleep(LOOK)
+    silent = [f"it told nothing within {timeout:g} s: see its log"]
+    return [
+        answers.get(name, Answer(name, each.pid, "no answer", [], silent))
+        for name, each in sorted(wanted.items())
+    ]
+
+
+def _is_new(before: KnownDaemon, now: KnownDaemon) -> bool:
+    return now.pid == before.pid and now.reload.get("number", 0) > before.reload.get("number", 0)
+
+
+def _signal(daemon: KnownDaemon) -> str:
+    """Send SIGHUP; what is wrong, if anything is.
+
+    A daemon that died a moment ago is still told of, and its number may be another process's now.
+    """
+    try:
+        command = Path(f"/proc/{daemon.pid}/cmdline").read_bytes().split(b"\0")
+        if b"run" not in command or not any(b"groupflow" in word for word in command):
+            return f"process {daemon.pid} is no daemon of groupflow"
+        os.kill(daemon.pid, signal.SIGHUP)
+    except (FileNotFoundError, ProcessLookupError):
+        return f"there is no process {daemon.pid}: has it died, or does it run in a container?"
+    except PermissionError:
+        return f"process {daemon.pid} is another user's: run this as that user, or as root"
+    return ""
+
+
+def _print(answer: Answer) -> None:
+    typer.echo(plain_text(f"{answer.daemon} (pid {answer.pid}): {answer.verdict}"))
+    # What needs a restart is said by the problems already.
+    lines = [] if answer.problems else change_lines(answer.changes)
+    for line in (*lines, *answer.problems):
+        typer.echo(f"  {plain_text(line)}")

@@ -1,0 +1,168 @@
+"""reload: a changed configuration is taken over whole, or not at all.
+
+The new one is loaded and checked in full, then compared. If anything differs that a running daemon
+can't change, or if it is wrong, nothing changes and the old one goes on. What can change is built
+aside, and then swapped in one step without a pause: no message or task sees half of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import structlog
+
+from groupflow.core.changes import Change, compare
+from groupflow.core.errors import ConfigError, GroupflowError, SessionLost, StoreUnavailable
+from groupflow.core.settings import Settings
+from groupflow.flow.backoff import Backoff
+
+log = structlog.get_logger("groupflow.reload")
+
+TOLD_AT_MOST = 100  # changes and problems that an outcome lists; the log has the same
+
+Verdict: TypeAlias = Literal["changed", "unchanged", "refused"]
+Swap: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one reload.
+
+    Attributes:
+        number: counts this daemon's reloads, from 1.
+        verdict: ``refused`` means that the old configuration goes on.
+        changes: settings that were taken over; of a refusal, those that need a restart.
+        problems: why it was refused, as lines for an operator.
+    """
+
+    number: int
+    verdict: Verdict
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape."""
+        return asdict(self)
+
+
+class Reloading(Protocol):
+    """Whoever is reloaded."""
+
+    def prepare(self, settings: Settings) -> Swap:
+        """Build all that a configuration changes; what is returned puts it in place, at once.
+
+        Raises:
+            ConfigError: it can't be put in place; nothing has changed.
+        """
+
+    async def tell(self) -> None:
+        """Let others know what it runs with, and what became of the last reload."""
+
+    def reload_began(self) -> None:
+        """A reload is under way."""
+
+    def reload_ended(self) -> None:
+        """It is over, either way."""
+
+
+class Reloader:
+    """Reloads the configuration whenever somebody asks for it."""
+
+    def __init__(
+        self, settings: Settings, load: Callable[[], Settings] | None, daemon: Reloading
+    ) -> None:
+        """Binds the reloader.
+
+        Args:
+            settings: what the daemon runs with.
+            load: loads the configuration anew; ``None`` where it didn't come from anywhere.
+            daemon: what is reloaded.
+        """
+        self.settings = settings
+        self.outcome: Outcome | None = None
+        self._load = load
+        self._daemon = daemon
+        self._is_wanted = False
+        self._stir = asyncio.Event()
+
+    def request(self) -> None:
+        """Reload soon. One request while a reload is under way makes one more behind it."""
+        self._is_wanted = True
+        self._stir.set()
+
+    def retell(self) -> None:
+        """Tell others once more: there is a new session, which knows nothing yet."""
+        self._stir.set()
+
+    async def run(self) -> None:
+        """Serve requests for ever."""
+        while True:
+            await self._stir.wait()
+            self._stir.clear()
+            if self._is_wanted:
+                self._is_wanted = False
+                self._daemon.reload_began()
+                self.outcome = await self.run_once()
+                self._daemon.reload_ended()
+            await self._tell()
+
+    async def run_once(self) -> Outcome:
+        """One reload. Never raises: whatever is wrong, the old configuration goes on."""
+        number = self.outcome.number + 1 if self.outcome else 1
+        try:
+            outcome = await self._reload(number)
+        except ConfigError as error:
+            problems = [str(problem) for problem in error.problems]
+            outcome = Outcome(number, "refused", problems=problems[:TOLD_AT_MOST])
+        except Exception as error:
+            log.exception("config.not_reloaded")
+            outcome = Outcome(number, "refused", problems=[f"it can't be loaded: {error!r}"])
+        match outcome.verdict:
+            case "changed":
+                log.info("config.reloaded", number=number, changes=outcome.changes)
+            case "unchanged":
+                log.info("config.unchanged", number=number)
+            case "refused":
+                remedy = "the old configuration goes on whole; mend it, or restart"
+                log.error("config.refused", number=number, problems=outcome.problems, remedy=remedy)
+        return outcome
+
+    async def _reload(self, number: int) -> Outcome:
+        if self._load is None:
+            return Outcome(number, "refused", problems=["this daemon has no configuration file"])
+        new = await asyncio.to_thread(self._load)
+        changes = compare(self.settings, new)
+        if not changes:
+            return Outcome(number, "unchanged")
+        stuck = [change for change in changes if change.needs_restart]
+        if stuck:
+            return Outcome(number, "refused", _listed(stuck), [_needs_restart(c) for c in stuck])
+        swap = self._daemon.prepare(new)
+        swap()
+        self.settings = new
+        return Outcome(number, "changed", _listed(changes))
+
+    async def _tell(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._daemon.tell()
+            except SessionLost:
+                return None  # the next session tells it
+            except StoreUnavailable as error:
+                log.warning("store.unavailable", error=str(error))
+                await backoff.wait()
+            except GroupflowError as error:
+                log.warning("reload.not_told", error=str(error))
+                return None
+
+
+def _listed(changes: list[Change]) -> list[dict[str, Any]]:
+    return [change.as_json() for change in changes[:TOLD_AT_MOST]]
+
+
+def _needs_restart(change: Change) -> str:
+    return f"{change.setting}: {change.old!r} → {change.new!r} needs a restart"

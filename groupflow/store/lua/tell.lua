@@ -1,0 +1,10 @@
+#!lua flags=allow-oom
+-- tell: replace what others are told of a daemon, as long as the session is its own.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 daemon · 2 session · 3 what `status` tells of it (JSON)
+--          4 its configuration, passwords hidden (JSON)
+-- returns  { state }: OK, EXPIRED, REPLACED as for renew
+local state = session_state(ARGV[1], ARGV[2])
+if state == 'OK' then call('HSET', K.daemon .. ARGV[1], 'info', ARGV[3], 'settings', ARGV[4]) end
+return { state }

@@ -1,0 +1,240 @@
+"""SIGHUP and `groupflow reload`: a changed configuration, whole or not at all, under load."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import orjson
+
+from groupflow.cli.exits import Exit
+from tests.endtoend.conftest import MakeRig
+from tests.endtoend.rig import Job, Process, Rig
+
+DAEMON = "d1"
+
+
+def hang_up(daemon: Process, event: str = "config.reloaded", times: int = 1) -> dict[str, Any]:
+    """SIGHUP; what the daemon says to it."""
+    daemon.send(signal.SIGHUP)
+    return daemon.wait_for(event, times)
+
+
+def reload(rig: Rig, *arguments: str) -> tuple[int, Any]:
+    """`groupflow reload --json`: its exit code, its answers."""
+    done = rig.call("reload", "--config", str(rig.config), "--json", *arguments)
+    return done.returncode, orjson.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+
+def ask(rig: Rig, *arguments: str) -> Any:
+    done = rig.call(*arguments, "--config", str(rig.config), "--json")
+    assert done.returncode == Exit.FINE, done.stderr.decode()
+    return orjson.loads(done.stdout)
+
+
+def change_key(rig: Rig, key: str) -> None:
+    text = rig.config.read_text()
+    assert "{entity}:{tenant_id}" in text
+    rig.config.write_text(text.replace("{entity}:{tenant_id}", key))
+
+
+def test_worker_counts_under_load(make_rig: MakeRig) -> None:
+    """More and fewer workers while tasks flow: order kept, nothing cut short, nothing twice."""
+    rig = make_rig(workers={"plain": 1, "grouped": 2})
+    daemon = rig.start(DAEMON)
+    counts = [(3, 8), (0, 1), (2, 0), (1, 3), (5, 5)]
+    for round_, (plain, grouped) in enumerate(counts):
+        jobs = range(round_ * 100, round_ * 100 + 100)
+        rig.publish(
+            Job(f"t{n}", f"g{n % 7}" if n % 4 else None, n=n, facts={"ms": n % 3}) for n in jobs
+        )
+        rig.configure(workers={"plain": plain, "grouped": grouped})
+        hang_up(daemon, times=round_ + 1)
+        rig.until(
+            lambda wanted=plain + grouped: ask(rig, "status")["daemons"][0]["workers"] == wanted,  # type: ignore[misc]
+            "its workers to be told",
+        )
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+    assert {event.how for event in rig.events("end")} == {"done"}
+
+
+def test_surplus_workers_finish_their_task(make_rig: MakeRig) -> None:
+    rig = make_rig(workers={"plain": 1, "grouped": 4})
+    daemon = rig.start(DAEMON)
+    first, second = rig.gate("first"), rig.gate("second")
+    rig.publish(Job(f"a{n}", f"a{n}", facts={"gate": str(first)}) for n in range(4))
+    for n in range(4):
+        rig.wait_for_start(f"a{n}")
+    rig.configure(workers={"plain": 1, "grouped": 1})
+    hang_up(daemon)
+    assert rig.events("end") == []
+    first.touch()
+    rig.wait_for_all(tasks=4)
+    rig.publish(Job(f"b{n}", f"b{n}", facts={"gate": str(second)}) for n in range(2))
+    rig.wait_for_start("b0")
+    rig.publish([Job("plain")])
+    rig.wait_for_end("plain")
+    assert rig.events("start", "b1") == [], "there is more than the one worker"
+    rig.configure(workers={"plain": 1, "grouped": 2})
+    hang_up(daemon, times=2)
+    rig.wait_for_start("b1")
+    second.touch()
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+
+
+def test_a_stop_settles_what_surplus_workers_finished(make_rig: MakeRig) -> None:
+    """All workers are surplus, a task runs, and the daemon is told to stop: the task is done."""
+    rig = make_rig(workers={"plain": 0, "grouped": 2})
+    daemon = rig.start(DAEMON)
+    rig.publish([Job("a", "a", facts={"gate": str(rig.gate())})])
+    rig.wait_for_start("a")
+    rig.configure(workers={"plain": 0, "grouped": 0})
+    hang_up(daemon)
+    daemon.send(signal.SIGTERM)
+    daemon.wait_for("daemon.stopping")
+    rig.gate().touch()
+    assert daemon.wait() == Exit.FINE
+    assert (rig.count("done"), rig.count("crashed")) == (1, 0)
+
+
+def test_a_changed_key_holds_for_what_comes(rig: Rig) -> None:
+    """Tasks that are queued keep their group; the same entity's new ones are in another."""
+    daemon = rig.start(DAEMON)
+    held = {"gate": str(rig.gate())}
+    rig.publish([Job("old-1", "a", facts=held), Job("old-2", "a")])
+    rig.wait_for_start("old-1")
+    change_key(rig, "new:{entity}")
+    answered = hang_up(daemon)
+    (change,) = answered["changes"]
+    assert (change["setting"], change["new"]) == ("groups.groups[0].key", "new:{entity}")
+    rig.publish([Job("new-1", "a")])
+    assert rig.wait_for_end("new-1").group == "new:a"
+    assert ask(rig, "task", "old-2")["group"] == "a:42"
+    assert rig.events("start", "old-2") == []
+    rig.gate().touch()
+    rig.wait_for_all()
+    assert rig.wait_for_end("old-2").group == "a:42"
+
+
+def test_policies_and_handlers_follow(rig: Rig) -> None:
+    """A task that waits is retried as the new file says; a type gets a handler without restart."""
+    rig.start(DAEMON)
+    rig.configure(retry={"max_attempts": 3, "interval": -0.01})
+    with rig.config.open("a") as file:
+        file.write('[handlers."say"]\nexec = ["true"]\n')
+    code, (answer,) = reload(rig)
+    assert (code, answer["daemon"], answer["verdict"]) == (Exit.FINE, DAEMON, "changed")
+    changed = {change["setting"] for change in answer["changes"]}
+    assert {"retry.max_attempts", "retry.interval", 'handlers."say".exec'} <= changed
+    rig.publish([Job("f", "a", type="fail"), Job("s", type="say")])
+    rig.wait_for_all()
+    assert len(rig.events("start", "f")) == 3
+    assert rig.dead() == ["f"]
+    assert reload(rig, DAEMON)[1][0]["verdict"] == "unchanged"
+
+
+def test_a_broken_file_keeps_the_old(rig: Rig) -> None:
+    daemon = rig.start(DAEMON)
+    good = rig.config.read_text()
+    rig.config.write_text(good.replace("{entity}:{tenant_id}", "{entity"))
+    refused = hang_up(daemon, "config.refused")
+    assert any("groups[0].key" in problem for problem in refused["problems"])
+    code, said = reload(rig)
+    assert code == Exit.CONFIG
+    assert "groups[0].key" in said
+    rig.config.write_text("[rabbitmq\n")
+    hang_up(daemon, "config.refused", times=2)
+    rig.config.unlink()
+    hang_up(daemon, "config.refused", times=3)
+    rig.publish([Job("a", "a")])
+    assert rig.wait_for_end("a").group == "a:42"
+    rig.config.write_text(good)
+    hang_up(daemon, "config.unchanged")
+    assert len(daemon.events("config.refused")) == 3, "a file that can't be used was handed on"
+
+
+def test_what_needs_a_restart_refuses_the_whole_file(rig: Rig) -> None:
+    daemon = rig.start(DAEMON)
+    rig.configure(redis={"timeout": 4.0, "url": rig.store.url.replace("redis://", "redis://:pw@")})
+    rig.config.write_text(rig.config.read_text())
+    change_key(rig, "new:{entity}")
+    refused = hang_up(daemon, "config.refused")
+    named = {problem.partition(":")[0] for problem in refused["problems"]}
+    assert named == {"redis.timeout", "redis.url"}
+    assert "pw" not in str(refused["problems"])
+    rig.publish([Job("a", "a")])
+    assert rig.wait_for_end("a").group == "a:42"
+
+    rig.configure(redis={"timeout": 4.0})
+    change_key(rig, "new:{entity}")
+    code, (answer,) = reload(rig)
+    assert (code, answer["verdict"]) == (Exit.FAILED, "refused")
+    assert answer["problems"] == ["redis.timeout: 5.0 → 4.0 needs a restart"]
+    rig.publish([Job("b", "a")])
+    assert rig.wait_for_end("b").group == "a:42"
+
+
+def test_a_type_with_two_handlers_is_refused(rig: Rig) -> None:
+    """What only the daemon can see, since it knows the application, changes nothing either."""
+    daemon = rig.start(DAEMON)
+    change_key(rig, "new:{entity}")
+    with rig.config.open("a") as file:
+        file.write('[handlers."work"]\nexec = ["true"]\n')
+    refused = hang_up(daemon, "config.refused")
+    assert 'handlers."work"' in refused["problems"][0]
+    rig.publish([Job("a", "a")])
+    assert rig.wait_for_end("a").group == "a:42"
+
+
+def test_reload_without_daemons(rig: Rig) -> None:
+    assert reload(rig) == (Exit.FAILED, [])
+    code, said = reload(rig, "nobody")
+    assert code == Exit.USAGE
+    assert "nobody" in said
+
+
+def test_a_daemon_that_is_no_more_is_not_signalled(rig: Rig) -> None:
+    """Its lease runs still, and its pid may be anybody's."""
+    daemon = rig.start(DAEMON)
+    daemon.kill()
+    code, (answer,) = reload(rig)
+    assert (code, answer["verdict"]) == (Exit.FAILED, "no answer")
+    assert str(daemon.pid) in answer["problems"][0]
+
+
+def test_a_frozen_daemon_gives_no_answer(rig: Rig) -> None:
+    daemon = rig.start(DAEMON)
+    daemon.send(signal.SIGSTOP)
+    code, (answer,) = reload(rig, "--timeout", "0.3")
+    assert (code, answer["verdict"]) == (Exit.FAILED, "no answer")
+    daemon.send(signal.SIGCONT)
+    daemon.wait_for("config.unchanged")
+
+
+def test_what_would_change(rig: Rig) -> None:
+    """`check-config --diff`, against a running daemon and against a file."""
+    rig.start(DAEMON)
+    old = rig.folder / "old.toml"
+    old.write_text(rig.config.read_text())
+    rig.configure(workers={"grouped": 9, "lease": 9.0})
+
+    def differences(target: str) -> dict[str, bool]:
+        found = ask(rig, "check-config", "--diff", target)["changes"]
+        return {
+            change["setting"]: change["needs_restart"]
+            for change in found
+            if change["setting"] != "http.listen"  # each process of the rig has its own
+        }
+
+    wanted = {"workers.grouped": False, "workers.lease": True}
+    assert differences(str(old)) == wanted
+    rig.until(lambda: bool(rig.raw.hexists(rig.keys("daemon", DAEMON), "settings")), "its word")
+    assert differences(DAEMON) == wanted
+    done = rig.call("check-config", "--config", str(rig.config), "--diff", str(old))
+    assert "workers.lease: 60.0 → 9.0, needs a restart" in done.stdout.decode()
+    done = rig.call("check-config", "--config", str(rig.config), "--diff", "nobody")
+    assert done.returncode == Exit.USAGE
