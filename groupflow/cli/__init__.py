@@ -28,6 +28,7 @@ from groupflow.cli import (
     schema,
     status,
     task,
+    top,
 )
 from groupflow.cli.exits import Exit
 from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
@@ -38,6 +39,7 @@ _FAMILIES = (
     reload,
     publish,
     status,
+    top,
     groups,
     task,
     dead,

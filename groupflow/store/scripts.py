@@ -41,6 +41,7 @@ class Verb(StrEnum):
     RESUME = "resume"
     STATUS = "status"
     WHY = "why"
+    TOP = "top"
     FIND = "find"
     LIST = "list"
     ROLL = "roll"
@@ -67,6 +68,7 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.SWEEP: _BURIAL,
     Verb.FIND: _SESSIONS,
     Verb.WHY: _SESSIONS,
+    Verb.TOP: _SESSIONS,
     Verb.LIST: _SESSIONS,
 }
 

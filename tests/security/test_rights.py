@@ -20,6 +20,7 @@ from groupflow.broker.diagnosis import examine_broker
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
 from groupflow.servers import RedisServer
+from groupflow.store.busy import read_busy
 from groupflow.store.daemons import read_configuration
 from groupflow.store.dead import DeadLetters
 from groupflow.store.diagnosis import examine_store
@@ -101,6 +102,7 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
     await bench.status()
     await one.sessions.tell({"workers": 1}, {"workers": {}})
     assert await read_configuration(bench.client, "d1") == {"workers": {}}
+    await read_busy(bench.client)
     for letter in [each async for each in letters.each()]:
         await letters.envelope(letter.id)
         await letters.redrive(letter)

@@ -1,0 +1,157 @@
+"""`groupflow top`: a live view of what waits, what runs, who runs it, what died lately."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.store import ask_store
+from groupflow.core.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from groupflow.cli.top_screen import Look, View
+    from groupflow.store.client import StoreClient
+
+verbs = typer.Typer()
+
+DEAD_SHOWN = 50
+
+
+@verbs.command("top")
+def top(
+    *,
+    interval: Annotated[
+        float, typer.Option("--interval", "-n", min=0.2, max=60, help="Seconds between looks.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch totals, rates, daemons, the busiest groups and the latest dead letters.
+
+    Keys: q ends it, s sorts groups by what waits in them or by how long they run, space holds the
+    view. The groups shown are those that run and the next in line, not all that there are.
+
+    For example:
+
+      groupflow top
+
+      groupflow top --interval 0.5
+
+      groupflow top --once --json | jq '.groups[0]'
+    """
+    if as_json and not once:
+        raise typer.BadParameter("Give --once as well: JSON is one look.", param_hint="--json")
+    if once:
+        look = ask_store(config, _look)
+        if as_json:
+            print_json(look.as_json())
+        else:
+            _print_once(look)
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise typer.BadParameter("This is no terminal: give --once.")
+    ask_store(config, lambda client: _watch(client, interval))
+
+
+async def _look(client: StoreClient) -> Look:
+    from groupflow.cli.top_screen import Look  # noqa: PLC0415  start-up stays fast
+    from groupflow.store.busy import read_busy  # noqa: PLC0415
+    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+    from groupflow.store.reading import read_status  # noqa: PLC0415
+
+    status = await read_status(client)
+    letters = []
+    async for letter in DeadLetters(client).each():
+        letters.append(letter)
+        if len(letters) == DEAD_SHOWN:
+            break
+    return Look(monotonic(), status, await read_busy(client), letters)
+
+
+def _print_once(look: Look) -> None:
+    from rich.console import Console  # noqa: PLC0415  start-up stays fast
+
+    from groupflow.cli.top_screen import View, draw  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    view = View(now=look, is_once=True)
+    height = console.height if console.is_terminal else 24
+    console.print(draw(view, console.width, height))
+
+
+async def _watch(client: StoreClient, interval: float) -> None:
+    """Look and draw until somebody presses q."""
+    from rich.console import Console  # noqa: PLC0415  start-up stays fast
+    from rich.live import Live  # noqa: PLC0415
+
+    from groupflow.cli.top_screen import View, draw  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    view = View(now=await _look(client))
+    keys: asyncio.Queue[str] = asyncio.Queue()
+    with (
+        _keys_of_terminal(keys),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        next_look = monotonic() + interval
+        while True:
+            live.update(draw(view, console.width, console.height), refresh=True)
+            key = await _next_key(keys, next_look - monotonic())
+            if key in ("q", "Q", "\x03", ""):
+                return
+            view = view.after(key) if key else view
+            if monotonic() >= next_look:
+                next_look = monotonic() + interval
+                view = view if view.is_held else await _looked_again(client, view)
+
+
+async def _looked_again(client: StoreClient, view: View) -> View:
+    try:
+        return view.seen(await _look(client))
+    except StoreUnavailable as error:
+        return view.failed(str(error))
+
+
+async def _next_key(keys: asyncio.Queue[str], seconds: float) -> str | None:
+    """A key that was pressed, ``None`` where none was; empty at the end of the input."""
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            return await keys.get()
+    except TimeoutError:
+        return None
+
+
+@contextmanager
+def _keys_of_terminal(keys: asyncio.Queue[str]) -> Iterator[None]:
+    """Read the terminal key by key, without echo; as it was before, whatever happens."""
+    import os  # noqa: PLC0415  start-up stays fast
+    import termios  # noqa: PLC0415
+    import tty  # noqa: PLC0415
+
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        text = os.read(file, 64).decode(errors="replace")
+        if not text:
+            loop.remove_reader(file)
+            keys.put_nowait("")
+        for key in text:
+            keys.put_nowait(key)
+
+    tty.setcbreak(file)
+    loop.add_reader(file, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(file)
+        termios.tcsetattr(file, termios.TCSADRAIN, before)

@@ -1,0 +1,228 @@
+"""What `groupflow top` draws: one look at the store, fitted to the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from groupflow.cli.safe import plain_text
+from groupflow.store.busy import Busy
+from groupflow.store.dead import DeadLetter
+from groupflow.store.reading import Status
+
+SMOOTH = 10.0  # seconds that rates are taken over
+_FIXED = 10  # lines beside the three lists: head, totals, titles, foot
+_STYLES = {"running": "green", "ready": "cyan", "delayed": "yellow", "parked": "red"}
+
+Order: TypeAlias = Literal["waiting", "seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the store, at a monotonic moment."""
+
+    at: float
+    status: Status
+    busy: list[Busy]
+    dead: list[DeadLetter]
+
+    @property
+    def taken(self) -> int:
+        """How many tasks have come so far; what is dropped or expired is missing from it."""
+        status = self.status
+        waiting = status.plain.queued + status.grouped.queued
+        running = status.plain.running + status.grouped.running
+        return waiting + running + status.done_total + status.dead
+
+    def sorted(self, order: Order) -> list[Busy]:
+        """The groups and running tasks, what matters most first."""
+        if order == "seconds":
+            return sorted(self.busy, key=lambda b: (-(b.seconds or 0.0), -b.waiting))
+        return sorted(self.busy, key=lambda b: (-b.waiting, -(b.seconds or 0.0)))
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of ``groupflow top --once --json``."""
+        return {
+            "status": self.status.as_json(),
+            "groups": [each.as_json() for each in self.sorted("waiting")],
+            "dead": [letter.as_json() for letter in self.dead],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is on the screen: the latest look, those before it, and what the person chose."""
+
+    now: Look
+    before: tuple[Look, ...] = ()
+    order: Order = "waiting"
+    is_held: bool = False
+    is_once: bool = False
+    trouble: str = ""
+
+    def seen(self, look: Look) -> View:
+        """After another look."""
+        kept = tuple(b for b in (*self.before, self.now) if look.at - b.at <= SMOOTH)
+        return replace(self, now=look, before=kept, trouble="")
+
+    def failed(self, error: str) -> View:
+        """After a look that had no answer."""
+        return replace(self, trouble=error)
+
+    def after(self, key: str) -> View:
+        """After a key."""
+        match key:
+            case "s":
+                order: Order = "seconds" if self.order == "waiting" else "waiting"
+                return replace(self, order=order)
+            case " ":
+                return replace(self, is_held=not self.is_held)
+        return self
+
+    def rate(self, count: str) -> str:
+        """How much a total rises a second, as text."""
+        if not self.before or self.now.at <= self.before[0].at:
+            return "-"
+        first = self.before[0]
+        now, then = _total(self.now, count), _total(first, count)
+        return f"{max(0.0, (now - then) / (self.now.at - first.at)):,.1f}/s"
+
+
+def _total(look: Look, count: str) -> int:
+    totals = {
+        "in": look.taken,
+        "done": look.status.done_total,
+        "failed": look.status.failed_total,
+    }
+    return totals[count]
+
+
+def draw(view: View, width: int, height: int) -> RenderableType:
+    """The screen, in `height` lines of `width` columns at most."""
+    rows = max(3, height - _FIXED - (1 if view.trouble else 0))
+    daemons = view.now.status.daemons
+    for_daemons = min(max(1, len(daemons)), max(1, rows // 4))
+    for_dead = min(max(1, len(view.now.dead)), max(1, rows // 4))
+    for_groups = max(1, rows - for_daemons - for_dead)
+    parts: list[RenderableType] = [_head(view, width)]
+    if view.trouble:
+        parts.append(_line(f"held: {view.trouble}", "bold red", width))
+    parts += [
+        *_totals(view, width),
+        Text(),
+        _daemons(view, for_daemons, width),
+        Text(),
+        _groups(view, for_groups, width),
+        Text(),
+        _dead(view, for_dead, width),
+    ]
+    return Group(*parts)
+
+
+def _line(text: str, style: str, width: int) -> Text:
+    line = Text(plain_text(text), style=style, no_wrap=True, overflow="ellipsis")
+    line.truncate(width)
+    return line
+
+
+def _head(view: View, width: int) -> Text:
+    moment = datetime.now(UTC).strftime("%H:%M:%S UTC")
+    hint = "" if view.is_once else "  q quit · s sort · space hold"
+    held = "  HELD" if view.is_held else ""
+    return _line(f"groupflow top  {moment}{held}{hint}", "bold", width)
+
+
+def _totals(view: View, width: int) -> list[Text]:
+    status = view.now.status
+    grouped = status.grouped
+    return [
+        _line(
+            f"in {view.rate('in')}  done {view.rate('done')}  failed {view.rate('failed')}"
+            f"   total done {status.done_total:,}, failed {status.failed_total:,}, "
+            f"dead {status.dead:,}",
+            "",
+            width,
+        ),
+        _line(
+            f"plain {status.plain.queued:,} queued, {status.plain.running:,} running"
+            f"   grouped {grouped.queued:,} queued, {grouped.running:,} running",
+            "",
+            width,
+        ),
+        _line(
+            f"groups {grouped.groups:,}: {grouped.running:,} running, {grouped.ready:,} ready, "
+            f"{grouped.delayed:,} delayed, {grouped.parked:,} parked",
+            "",
+            width,
+        ),
+    ]
+
+
+@dataclass(slots=True)
+class _List:
+    """A titled table of so many rows, each cut to the width."""
+
+    titles: tuple[str, ...]
+    right: frozenset[int]
+    width: int
+    rows: list[tuple[Text, ...]] = field(default_factory=list)
+
+    def add(self, *cells: str, style: str = "") -> None:
+        """A row; its text is taken as it is, and can't drive the terminal."""
+        self.rows.append(tuple(Text(plain_text(cell), style=style) for cell in cells))
+
+    def table(self, most: int, nothing: str) -> Table:
+        """The table, with a word on what it leaves out."""
+        table = Table(box=None, padding=(0, 2, 0, 0), width=self.width, header_style="bold reverse")
+        left_out = len(self.rows) - most
+        for number, title in enumerate(self.titles):
+            is_last = number == len(self.titles) - 1
+            more = f" (+{left_out})" if left_out > 0 and number == 0 else ""
+            table.add_column(
+                title + more,
+                justify="right" if number in self.right else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+                ratio=1 if is_last else None,
+                max_width=None if is_last else max(8, self.width // 3),
+            )
+        for row in self.rows[:most]:
+            table.add_row(*row)
+        if not self.rows:
+            table.add_row(Text(nothing, style="dim"))
+        return table
+
+
+def _daemons(view: View, most: int, width: int) -> Table:
+    daemons = _List(("daemon", "workers", "heartbeat", "pid", "host"), frozenset({1, 2, 3}), width)
+    for each in view.now.status.daemons:
+        late = "red" if each.heartbeat_age > 5 else ""  # noqa: PLR2004  seconds
+        age = f"{each.heartbeat_age:.1f} s"
+        daemons.add(each.name, str(each.workers), age, str(each.pid), each.host, style=late)
+    return daemons.table(most, "none is running")
+
+
+def _groups(view: View, most: int, width: int) -> Table:
+    titles = ("group", "waiting", "runs for", "state", "task")
+    groups = _List(titles, frozenset({1, 2}), width)
+    for each in view.now.sorted(view.order):
+        runs = "" if each.seconds is None else f"{each.seconds:.1f} s"
+        waiting = f"{each.waiting:,}" if each.group is not None else ""
+        where = f"{each.task} on {each.daemon}, {each.worker}" if each.task else ""
+        style = _STYLES.get(each.state, "")
+        groups.add(each.group or "(plain)", waiting, runs, each.state, where, style=style)
+    return groups.table(most, "nothing runs, nothing is in line")
+
+
+def _dead(view: View, most: int, width: int) -> Table:
+    letters = _List(("died", "type", "group", "reason"), frozenset(), width)
+    for letter in view.now.dead:
+        moment = datetime.fromtimestamp(letter.died_at, UTC).strftime("%m-%d %H:%M:%S")
+        reason = letter.reason.partition("\n")[0]
+        letters.add(moment, letter.type or "-", letter.group or "-", reason, style="red")
+    return letters.table(most, "no dead letters")
