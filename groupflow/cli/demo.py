@@ -27,6 +27,10 @@ def demo(
 
     Starts RabbitMQ and Redis privately and stops them at the end. Exits with 0 only if all tables
     are equal, nothing ran out of order, and nothing was lost or run twice.
+
+    For example:
+
+      groupflow demo
     """
     from groupflow.demo.show import run_demo  # noqa: PLC0415  start-up stays fast
 

@@ -46,7 +46,11 @@ def why(
 
 @verbs.command("pause")
 def pause(
-    group: GroupArgument = None, *, everything: AllOption = False, config: ConfigOption = None
+    group: GroupArgument = None,
+    *,
+    everything: AllOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Hold a group, or everything: nothing more of it is started. Intake goes on.
 
@@ -61,12 +65,19 @@ def pause(
     target = _target(group, everything=everything)
     by = getpass.getuser()
     was_new = ask_store(config, lambda client: Groups(client).pause(target, by))
-    typer.echo(f"{_named(target)} {'paused' if was_new else 'was paused already'}")
+    if as_json:
+        print_json({"group": target or None, "paused": True, "changed": was_new})
+    else:
+        typer.echo(f"{_named(target)} {'paused' if was_new else 'was paused already'}")
 
 
 @verbs.command("resume")
 def resume(
-    group: GroupArgument = None, *, everything: AllOption = False, config: ConfigOption = None
+    group: GroupArgument = None,
+    *,
+    everything: AllOption = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let a group, or everything, go on. What was paused by name has to be resumed by name.
 
@@ -80,7 +91,10 @@ def resume(
 
     target = _target(group, everything=everything)
     was_paused = ask_store(config, lambda client: Groups(client).resume(target))
-    typer.echo(f"{_named(target)} {'goes on' if was_paused else 'was not paused'}")
+    if as_json:
+        print_json({"group": target or None, "paused": False, "changed": was_paused})
+    else:
+        typer.echo(f"{_named(target)} {'goes on' if was_paused else 'was not paused'}")
 
 
 def _target(group: str | None, *, everything: bool) -> str:
