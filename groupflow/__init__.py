@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 from groupflow.core.app import App
 from groupflow.core.errors import (
     BrokerUnavailable,
+    ConfigError,
     ConfirmTimeout,
     GroupflowError,
     PublishFailed,
     PublishRefused,
     QueueMissing,
+    ServerUnreachable,
     Unroutable,
 )
 from groupflow.core.outcome import Advance, Dead, Done, Retry
@@ -23,6 +25,7 @@ __all__ = [
     "Advance",
     "App",
     "BrokerUnavailable",
+    "ConfigError",
     "ConfirmTimeout",
     "Dead",
     "Done",
@@ -33,6 +36,7 @@ __all__ = [
     "Publisher",
     "QueueMissing",
     "Retry",
+    "ServerUnreachable",
     "Task",
     "Unroutable",
 ]

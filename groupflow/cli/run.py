@@ -107,7 +107,7 @@ async def _serve(build: Callable[[], Daemon]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, daemon, number)
-    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+    loop.add_signal_handler(signal.SIGHUP, _on_hang_up, daemon, _has_terminal())
     code = Exit.FINE
     try:
         await daemon.run()
@@ -122,6 +122,21 @@ async def _serve(build: Callable[[], Daemon]) -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _has_terminal() -> bool:
+    try:
+        return sys.stdin.isatty()
+    except (AttributeError, ValueError):  # no stdin, or a closed one
+        return False
+
+
+def _on_hang_up(daemon: Daemon, had_terminal: bool) -> None:
+    """A supervisor asks for a reload by it; a terminal that is closed means that nobody watches."""
+    if had_terminal and not _has_terminal():
+        daemon.stop()
+    else:
+        daemon.reload()
 
 
 def _on_signal(daemon: Daemon, number: signal.Signals) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
+import subprocess
 from typing import Any
 
 import orjson
 
 from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import Job, Process, Rig
+from tests.endtoend.rig import APP, DEADLINE, REPOSITORY, Job, Process, Rig, until
 
 DAEMON = "d1"
 
@@ -213,6 +216,29 @@ def test_a_frozen_daemon_gives_no_answer(rig: Rig) -> None:
     assert (code, answer["verdict"]) == (Exit.FAILED, "no answer")
     daemon.send(signal.SIGCONT)
     daemon.wait_for("config.unchanged")
+
+
+def test_a_terminal_that_is_closed_ends_its_daemon(rig: Rig) -> None:
+    """SIGHUP with the terminal there is a reload; with the terminal gone, an orderly end."""
+    ours, theirs = pty.openpty()
+    log = rig.folder / "terminal.log"
+    command = rig.command("run", "--config", str(rig.config), "--app", APP)
+    with log.open("wb") as file:
+        daemon = subprocess.Popen(
+            command, cwd=REPOSITORY, env=rig.environment(), stdin=theirs, stdout=file, stderr=file
+        )
+    os.close(theirs)
+    try:
+        until(lambda: b"daemon.started" in log.read_bytes(), log.read_text)
+        daemon.send_signal(signal.SIGHUP)
+        until(lambda: b"config.unchanged" in log.read_bytes(), log.read_text)
+        os.close(ours)
+        daemon.send_signal(signal.SIGHUP)
+        assert daemon.wait(DEADLINE) == Exit.FINE
+        assert b"daemon.stopped" in log.read_bytes()
+    finally:
+        daemon.kill()
+        daemon.wait()
 
 
 def test_what_would_change(rig: Rig) -> None:
