@@ -1,6 +1,6 @@
 """latency: from the publish to the start of the handler; and what a daemon costs that has no work.
 
-Publisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the same for both.
+TermPublisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the same for both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from groupflow.broker.publisher import Outgoing, Publisher, publishing
+from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
 from tests.bench.bench import Bench
 from tests.bench.daemons import Setting, running
 from tests.bench.load import Load
@@ -58,7 +58,7 @@ async def _steady(bench: Bench, trip: float) -> list[Row]:
     return [p50, p99]
 
 
-async def _publish(publisher: Publisher, load: Load) -> list[int]:
+async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
     """Publish at a steady rate; when each message was handed to the library."""
     published: list[int] = []
     flying: set[asyncio.Task[None]] = set()
