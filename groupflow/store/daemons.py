@@ -36,7 +36,7 @@ async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    rows = (await client.run(Verb.STATUS))[-1]
+    _, _, _, _, _, _, _, rows, *_ = await client.run(Verb.STATUS)
     return [_known(name, packed) for name, lease_left, packed in rows if lease_left > 0]
 
 
