@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import orjson
@@ -24,8 +24,23 @@ _CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a
 class Claims:
     """The claims of one pool of workers, on a connection of its own."""
 
-    def __init__(self, client: StoreClient, session: Session, pool: Pool) -> None:
+    def __init__(
+        self,
+        client: StoreClient,
+        session: Session,
+        pool: Pool,
+        on_settled: Callable[[Settlement], None] = lambda _: None,
+    ) -> None:
+        """Binds the claims of one pool.
+
+        Args:
+            client: a connection of its own.
+            session: whose claims these are.
+            pool: of which workers.
+            on_settled: told each settlement that was accepted.
+        """
         self._client = client
+        self._on_settled = on_settled
         self._session = session
         self._claim = _CLAIM[pool]
 
@@ -57,7 +72,12 @@ class Claims:
             self._session.check(state, number)
         _, rows, now = replies.pop() if idle else (b"OK", [], 0)
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
-        refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
+        refused = []
+        for each, ok in zip(ordered, verdicts, strict=True):
+            if ok:
+                self._on_settled(each)
+            else:
+                refused.append(each)
         return refused, [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
 
 

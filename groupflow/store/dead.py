@@ -90,6 +90,21 @@ class Filter:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DeadPage:
+    """Some dead letters.
+
+    Attributes:
+        looked_at: how many were tried against the filter.
+        next: how many to pass over for the next page, ``None`` at the end.
+        letters: those that passed.
+    """
+
+    looked_at: int
+    next: int | None
+    letters: list[DeadLetter]
+
+
 class DeadLetters:
     """The dead letters of one store."""
 
@@ -105,6 +120,32 @@ class DeadLetters:
                 if wanted is None or wanted.matches(letter):
                     yield letter
             passed += len(rows)
+
+    async def page(
+        self, wanted: Filter, *, passed: int = 0, limit: int = 50, looks: int = 10
+    ) -> DeadPage:
+        """Some of the matching dead letters, the latest death first, by a bounded look.
+
+        Args:
+            wanted: which.
+            passed: how many to pass over: 0, or `next` of the page before.
+            limit: how many at most.
+            looks: scripts at most, of `PAGE` dead letters each.
+        """
+        found: list[DeadLetter] = []
+        looked = 0
+        for _ in range(looks):
+            rows = await self._client.run(Verb.DEAD, passed + looked, PAGE)
+            for row in rows:
+                looked += 1
+                letter = _letter(*row)
+                if wanted.matches(letter):
+                    found.append(letter)
+                if len(found) >= limit:
+                    return DeadPage(looked, passed + looked, found)
+            if len(rows) < PAGE:
+                return DeadPage(looked, None, found)
+        return DeadPage(looked, passed + looked, found)
 
     async def get(self, id_: str) -> DeadLetter | None:
         """The dead letter of that id, or ``None``."""

@@ -24,6 +24,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``history:new``, ``history:old`` | hash | id → how it ended; also the memory of the dedup window |
 | ``segments`` | hash | when the two history segments were begun |
 | ``count`` | hash | totals |
+| ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
 The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
@@ -40,7 +41,7 @@ _FENCE_END = 17
 
 _WHOLE = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
-    "paused_all", "tasks", "dead", "segments", "count",
+    "paused_all", "tasks", "dead", "segments", "count", "samples",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

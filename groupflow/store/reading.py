@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -65,7 +66,12 @@ async def read_status(client: StoreClient) -> Status:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    flat, ready, held, parked, paused, dead, _delayed, rows, *_ = await client.run(Verb.STATUS)
+    return status_of(await client.run(Verb.STATUS))
+
+
+def status_of(reply: Sequence[Any]) -> Status:
+    """What status.lua has answered."""
+    flat, ready, held, parked, paused, dead, _delayed, rows, *_ = reply
     count = {name.decode(): int(total) for name, total in zip(flat[::2], flat[1::2], strict=True)}
     running = count.get("running_grouped", 0)
     return Status(

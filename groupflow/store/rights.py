@@ -58,6 +58,7 @@ _TRIES: dict[str, tuple[str, ...]] = {
     "HSCAN": (_KEY, "0"),
     "HSET": (_KEY, "f", "v"),
     "HSETNX": (_KEY, "f", "v"),
+    "HSTRLEN": (_KEY, "f"),
     "HVALS": (_KEY,),
     "INCR": (_KEY,),
     "INCRBY": (_KEY, "1"),

@@ -45,6 +45,12 @@ class Verb(StrEnum):
     FIND = "find"
     LIST = "list"
     ROLL = "roll"
+    SAMPLE = "sample"
+    SURVEY = "survey"
+    SAMPLES = "samples"
+    TOPS = "tops"
+    GROUPS = "groups"
+    LANE = "lane"
 
 
 _SESSIONS = ("prelude", "sessions")
@@ -70,6 +76,11 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.WHY: _SESSIONS,
     Verb.TOP: _SESSIONS,
     Verb.LIST: _SESSIONS,
+    Verb.DEAD: ("prelude", "facts"),
+    Verb.LANE: ("prelude", "facts"),
+    Verb.SURVEY: (*_SESSIONS, "walking"),
+    Verb.TOPS: (*_SESSIONS, "walking"),
+    Verb.GROUPS: (*_SESSIONS, "facts", "walking"),
 }
 
 

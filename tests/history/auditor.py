@@ -20,7 +20,7 @@ from tests.history.events import State, Totals
 from tests.history.invariants import Violation
 
 _NAMED = ("lane", "lock", "life", "daemon", "worker")
-_STAYS = frozenset({"count", "fence", "segments", "history_new", "history_old", "dead"})
+_STAYS = frozenset({"count", "fence", "segments", "history_new", "history_old", "dead", "samples"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
 
 _WHOLE_KINDS = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
-    "paused_all", "tasks", "dead", "segments", "count",
+    "paused_all", "tasks", "dead", "segments", "count", "samples",
 )  # fmt: skip
 
 

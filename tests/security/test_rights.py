@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from redis import Redis
@@ -28,7 +28,10 @@ from groupflow.store.finding import ListedState, find_task, list_tasks
 from groupflow.store.groups import ALL, Groups
 from groupflow.store.history import roll_history
 from groupflow.store.keys import Keys
+from groupflow.store.listing import ListedGroups, list_groups, list_lane
+from groupflow.store.overview import read_tops
 from groupflow.store.rights import CLIENT_COMMANDS, script_commands, tried_commands
+from groupflow.store.sampling import Latencies, read_samples, survey, take_sample
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
 from tests.security.conftest import TlsRabbitmq, running
@@ -103,6 +106,7 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
     await one.sessions.tell({"workers": 1}, {"workers": {}})
     assert await read_configuration(bench.client, "d1") == {"workers": {}}
     await read_busy(bench.client)
+    await _what_the_page_reads(bench)
     for letter in [each async for each in letters.each()]:
         await letters.envelope(letter.id)
         await letters.redrive(letter)
@@ -121,6 +125,16 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
         await roll_history(bench.client, keep=0.0, size=1)
     await two.work_off(["w1", "w2"])
     await two.sessions.leave()
+
+
+async def _what_the_page_reads(bench: Bench) -> None:
+    await take_sample(bench.client, Latencies())
+    await survey(bench.client)
+    await read_samples(bench.client)
+    await read_tops(bench.client)
+    for listed in get_args(ListedGroups):
+        await list_groups(bench.client, listed, text="g", tenant="42")
+    await list_lane(bench.client, "g")
 
 
 class TestRedis:

@@ -8,7 +8,7 @@ local rows = {}
 local found = call('ZRANGE', K.dead, ARGV[1], ARGV[1] + ARGV[2] - 1, 'REV', 'WITHSCORES')
 for i = 1, #found, 2 do
   local id = found[i]
-  local envelope = call('HGET', K.tasks, id) or '[]\n'
-  rows[#rows + 1] = { id, found[i + 1], string.match(envelope, '^[^\n]*'), call('HGETALL', K.life .. id) }
+  local facts = facts_of(id)
+  rows[#rows + 1] = { id, found[i + 1], facts ~= '' and facts or '[]', call('HGETALL', K.life .. id) }
 end
 return rows

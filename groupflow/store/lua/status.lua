@@ -5,7 +5,8 @@
 -- ARGV     none
 -- returns  { count as a flat list, ready, held, parked, groups that are only paused, dead, delayed,
 --            rows of { daemon, µs until its lease ends, info (JSON) }, µs for which the plain task that
---            goes next could have been claimed or -1, the same of the grouped one }
+--            goes next could have been claimed or -1, the same of the grouped one, now (µs), all
+--            paused (JSON) or '' }
 local now, daemons = clock(), {}
 local known = call('ZRANGE', K.daemons, 0, 999, 'WITHSCORES')
 for i = 1, #known, 2 do
@@ -29,5 +30,6 @@ local head = group and call('LINDEX', K.lane .. group, -1)
 local plain = math.max(waited(call('LINDEX', K.plain, -1)), waited(call('ZRANGE', K.ordered, 0, 0)[1]))
 return {
   call('HGETALL', K.count), call('ZCARD', K.ready), call('ZCARD', K.held), call('HLEN', K.parked),
-  paused, call('ZCARD', K.dead), call('ZCARD', K.delayed), daemons, plain, waited(head),
+  paused, call('ZCARD', K.dead), call('ZCARD', K.delayed), daemons, plain, waited(head), now,
+  call('GET', K.paused_all) or '',
 }

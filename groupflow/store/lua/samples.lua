@@ -1,0 +1,7 @@
+#!lua flags=no-writes
+-- samples: what `sample` has kept, in no order; what is too old for the ring is among it.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     none
+-- returns  { now (µs), the hash as a flat list }
+return { clock(), call('HGETALL', K.samples) }

@@ -1,0 +1,45 @@
+#!lua
+-- survey: keep a list of the longest lanes without ever walking all of them. Each call looks at those
+-- that are known, those that run, and the next so many of `ready` and `held`, from where the last
+-- call ended: with few groups that is all of them, with many it takes several calls.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 how many groups to walk on · 2 how many to keep
+-- returns  groups looked at
+local walked, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
+local known = cjson.decode(call('HGET', K.samples, 'longest') or '{"from":0,"groups":[]}')
+local from, total = known.from, call('ZCARD', K.ready) + call('ZCARD', K.held)
+if from >= total then from = 0 end
+local lengths, looked = {}, 0
+
+local function look(group)
+  if lengths[group] == nil then
+    lengths[group] = call('LLEN', K.lane .. group)
+    looked = looked + 1
+  end
+end
+
+for _, group in ipairs(known.groups) do look(group) end
+for _, claim in ipairs(group_claims(walked)) do look(claim.group) end
+for _, key in ipairs({ K.parked, K.paused }) do
+  for _, group in ipairs(groups_in(key, walked)) do look(group) end
+end
+local ready = call('ZCARD', K.ready)
+for _, group in ipairs(call('ZRANGE', K.ready, from, from + walked - 1)) do look(group) end
+local rest = from + walked - ready -- what reaches beyond `ready` is in `held`
+if rest > 0 then
+  for _, group in ipairs(call('ZRANGE', K.held, math.max(from - ready, 0), rest - 1)) do look(group) end
+end
+
+local groups = {}
+for group, length in pairs(lengths) do
+  if length > 0 then groups[#groups + 1] = group end
+end
+table.sort(groups, function(a, b)
+  if lengths[a] ~= lengths[b] then return lengths[a] > lengths[b] end
+  return a < b
+end)
+for i = #groups, keep + 1, -1 do groups[i] = nil end
+local list = #groups > 0 and cjson.encode(groups) or '[]'
+call('HSET', K.samples, 'longest', '{"from":' .. (from + walked) .. ',"groups":' .. list .. '}')
+return looked

@@ -1,0 +1,181 @@
+"""Samples of the totals, kept for an hour in one hash, so that any daemon shows the whole cluster.
+
+The totals are the store's own. Latencies (from the enqueue to the accepted settle) are counted by
+the daemons, in buckets, and added up in the store; the tasks that they are of pay nothing for it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Complete, Settlement
+
+INTERVAL = 10.0  # seconds between two samples
+KEPT = 361  # samples: an hour of them, and the one that the first rate is counted from
+WALKED = 2000  # groups that a survey walks on
+LONGEST = 20  # groups that it keeps
+_PER_DECADE = 5
+BOUNDS = tuple(10 ** (step / _PER_DECADE - 3) for step in range(8 * _PER_DECADE + 1))
+"""Seconds, from a millisecond to a day and more: the upper bounds of the buckets but the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The totals at one instant, and the rates and latencies since the sample before.
+
+    Attributes:
+        at: Unix seconds by Redis's clock.
+        taken_in: tasks a second that came in; ``None`` where no sample stands before.
+        done: tasks a second that were done.
+        buried: dead letters a second.
+        crashed: claims a second that ended without a settle.
+        queued: tasks that waited.
+        running: tasks that ran.
+        ready: groups that could be claimed.
+        delayed: groups whose head wasn't due.
+        dead: dead letters.
+        latency_p50: seconds from its enqueue that half of the tasks done had taken at most;
+            ``None`` where none was done.
+        latency_p99: the same for 99 of 100.
+        measured: how many tasks the latencies are of.
+    """
+
+    at: float
+    taken_in: float | None
+    done: float | None
+    buried: float | None
+    crashed: float | None
+    queued: int
+    running: int
+    ready: int
+    delayed: int
+    dead: int
+    latency_p50: float | None
+    latency_p99: float | None
+    measured: int
+
+
+class Latencies:
+    """Counts how long tasks took in all, in buckets, until the next sample takes the counts."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._ahead = 0.0
+
+    def observe(self, settlement: Settlement) -> None:
+        """Count a settlement that was accepted; of what is not done yet there is no latency."""
+        if isinstance(settlement, Complete):
+            took = time.time() + self._ahead - settlement.claim.task.enqueued_at
+            self._counts[bisect_left(BOUNDS, took)] += 1
+
+    def set_clock(self, ahead: float) -> None:
+        """How many seconds Redis's clock, by which tasks are enqueued, is ahead of this one."""
+        self._ahead = ahead
+
+    def take(self) -> list[int]:
+        """The counts so far, which begin anew."""
+        counts, self._counts = self._counts, [0] * len(self._counts)
+        return counts
+
+
+async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
+    """Keep the totals of this interval, unless another daemon has, and add our latencies.
+
+    Latencies that were on their way when no answer came are not sent again: they may have arrived,
+    and a gap misleads less than a task counted twice.
+
+    Returns:
+        Whether the interval was new.
+
+    Raises:
+        StoreUnavailable: no answer.
+    """
+    counts = orjson.dumps(latencies.take())
+    asked = time.time()
+    now, is_new = await client.run(Verb.SAMPLE, round(INTERVAL * MICROSECONDS), KEPT, counts)
+    latencies.set_clock(now / MICROSECONDS - (asked + time.time()) / 2)
+    return bool(is_new)
+
+
+async def survey(client: StoreClient) -> int:
+    """Walk on through the groups in search of the longest lanes.
+
+    Returns:
+        How many were looked at.
+
+    Raises:
+        StoreUnavailable: no answer.
+    """
+    return int(await client.run(Verb.SURVEY, WALKED, LONGEST))
+
+
+async def read_samples(client: StoreClient) -> list[Sample]:
+    """The last hour, oldest first.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    now, flat = await client.run(Verb.SAMPLES)
+    oldest = now - round(KEPT * INTERVAL * MICROSECONDS)
+    rows = [
+        orjson.loads(packed)
+        for field, packed in zip(flat[::2], flat[1::2], strict=True)
+        if field != b"longest"
+    ]
+    known = sorted((int(row[0]), *row[1:]) for row in rows if int(row[0]) > oldest)
+    return [_sample(row, known[n - 1] if n else None) for n, row in enumerate(known)]
+
+
+def _sample(row: Sequence[Any], before: Sequence[Any] | None) -> Sample:
+    at, _taken, _done, _buried, _crashed, *waiting, ready, held, dead, counts = row
+    queued, running = waiting[0] + waiting[1], waiting[2] + waiting[3]
+    rates: list[float | None] = [None] * 4
+    if before is not None:
+        seconds = (at - before[0]) / MICROSECONDS
+        # Totals fall only where somebody emptied the store: that is no rate.
+        rates = [round(max(0, row[i] - before[i]) / seconds, 3) for i in range(1, 5)]
+    return Sample(
+        at / MICROSECONDS,
+        taken_in=rates[0],
+        done=rates[1],
+        buried=rates[2],
+        crashed=rates[3],
+        queued=queued,
+        running=running,
+        ready=ready,
+        delayed=held,
+        dead=dead,
+        latency_p50=quantile(counts, 0.5),
+        latency_p99=quantile(counts, 0.99),
+        measured=sum(counts),
+    )
+
+
+def quantile(counts: Sequence[int], share: float) -> float | None:
+    """The value below which that share of the counted lies, in seconds; ``None`` without any.
+
+    Exact to its bucket, which is 58 % wide; within it, as if evenly spread on a logarithmic scale.
+    """
+    wanted = share * sum(counts)
+    if wanted == 0:
+        return None
+    passed = 0.0
+    for index, count in enumerate(counts):
+        if count and passed + count >= wanted:
+            if index >= len(BOUNDS):
+                return BOUNDS[-1]
+            high = math.log10(BOUNDS[index])
+            low = high - 1 / _PER_DECADE
+            return float(f"{10 ** (low + (high - low) * (wanted - passed) / count):.3g}")
+        passed += count
+    return BOUNDS[-1]

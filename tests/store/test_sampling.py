@@ -1,0 +1,172 @@
+"""Samples: one an interval whoever takes it, a ring that stays small, latencies added up."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow.store.groups import ALL, Groups
+from groupflow.store.overview import read_overview, read_tops
+from groupflow.store.sampling import (
+    BOUNDS,
+    INTERVAL,
+    KEPT,
+    Latencies,
+    quantile,
+    read_samples,
+    survey,
+    take_sample,
+)
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Complete, Release
+from tests.store.bench import Bench, arrival
+
+TINY = 1  # µs: an interval that each call begins anew
+
+
+async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = KEPT) -> int:
+    """One sample with an interval of a test's own, in which the clock plays no part."""
+    counts = orjson.dumps([0, 2])
+    return int((await bench.client.run(Verb.SAMPLE, interval, kept, counts))[1])
+
+
+async def test_one_sample_an_interval(bench: Bench) -> None:
+    """The second call of an interval adds its latencies and changes no total."""
+    await bench.enqueue(arrival("a"), arrival("b", "g"))
+    assert await _sample(bench) == 1
+    await bench.enqueue(arrival("c"))
+    assert await _sample(bench) == 0
+    (sample,) = await read_samples(bench.client)
+    assert (sample.queued, sample.running, sample.ready, sample.measured) == (2, 0, 1, 4)
+    assert sample.taken_in is None
+
+
+async def test_rates_are_between_two_samples(bench: Bench) -> None:
+    await _sample(bench, TINY)
+    await bench.enqueue(*(arrival(f"p{n}") for n in range(10)))
+    daemon = await bench.daemon()
+    await daemon.work_off()
+    await _sample(bench, TINY)
+    before, after = await read_samples(bench.client)
+    assert before.done is None
+    assert after.done is not None
+    assert after.done * (after.at - before.at) == pytest.approx(10, rel=0.01)
+    assert after.taken_in == after.done
+
+
+async def test_the_ring_stays_small(bench: Bench) -> None:
+    for _ in range(20):
+        await _sample(bench, TINY, kept=3)
+    fields: Any = bench.raw.hkeys(bench.keys("samples"))
+    assert set(fields) <= {b"0", b"1", b"2"}
+
+
+async def test_what_is_too_old_is_not_shown(bench: Bench) -> None:
+    await _sample(bench)
+    key = bench.keys("samples")
+    ((field, packed),) = bench.raw.hgetall(key).items()
+    row = orjson.loads(packed)
+    row[0] = f"{int(row[0]) - round((KEPT + 1) * INTERVAL * 1e6):016d}"
+    bench.raw.hset(key, field, orjson.dumps(row))
+    assert await read_samples(bench.client) == []
+
+
+async def test_latency_of_what_was_accepted(bench: Bench) -> None:
+    """From the enqueue to the settle, of completed tasks alone."""
+    await bench.enqueue(arrival("p0"), arrival("p1"))
+    daemon = await bench.daemon()
+    first, second = await daemon.claim("plain", "w1", "w2")
+    latencies = Latencies()
+    latencies.set_clock(100.0)
+    latencies.observe(Complete(first))
+    latencies.observe(Release(second))
+    counts = latencies.take()
+    assert sum(counts) == 1
+    found = quantile(counts, 0.5)
+    assert found is not None
+    assert 60 < found < 170
+    assert sum(latencies.take()) == 0
+    await daemon.complete(first, second)
+
+
+async def test_a_daemons_clock_is_set_right(bench: Bench) -> None:
+    latencies = Latencies()
+    await take_sample(bench.client, latencies)
+    assert abs(latencies._ahead) < 5
+
+
+def test_quantiles() -> None:
+    assert quantile([0] * (len(BOUNDS) + 1), 0.5) is None
+    counts = [0] * (len(BOUNDS) + 1)
+    counts[15] = 98  # 0.63 to 1 s
+    counts[20] = 2  # 6.3 to 10 s
+    middle, high = quantile(counts, 0.5), quantile(counts, 0.99)
+    assert middle is not None
+    assert high is not None
+    assert 0.63 < middle < 1.0
+    assert 6.3 < high <= 10.0
+
+
+async def test_survey_finds_the_longest_in_steps(bench: Bench) -> None:
+    """Few groups a call: after enough calls the longest lane is known, wherever it stands."""
+    for n in range(12):
+        await bench.enqueue(*(arrival(f"g{n}-{i}", f"g{n:02}") for i in range(2 if n != 9 else 5)))
+    for _ in range(5):
+        await bench.client.run(Verb.SURVEY, 3, 4)
+    tops = await read_tops(bench.client)
+    assert (tops.longest[0].group, tops.longest[0].waiting) == ("g09", 5)
+    assert len(tops.longest) == 4
+    assert tops.slowest[0].group == "g00"
+    assert tops.slowest[0].state == "ready"
+    assert tops.looked_at == 12
+
+
+async def test_survey_forgets_what_is_over(bench: Bench) -> None:
+    await bench.enqueue(arrival("a", "g"), arrival("b", "g"))
+    await survey(bench.client)
+    assert [top.group for top in (await read_tops(bench.client)).longest] == ["g"]
+    await (await bench.daemon()).work_off()
+    tops = await read_tops(bench.client)
+    assert (tops.longest, tops.slowest) == ([], [])
+    assert await survey(bench.client) == 1
+    assert await survey(bench.client) == 0
+
+
+async def test_tops_of_every_state(bench: Bench) -> None:
+    """Running, delayed and paused groups are looked at too, each under its own state."""
+    await bench.enqueue(
+        arrival("r0", "run"), arrival("r1", "run"), arrival("h0", "hold", delay=600.0)
+    )
+    daemon = await bench.daemon()
+    await daemon.claim("grouped", "w1")
+    await bench.enqueue(arrival("p0", "pause"), arrival("q0", "ready"))
+    await Groups(bench.client).pause("pause", "me")
+    await survey(bench.client)
+    tops = await read_tops(bench.client)
+    states = {top.group: top.state for top in tops.slowest}
+    assert states == {"run": "running", "hold": "delayed", "pause": "paused", "ready": "ready"}
+    assert {top.group: top.state for top in tops.longest} == states
+
+
+async def test_overview(bench: Bench) -> None:
+    await bench.enqueue(arrival("a", "g"), arrival("b", "h"), arrival("c", dead="no type"))
+    await bench.daemon()
+    groups = Groups(bench.client)
+    await groups.pause("g", "me")
+    found = await read_overview(bench.client)
+    assert (found.groups, found.ready, found.paused, found.dead, found.taken_total) == (
+        2,
+        1,
+        1,
+        1,
+        3,
+    )
+    assert found.everything_paused is None
+    assert abs(found.at - time.time()) < 60
+    await groups.pause(ALL, "somebody")
+    hold = (await read_overview(bench.client)).everything_paused
+    assert hold is not None
+    assert hold.by == "somebody"
