@@ -20,6 +20,7 @@ import structlog
 
 from groupflow.core.app import App
 from groupflow.core.changes import shown
+from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Measures, Vitals
 from groupflow.core.policy import Policies
@@ -33,6 +34,7 @@ from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.pool import WorkerPool
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.reload import Reloader, Swap
+from groupflow.flow.redrive import Redriver
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
@@ -40,6 +42,9 @@ from groupflow.ops.doctor import check_at_start
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
+from groupflow.ops.page.parts import Parts
+from groupflow.ops.page.server import PageServer
+from groupflow.ops.page.site import Site
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
 from groupflow.store.claims import Claims, Pool
@@ -47,12 +52,14 @@ from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
+from groupflow.store.sampling import Latencies
 from groupflow.store.scripts import load_scripts
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.promote import Promoter
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import Renewer
 from groupflow.upkeep.roll import Roller
+from groupflow.upkeep.sample import Sampler
 from groupflow.upkeep.sweep import Sweeper
 
 log = structlog.get_logger("groupflow.daemon")
@@ -105,6 +112,7 @@ class Daemon:
         self._settings = settings
         self._app = app
         self._stopping = asyncio.Event()
+        self._is_started = False
         self._keys = Keys(settings.redis.namespace)
         self._scripts = load_scripts(self._keys, settings.workers.order)
         self._clients: list[StoreClient] = []
@@ -113,6 +121,7 @@ class Daemon:
         self._tracing = open_tracing(settings)
         lease = settings.workers.lease
 
+        self._latencies = Latencies()
         self._reloader = Reloader(settings, load, self)
         self._pools: dict[Pool, WorkerPool] = {}
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
@@ -143,10 +152,12 @@ class Daemon:
         self._sweeper = Sweeper(letters, settings.history.dead_retention, upkeep)
         self._listener = WakeListener(self._client(), self._wake)
         self._intake = None if only == "workers" else self._build_intake()
+        self._sampler = Sampler(upkeep_client, self._latencies)
         self._lag = LoopLag()
         self.metrics = Metrics(
             self._measures, self.vitals, self._client(), lease=lease, lag=self._lag
         )
+        self._page = self._build_page()
 
     def _client(self, timeout: float | None = None) -> StoreClient:
         redis = self._settings.redis
@@ -161,7 +172,7 @@ class Daemon:
         return client
 
     def _add_pool(self, pool: Pool, size: int) -> None:
-        claims = Claims(self._client(), self._session, pool)
+        claims = Claims(self._client(), self._session, pool, self._latencies.observe)
         dispatcher = Dispatcher(
             claims, lambda: self._renewer.holds_lease, self._measures.pools[pool]
         )
@@ -223,6 +234,28 @@ class Daemon:
             tracing=self._tracing,
         )
 
+    def _build_page(self) -> PageServer:
+        client = self._client()
+        redriver = Redriver(self._settings, DeadLetters(client))
+        parts = Parts(
+            daemon=self.name,
+            settings=self._settings,
+            app=self._app,
+            client=client,
+            is_started=lambda: self._is_started,
+            checks=self._checks,
+            redrive=redriver.redrive,
+        )
+        return PageServer(self._settings.http, Site(parts))
+
+    def _checks(self) -> list[Check]:
+        """What `/readyz` tells of this daemon's own parts."""
+        if self.is_stopping:
+            return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
+        holds = self._is_started and self._renewer.holds_lease
+        lease = Check("lease", "ok" if holds else "fail", "held" if holds else "none: nothing runs")
+        return [lease, *([self._intake.check()] if self._intake else [])]
+
     def _info(self) -> dict[str, Any]:
         return {
             "pid": os.getpid(),
@@ -274,12 +307,14 @@ class Daemon:
                 stack.push_async_callback(client.close)
             stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
             stack.push_async_callback(self._close_runners)
+            await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
             if not await self._open_session():
                 return
             await self._check_store()
             log.info("daemon.started", daemon=self.name, **self._info())
             self._supervisor.ready()
+            self._is_started = True
             self._reloader.retell()
             try:
                 await self._serve()
@@ -325,6 +360,7 @@ class Daemon:
                 "roll": self._roller.run(),
                 "promote": self._promoter.run(),
                 "sweep": self._sweeper.run(),
+                "sample": self._sampler.run(),
                 "wake": self._listener.run(),
                 "loop lag": self._lag.run(),
                 "reload": self._reloader.run(),

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from groupflow.core.settings_types import (
@@ -17,6 +24,7 @@ from groupflow.core.settings_types import (
     Command,
     DottedPath,
     FileName,
+    HostNames,
     HttpUrl,
     KeyTemplate,
     Listen,
@@ -24,6 +32,7 @@ from groupflow.core.settings_types import (
     RedisUrl,
     RetryInterval,
     Seconds,
+    Secret,
     SecretUrl,
     Tenants,
     Whole,
@@ -179,12 +188,33 @@ class Fields(Section):
 
 
 class Http(Section):
-    """`[http]`: health, metrics and the page; accepted, but nothing listens there yet."""
+    """`[http]`: health, metrics, the API and the page."""
 
     listen: Listen = Field(
         default="127.0.0.1:9464",
-        description="Address and port to listen on; nothing does so in this version.",
+        description="Address and port to listen on; empty: nothing listens.",
     )
+    token: Secret = Field(
+        default=SecretStr(""),
+        description="What actions (redrive, drop, pause, resume) must show; empty: there are none.",
+    )
+    token_file: FileName = Field(
+        default="", description="File that holds the token, in place of `token`."
+    )
+    read: Literal["auto", "open", "token"] = Field(
+        default="auto",
+        description="Whether looking needs the token too; auto: where others reach the address.",
+    )
+    hosts: HostNames = Field(
+        default=(),
+        description="Names, beside localhost and addresses, by which browsers may call the page.",
+    )
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Self:
+        if self.token.get_secret_value() and self.token_file:
+            raise ValueError("Give it token or token_file, not both.")
+        return self
 
 
 class Retry(Section):

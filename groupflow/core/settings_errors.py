@@ -19,6 +19,7 @@ from groupflow.core.template import show
 Location = Sequence[int | str]
 
 _URL_SETTINGS = {"url", "http"}
+_HIDDEN_SETTINGS = {"token", *_URL_SETTINGS}
 _SHOWN = 80
 
 _REMEDIES: dict[str, str] = {
@@ -69,8 +70,9 @@ def _shown(location: Location, detail: ErrorDetails) -> str:
     value = detail["input"]
     if detail["type"] == "missing":
         return ""
-    if location and location[-1] in _URL_SETTINGS:
-        return mask_url(value) if isinstance(value, str) else HIDDEN
+    if len(location) > 1 and location[-1] in _HIDDEN_SETTINGS:
+        is_url = location[-1] in _URL_SETTINGS and isinstance(value, str)
+        return mask_url(value) if is_url else HIDDEN
     if location and location[0] == "handlers" and isinstance(value, Mapping):
         return ""
     if isinstance(value, Mapping) or (isinstance(value, list | tuple) and len(location) == 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -15,6 +16,7 @@ from groupflow.core.transport import TLS_FILES
 
 _MAX_PORT = 65535
 _MAX_NAME = 128
+_MIN_TOKEN = 16  # characters
 _TLS_IN_URL = frozenset(
     {"cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl", *TLS_FILES}
 )
@@ -117,12 +119,42 @@ def _template(value: str) -> str:
 
 
 def _listen(value: str) -> str:
+    if not value:
+        return value
     host, colon, port = value.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
         raise ValueError('Write "address:port", such as "127.0.0.1:9464"; port 0 takes a free one.')
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise ValueError('Put an IPv6 address in brackets: "[::1]:9464".')
     return value
+
+
+def _secret(value: SecretStr) -> SecretStr:
+    """A token that a header can carry and that nobody guesses."""
+    text = value.get_secret_value()
+    if text:
+        check_token(text)
+    return value
+
+
+def check_token(text: str) -> None:
+    """Refuse a token that is too short, or that a header can't carry.
+
+    Raises:
+        ValueError: what to write instead; the token itself is not in it.
+    """
+    if len(text) < _MIN_TOKEN or not (text.isascii() and text.isprintable() and " " not in text):
+        raise ValueError(
+            f"Use at least {_MIN_TOKEN} letters, digits and signs of ASCII without spaces, such as "
+            "`openssl rand -hex 24` gives."
+        )
+
+
+def _host_name(value: str) -> str:
+    name = value.lower().rstrip(".")
+    if not re.fullmatch(r"[a-z0-9_]([a-z0-9_.-]{0,252})", name):
+        raise ValueError('List names of hosts, without scheme or port: ["groupflow.example.com"].')
+    return name
 
 
 def _plain_text(value: object) -> object:
@@ -171,6 +203,8 @@ DottedPath = Annotated[str, AfterValidator(_field_path)]
 KeyTemplate = Annotated[str, AfterValidator(_template)]
 Listen = Annotated[str, AfterValidator(_listen)]
 FileName = Annotated[str, AfterValidator(_printable)]
+Secret = Annotated[SecretStr, AfterValidator(_secret)]
+HostNames = tuple[Annotated[str, AfterValidator(_host_name)], ...]
 AppName = Annotated[
     str, BeforeValidator(_plain_text), Field(min_length=1), AfterValidator(_printable)
 ]

@@ -17,6 +17,7 @@ import structlog
 from groupflow.broker import topology
 from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
+from groupflow.core.checkup import Check
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import IntakeMeasures
@@ -79,6 +80,15 @@ class Intake:
         self._has_consumed = False
         self._consumer: Consumer | None = None
         self._is_stopping = False
+        self._trouble = "it has not begun yet"
+        self._paused = ""
+
+    def check(self) -> Check:
+        """Whether messages come in, or a pause is meant, in a word for `/readyz`."""
+        if self._trouble:
+            return Check("intake", "fail", self._trouble, "Messages wait in RabbitMQ meanwhile.")
+        found = f"paused: {self._paused}" if self._paused else f"consumes {self._settings.queue}"
+        return Check("intake", "ok", found)
 
     @property
     def consumes(self) -> bool:
@@ -113,10 +123,12 @@ class Intake:
             except BrokerUnavailable as error:
                 if self._is_stopping:
                     break
+                self._trouble = str(error)
                 log.warning("intake.interrupted", error=str(error))
             except ServerUnreachable as error:
                 if not self._has_consumed:
                     raise
+                self._trouble = str(error)
                 log.error("intake.refused", error=str(error))
             await backoff.wait()
         log.info("intake.stopped")
@@ -134,6 +146,7 @@ class Intake:
                     return
                 self._has_consumed = True
                 self._measures.terms += 1
+                self._trouble = self._paused = ""
                 backoff.reset()
                 log.info("intake.started", queue=settings.queue, prefetch=self._prefetch)
                 try:
@@ -210,25 +223,32 @@ class Intake:
         backoff = Backoff()
         while True:
             try:
-                return await self._enqueuer.enqueue(arrivals)
+                enqueued = await self._enqueuer.enqueue(arrivals)
             except StoreFull as error:
                 self._measures.paused = "store_full"
-                log.error("intake.paused", reason="Redis is out of memory", error=str(error))
+                self._paused = "Redis is out of memory"
+                log.error("intake.paused", reason=self._paused, error=str(error))
             except StoreUnavailable as error:
                 self._measures.paused = "store_unavailable"
+                self._trouble = str(error)
                 log.warning("intake.waiting", reason="Redis does not answer", error=str(error))
+            else:
+                self._trouble = self._paused = ""
+                return enqueued
             if not consumer.is_open:
                 raise BrokerUnavailable("the connection ended while Redis was away")
             await backoff.wait()
 
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)
+        self._paused = reason
         while reason:
             self._measures.paused = self._pressure.kind
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
-            reason = await self._pressure.reason((await self._enqueue(consumer, [])).queued)
+            queued = (await self._enqueue(consumer, [])).queued
+            reason = self._paused = await self._pressure.reason(queued)
         self._measures.paused = ""
         log.info("intake.resumed")
 

@@ -19,7 +19,8 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreUnavailable,
 )
-from groupflow.core.settings import Settings
+from groupflow.core.http_access import is_loopback, reading_is_open, token_of
+from groupflow.core.settings import Http, Settings
 from groupflow.core.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.client import address_of as store_address
@@ -61,7 +62,7 @@ async def examine(settings: Settings) -> Findings:
         _examine_redis(settings, redis_url), _examine_rabbitmq(settings, rabbitmq_url)
     )
     return Findings(
-        checks=[*redis.checks, *rabbitmq.checks],
+        checks=[*redis.checks, *rabbitmq.checks, _http(settings.http)],
         unreachable=redis.unreachable or rabbitmq.unreachable,
     )
 
@@ -87,6 +88,20 @@ async def _examine_rabbitmq(settings: Settings, url: str) -> Findings:
         return _unreachable("rabbitmq", address, error)
     reached = Check("rabbitmq.reachable", "ok", address)
     return Findings([reached, _transport("rabbitmq", url), *found], unreachable=False)
+
+
+def _http(http: Http) -> Check:
+    """Who can reach the page, and what it lets them do."""
+    name = "http.listen"
+    actions = "actions by token" if token_of(http) else "no actions: http.token is not set"
+    if not http.listen:
+        return Check(name, "ok", "nothing listens")
+    if is_loopback(http.listen):
+        return Check(name, "ok", f"{http.listen}, this machine alone; {actions}")
+    looking = "looking is open to all" if reading_is_open(http) else "looking needs the token"
+    found = f"{http.listen}: plain HTTP beyond this machine; {looking}; {actions}"
+    remedy = "Put a proxy with TLS in front, or listen on 127.0.0.1."
+    return Check(name, "warn", found, remedy)
 
 
 def _unreachable(section: str, address: str, error: GroupflowError) -> Findings:

@@ -21,7 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from groupflow.core.masking import mask_secrets
 
-_LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio")
+_LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio", "uvicorn")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH = 6

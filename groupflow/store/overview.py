@@ -114,7 +114,7 @@ async def read_overview(client: StoreClient) -> Overview:
     reply = await client.run(Verb.STATUS)
     status = status_of(reply)
     count = {name.decode(): int(n) for name, n in zip(reply[0][::2], reply[0][1::2], strict=True)}
-    paused, delayed_tasks, now, note = reply[4], reply[6], reply[8], reply[9]
+    paused, delayed_tasks, now, note = reply[4], reply[6], reply[10], reply[11]
     hold = None
     if note:
         by, since = orjson.loads(note)

@@ -1,0 +1,1 @@
+"""The page, its HTTP API and health, served by the daemon itself. Nothing here writes unasked."""

@@ -1,0 +1,115 @@
+"""What the API does: redrive, drop, pause, resume; each is logged with who and what."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import structlog
+
+from groupflow.core.errors import Unroutable
+from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.parts import Parts
+from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.shapes import Acted, Held, Letters, Stayed, Target
+from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.groups import ALL, Groups
+
+log = structlog.get_logger("groupflow.page")
+
+_GONE = "It is no dead letter, or not any more."
+
+
+class Acting:
+    """The endpoints that change something."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._redrive_one = parts.redrive
+        self._letters = DeadLetters(parts.client)
+        self._groups = Groups(parts.client)
+
+    def endpoints(self) -> list[Endpoint]:
+        """All of them."""
+        return [
+            Endpoint(
+                "POST",
+                "/dead/redrive",
+                "Make dead letters tasks again, each at its original place",
+                Letters,
+                Acted,
+                self._redrive,
+                acts=True,
+            ),
+            Endpoint(
+                "POST",
+                "/dead/drop",
+                "Remove dead letters for good",
+                Letters,
+                Acted,
+                self._drop,
+                acts=True,
+            ),
+            Endpoint(
+                "POST", "/pause", "Hold a group or everything", Target, Held, self._pause, acts=True
+            ),
+            Endpoint(
+                "POST",
+                "/resume",
+                "Let a group or everything go on",
+                Target,
+                Held,
+                self._resume,
+                acts=True,
+            ),
+        ]
+
+    async def _redrive(self, asked: Letters, caller: Caller) -> Acted:
+        acted = Acted([], [])
+        for id_ in dict.fromkeys(asked.ids):
+            letter = await self._letters.get(id_)
+            try:
+                is_done = letter is not None and await self._redrive_one(letter)
+            except Unroutable as error:
+                acted.stayed.append(Stayed(id_, f"It can't be routed: {error.reason}"))
+                continue
+            except KeyError:  # somebody else took it a moment ago
+                is_done = False
+            _note(acted, id_, is_done=is_done)
+        _log("redriven", asked.by, caller, tasks=acted.done)
+        return acted
+
+    async def _drop(self, asked: Letters, caller: Caller) -> Acted:
+        acted = Acted([], [])
+        for id_ in dict.fromkeys(asked.ids):
+            letter: DeadLetter | None = await self._letters.get(id_)
+            _note(acted, id_, is_done=letter is not None and await self._letters.drop(letter))
+        _log("dropped", asked.by, caller, tasks=acted.done)
+        return acted
+
+    async def _pause(self, asked: Target, caller: Caller) -> Held:
+        target = _target(asked)
+        changed = await self._groups.pause(target, asked.by or f"somebody at {caller.peer}")
+        _log("paused", asked.by, caller, group=target or "everything", changed=changed)
+        return Held(changed)
+
+    async def _resume(self, asked: Target, caller: Caller) -> Held:
+        target = _target(asked)
+        changed = await self._groups.resume(target)
+        _log("resumed", asked.by, caller, group=target or "everything", changed=changed)
+        return Held(changed)
+
+
+def _target(asked: Target) -> str:
+    if asked.everything == (asked.group is not None):
+        raise Refused(HTTPStatus.BAD_REQUEST, "Name one group, or set everything to true.")
+    return asked.group or ALL
+
+
+def _note(acted: Acted, id_: str, *, is_done: bool) -> None:
+    if is_done:
+        acted.done.append(id_)
+    else:
+        acted.stayed.append(Stayed(id_, _GONE))
+
+
+def _log(what: str, by: str, caller: Caller, **facts: object) -> None:
+    log.warning(f"operator.{what}", by=by or None, peer=caller.peer, **facts)

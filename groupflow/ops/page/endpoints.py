@@ -1,0 +1,140 @@
+"""An endpoint: one entry says how it is reached, what it takes and gives, and who may call it.
+
+The routes and the OpenAPI description are both made of these entries, so neither can lack one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+import orjson
+import structlog
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.ops.page.access import Gate
+from groupflow.ops.page.problems import Refused, problem_response, refused_input
+
+log = structlog.get_logger("groupflow.page")
+
+MAX_INPUT = 2 * 1024 * 1024  # bytes of a request's body
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls: the address, for the log, and whether the token was shown."""
+
+    peer: str
+    shows_token: bool
+
+
+Handle = Callable[[Any, Caller], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One way into the API.
+
+    Attributes:
+        method: the HTTP method.
+        path: below ``/api``.
+        summary: what it is for, as a sentence without its full stop.
+        asks: the input: of a GET its query, of a POST its JSON body.
+        answers: the output's type.
+        handle: what serves it.
+        acts: whether it changes anything, and so needs the token.
+        may_miss: whether it answers 404 for what isn't there.
+        is_public: whether it is answered without the token where looking needs one.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    summary: str
+    asks: type[BaseModel]
+    answers: Any
+    handle: Handle
+    acts: bool = False
+    may_miss: bool = False
+    is_public: bool = False
+
+    def route(self, gate: Gate) -> Route:
+        """Its route."""
+
+        async def serve(request: Request) -> Response:
+            return await _served(self, gate, request)
+
+        return Route(f"/api{self.path}", serve, methods=[self.method])
+
+
+async def _served(endpoint: Endpoint, gate: Gate, request: Request) -> Response:
+    """Every end that a request may come to."""
+    try:
+        if endpoint.method == "POST":
+            gate.check_origin(request)
+        if endpoint.acts:
+            gate.check_acting(request)
+        elif not endpoint.is_public:
+            gate.check_reading(request)
+        asked = await _read(endpoint, request)
+        peer = request.client.host if request.client else "unknown"
+        answer = await endpoint.handle(asked, Caller(peer, gate.shows_token(request.headers)))
+        if answer is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
+        return Response(orjson.dumps(answer), media_type="application/json")
+    except Refused as refusal:
+        return refused_response(refusal)
+    except (StoreUnavailable, StoreFull, ServerUnreachable) as error:
+        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    except GroupflowError as error:
+        log.error("page.failed", path=endpoint.path, error=str(error))
+        return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+    except ClientDisconnect:
+        return Response(status_code=HTTPStatus.BAD_REQUEST)
+    except Exception as error:
+        log.error("page.failed", path=endpoint.path, error=repr(error), exc_info=error)
+        detail = "This is a fault of groupflow's; the daemon's log has more of it."
+        return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+
+
+def refused_response(refusal: Refused) -> Response:
+    """A refusal as a response; one that a token would have helped says so."""
+    is_token = refusal.status == HTTPStatus.UNAUTHORIZED
+    headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else None
+    return problem_response(refusal.status, refusal.detail, headers)
+
+
+async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
+    """The input, checked.
+
+    Raises:
+        Refused: it can't be used.
+    """
+    try:
+        if endpoint.method == "GET":
+            return endpoint.asks.model_validate(dict(request.query_params))
+        return endpoint.asks.model_validate(orjson.loads(await _body(request)))
+    except ValidationError as error:
+        raise refused_input(error) from None
+    except orjson.JSONDecodeError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
+
+
+async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # A form of another site's can't send this without asking first.
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send it as application/json.")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_INPUT:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is over {MAX_INPUT} bytes."
+            )
+    return body

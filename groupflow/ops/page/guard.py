@@ -1,0 +1,67 @@
+"""Around every request: the host's name is known, and headers tie a browser's hands."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from groupflow.ops.page.access import Gate
+from groupflow.ops.page.problems import problem_response
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guard:
+    """Middleware: refuses hosts that are not ours, and adds the headers to every answer."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        host = Headers(scope=scope).get("host", "")
+        if not self._gate.knows_host(host):
+            refusal = problem_response(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "This daemon does not know itself by the name that was called: add it to "
+                "http.hosts if it is right.",
+            )
+            await refusal(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)

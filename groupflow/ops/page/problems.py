@@ -1,0 +1,53 @@
+"""What the API answers when it can't: a problem (RFC 9457) in words for an operator."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+
+import orjson
+from pydantic import ValidationError
+from starlette.responses import Response
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a request was not served.
+
+    Attributes:
+        type: ``about:blank``: the status says what kind it is.
+        title: the status in words.
+        status: the HTTP status.
+        detail: what failed, which value, and what to do.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class Refused(Exception):
+    """Ends a request with a problem."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        self.status = status
+        self.detail = detail
+        super().__init__(detail)
+
+
+def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+    """The response that says so."""
+    found = Problem("about:blank", HTTPStatus(status).phrase, status, detail)
+    return Response(
+        orjson.dumps(asdict(found)), status, headers, media_type="application/problem+json"
+    )
+
+
+def refused_input(error: ValidationError) -> Refused:
+    """What is wrong with the input, without repeating it."""
+    found = []
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+        where = ".".join(str(step) for step in detail["loc"]) or "the input"
+        found.append(f"{where}: {detail['msg']}")
+    return Refused(HTTPStatus.BAD_REQUEST, "; ".join(found[:5]))

@@ -1,0 +1,211 @@
+"""What the API shows: everything that an operator asks, each by one bounded look at the store."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from groupflow.core.errors import Unroutable
+from groupflow.core.masking import mask_secrets
+from groupflow.core.routing import Message, Router
+from groupflow.ops.page import shapes
+from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.parts import Parts
+from groupflow.ops.page.shapes import (
+    Configuration,
+    DeadQuery,
+    DryRun,
+    GroupQuery,
+    GroupsQuery,
+    GroupStory,
+    Letter,
+    Nothing,
+    TaskList,
+    TaskQuery,
+    TaskRow,
+    TasksQuery,
+    Way,
+)
+from groupflow.ops.page.snapshots import Snapshot
+from groupflow.store.dead import DeadLetters, DeadPage, Filter
+from groupflow.store.finding import Found, find_task, list_tasks
+from groupflow.store.groups import Groups
+from groupflow.store.listing import GroupPage, list_groups, list_lane
+from groupflow.store.overview import Overview, Tops, read_overview, read_tops
+from groupflow.store.sampling import Sample, read_samples
+
+_SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
+
+
+class Reading:
+    """The endpoints that change nothing."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        client = parts.client
+        self.overview = Snapshot[Overview](lambda: read_overview(client), 1.0)
+        self._tops = Snapshot[Tops](lambda: read_tops(client), 2.0)
+        self._samples = Snapshot[list[Sample]](lambda: read_samples(client), 2.0)
+        self._letters = DeadLetters(client)
+        self._groups = Groups(client)
+        self._router = Router(parts.settings)
+
+    def endpoints(self) -> list[Endpoint]:
+        """All of them."""
+        return [
+            Endpoint(
+                "GET", "/overview", "Totals and daemons now", Nothing, Overview, self._overview
+            ),
+            Endpoint(
+                "GET", "/samples", "The last hour, oldest first", Nothing, list[Sample], self._hour
+            ),
+            Endpoint("GET", "/tops", "The groups that stand out", Nothing, Tops, self._stand_out),
+            Endpoint("GET", "/groups", "Groups of a state", GroupsQuery, GroupPage, self._list),
+            Endpoint("GET", "/group", "One group's story", GroupQuery, GroupStory, self._group),
+            Endpoint("GET", "/tasks", "Some tasks of a state", TasksQuery, TaskList, self._tasks),
+            Endpoint(
+                "GET", "/task", "One task, by id", TaskQuery, Found, self._task, may_miss=True
+            ),
+            Endpoint("GET", "/dead", "Dead letters, latest first", DeadQuery, DeadPage, self._dead),
+            Endpoint(
+                "GET",
+                "/letter",
+                "One dead letter with its body",
+                TaskQuery,
+                Letter,
+                self._letter,
+                may_miss=True,
+            ),
+            Endpoint(
+                "GET",
+                "/configuration",
+                "What the daemon runs by, secrets masked",
+                Nothing,
+                Configuration,
+                self._configuration,
+            ),
+            Endpoint(
+                "POST",
+                "/route",
+                "Where a message would go; nothing is sent",
+                DryRun,
+                Way,
+                self._route,
+            ),
+        ]
+
+    async def _overview(self, _: Nothing, __: Caller) -> Overview:
+        return await self.overview.get()
+
+    async def _hour(self, _: Nothing, __: Caller) -> list[Sample]:
+        return await self._samples.get()
+
+    async def _stand_out(self, _: Nothing, __: Caller) -> Tops:
+        return await self._tops.get()
+
+    async def _list(self, asked: GroupsQuery, _: Caller) -> GroupPage:
+        return await list_groups(
+            self._parts.client,
+            asked.state,
+            cursor=asked.cursor,
+            limit=asked.limit,
+            text=asked.text,
+            tenant=asked.tenant,
+        )
+
+    async def _group(self, asked: GroupQuery, _: Caller) -> GroupStory:
+        lane = await list_lane(
+            self._parts.client, asked.key, passed=asked.passed, limit=asked.limit
+        )
+        return GroupStory(await self._groups.why(asked.key), lane)
+
+    async def _tasks(self, asked: TasksQuery, _: Caller) -> TaskList:
+        rows = await list_tasks(self._parts.client, asked.state, asked.limit)
+        return TaskList(asked.state, [TaskRow(*row) for row in rows])
+
+    async def _task(self, asked: TaskQuery, _: Caller) -> Found | None:
+        return await find_task(self._parts.client, asked.id)
+
+    async def _dead(self, asked: DeadQuery, _: Caller) -> DeadPage:
+        wanted = Filter(
+            reason=asked.reason or None,
+            type=asked.type or None,
+            group=asked.group or None,
+            tenant=asked.tenant or None,
+        )
+        return await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
+
+    async def _letter(self, asked: TaskQuery, _: Caller) -> Letter | None:
+        letter = await self._letters.get(asked.id)
+        if letter is None:
+            return None
+        try:
+            envelope = await self._letters.envelope(asked.id)
+        except KeyError:  # redriven or dropped a moment ago
+            return None
+        body, text = envelope.body, None
+        try:
+            body.decode()
+            text = body[:_SHOWN_BODY].decode(errors="ignore")
+        except UnicodeDecodeError:
+            pass
+        return shapes.Letter(
+            id=letter.id,
+            type=letter.type,
+            group=letter.group,
+            tenant=letter.tenant,
+            reason=letter.reason,
+            attempts=letter.attempts,
+            died_at=letter.died_at,
+            errors=letter.errors,
+            headers=dict(envelope.headers),
+            body=text,
+            body_base64=base64.b64encode(body[:_SHOWN_BODY]).decode() if text is None else None,
+            body_bytes=len(body),
+            is_cut=len(body) > _SHOWN_BODY,
+            routed_first=letter.died_at_the_door,
+        )
+
+    async def _configuration(self, _: Nothing, __: Caller) -> Configuration:
+        settings = _masked(self._parts.settings.model_dump(mode="json"))
+        return Configuration(settings, self._parts.app.types)
+
+    async def _route(self, asked: DryRun, _: Caller) -> Way:
+        message = Message(body=asked.body.encode(), headers=asked.headers, type=asked.type or None)
+        try:
+            found = self._router.route(message)
+        except Unroutable as error:
+            return Way("dead letter", reason=error.reason)
+        return Way(
+            "plain" if found.group is None else "grouped",
+            type=found.type,
+            app=found.app,
+            tenant=found.tenant,
+            group=found.group,
+            rule=found.rule,
+            handler=self._handler(found.type),
+            priority=found.priority,
+            delay=found.delay,
+        )
+
+    def _handler(self, task_type: str) -> str | None:
+        handler = self._parts.app.find(task_type)
+        if handler:
+            function = handler.function
+            name = getattr(function, "__qualname__", type(function).__name__)
+            return f"{getattr(function, '__module__', '?')}.{name}"
+        outside = self._parts.settings.handlers.get(task_type)
+        if outside is None:
+            return None
+        return mask_secrets(
+            f"exec {' '.join(outside.exec)}" if outside.exec else f"http {outside.http}"
+        )
+
+
+def _masked(value: Any) -> Any:
+    """The same with passwords hidden in every text, such as a handler's command."""
+    if isinstance(value, dict):
+        return {name: _masked(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each) for each in value]
+    return mask_secrets(value) if isinstance(value, str) else value

@@ -1,0 +1,201 @@
+"""What the API is asked and what it answers, beside what the store's own readers give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from groupflow.store.groups import Why
+from groupflow.store.listing import Lane
+
+MOST_IDS = 500  # dead letters an action
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("leave out control characters")
+    return value
+
+
+Key = Annotated[str, Field(min_length=1, max_length=1024)]
+Text = Annotated[str, Field(max_length=1024)]
+Limit = Annotated[int, Field(ge=1, le=500)]
+By = Annotated[str, Field(max_length=64), AfterValidator(_one_line)]
+
+
+class Asked(BaseModel):
+    """Input: unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Nothing(Asked):
+    """No input."""
+
+
+class GroupsQuery(Asked):
+    """Which groups to list."""
+
+    state: Literal["ready", "running", "delayed", "parked", "paused"] = "ready"
+    text: Text = Field("", description="What the group's name must have in it.")
+    tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
+    cursor: Annotated[str, Field(pattern=r"^[0-9]{1,20}$")] = "0"
+    limit: Limit = 50
+
+
+class GroupQuery(Asked):
+    """Which group."""
+
+    key: Key = Field(description="The group key as rendered; any characters.")
+    passed: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    limit: Limit = 50
+
+
+class TaskQuery(Asked):
+    """Which task."""
+
+    id: Key = Field(description="The task's id; any characters.")
+
+
+class TasksQuery(Asked):
+    """Which tasks to list."""
+
+    state: Literal["queued", "running", "delayed", "done"] = "queued"
+    limit: Limit = 100
+
+
+class DeadQuery(Asked):
+    """Which dead letters to list."""
+
+    reason: Text = Field("", description="What the reason must have in it.")
+    type: Text = ""
+    group: Text = ""
+    tenant: Text = ""
+    passed: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    limit: Limit = 50
+
+
+class Letters(Asked):
+    """Which dead letters to redrive or drop, and who says so."""
+
+    ids: Annotated[list[Key], Field(min_length=1, max_length=MOST_IDS)]
+    by: By = Field("", description="Who acts, for the log; not verified.")
+
+
+class Target(Asked):
+    """What to pause or resume, and who says so."""
+
+    group: Key | None = Field(None, description="The group; none with everything = true.")
+    everything: bool = False
+    by: By = Field("", description="Who acts, for the log and for `why`; not verified.")
+
+
+class DryRun(Asked):
+    """A message that is not sent: where would it go?"""
+
+    body: Annotated[str, Field(max_length=1_000_000)]
+    type: Annotated[str, Field(max_length=1024)] | None = Field(
+        None, description="The AMQP type property."
+    )
+    headers: Annotated[dict[str, str], Field(max_length=100)] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStory:
+    """One group: why it stands where it stands, and what waits in it, the next to run first."""
+
+    why: Why
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task in a list; a plain one has no group."""
+
+    id: str
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskList:
+    """Some tasks of a state, the next to run first where there is an order."""
+
+    state: str
+    tasks: list[TaskRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter with all that is kept of it.
+
+    Attributes:
+        body: its body where that is UTF-8, cut where it is long.
+        body_base64: its body where it isn't.
+        body_bytes: how long the body is in all.
+        is_cut: whether a part of it is shown.
+        routed_first: whether a redrive routes it anew, since it never had a route.
+    """
+
+    id: str
+    type: str
+    group: str | None
+    tenant: str | None
+    reason: str
+    attempts: int
+    died_at: float
+    errors: list[dict[str, Any]]
+    headers: dict[str, Any]
+    body: str | None
+    body_base64: str | None
+    body_bytes: int
+    is_cut: bool
+    routed_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stayed:
+    """A dead letter that an action left as it was, and why."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What became of an action: ids that it was done to, and those that it left alone."""
+
+    done: list[str]
+    stayed: list[Stayed]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What became of a pause or resume: whether anything is different now."""
+
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What the daemon runs by, secrets masked, and the handlers that it has."""
+
+    settings: dict[str, Any]
+    handlers: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a message would go; where it can't, why it would be a dead letter."""
+
+    queue: Literal["plain", "grouped", "dead letter"]
+    type: str | None = None
+    app: str | None = None
+    tenant: str | None = None
+    group: str | None = None
+    rule: str | None = None
+    handler: str | None = None
+    priority: float | None = None
+    delay: float | None = None
+    reason: str | None = None

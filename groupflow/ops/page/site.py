@@ -1,0 +1,101 @@
+"""The site: every route that the daemon serves, behind one guard."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from groupflow.ops.page.access import Access, Gate
+from groupflow.ops.page.acting import Acting
+from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.guard import Guard
+from groupflow.ops.page.health import health_routes
+from groupflow.ops.page.live import Live
+from groupflow.ops.page.openapi import describe
+from groupflow.ops.page.parts import Parts
+from groupflow.ops.page.problems import problem_response
+from groupflow.ops.page.reading import Reading
+from groupflow.ops.page.shapes import Nothing
+
+STATIC = Path(str(resources.files("groupflow.ops.page").joinpath("static")))
+_STATIC_CACHE = {"cache-control": "no-cache"}  # asked again each time, sent again when changed
+
+
+class Site:
+    """One daemon's page, API and health as an ASGI application.
+
+    Attributes:
+        app: the application.
+        live: its streams, which must be told when it closes.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        """Build all routes.
+
+        Raises:
+            ConfigError: the token's file can't be used.
+        """
+        gate = Gate(parts.settings.http)
+        reading = Reading(parts)
+        endpoints = [
+            _access_endpoint(parts.daemon, gate),
+            *reading.endpoints(),
+            *Acting(parts).endpoints(),
+        ]
+        self.live = Live(gate, reading.overview)
+        description = describe(endpoints, version("groupflow"))
+        routes = [
+            *health_routes(parts),
+            *(endpoint.route(gate) for endpoint in endpoints),
+            self.live.route(),
+            Route("/api/openapi.json", lambda _: JSONResponse(description), methods=["GET"]),
+            Route("/", _index, methods=["GET"]),
+            Mount("/static", _Static(directory=STATIC)),
+        ]
+        # Debug is off and every answer is ours: a traceback is never shown.
+        inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+        self.app: ASGIApp = Guard(inner, gate)
+
+
+class _Static(StaticFiles):
+    """Files of the page; a browser asks each time whether they are still the same."""
+
+    def file_response(self, *args: object, **kwargs: object) -> Response:
+        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
+        response.headers.update(_STATIC_CACHE)
+        return response
+
+
+def _index(_: Request) -> Response:
+    return FileResponse(STATIC / "index.html", headers=_STATIC_CACHE)
+
+
+def _access_endpoint(daemon: str, gate: Gate) -> Endpoint:
+    async def access(_: Nothing, caller: Caller) -> Access:
+        shows = caller.shows_token
+        return Access(daemon, gate.is_open or shows, shows, not gate.is_open, gate.has_token)
+
+    return Endpoint(
+        "GET", "/access", "What the caller may do here", Nothing, Access, access, is_public=True
+    )
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    details = {
+        HTTPStatus.NOT_FOUND: "There is no such address here; /api/openapi.json lists what is.",
+        HTTPStatus.METHOD_NOT_ALLOWED: "Not by this method; /api/openapi.json says by which.",
+    }
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    detail = details.get(HTTPStatus(status), str(error))
+    return problem_response(status, detail, headers)

@@ -1,0 +1,39 @@
+"""What many eyes look at, read once: any number of open pages cost the store the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Generic, TypeVar
+
+_Answer = TypeVar("_Answer")
+
+
+class Snapshot(Generic[_Answer]):
+    """An answer of the store that is read again when it is too old."""
+
+    def __init__(self, read: Callable[[], Awaitable[_Answer]], max_age: float) -> None:
+        """Reads nothing yet.
+
+        Args:
+            read: how to get it.
+            max_age: seconds for which it is good enough.
+        """
+        self._read = read
+        self._max_age = max_age
+        self._read_at = -max_age
+        self._lock = asyncio.Lock()
+        self._answer: _Answer
+
+    async def get(self) -> _Answer:
+        """The answer, of now or of a moment ago.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        async with self._lock:  # who comes meanwhile waits for the same answer
+            if monotonic() - self._read_at >= self._max_age:
+                self._answer = await self._read()
+                self._read_at = monotonic()
+            return self._answer

@@ -1,0 +1,87 @@
+// What is asked of the person: the token, and whether an action is meant. And what is told.
+
+import { get, name, setName, setToken, token } from "./api.js";
+import { h } from "./dom.js";
+
+export function toast(text, bad = false) {
+  const element = h("div", { class: bad ? "toast bad" : "toast" }, text);
+  document.getElementById("toasts").append(element);
+  setTimeout(() => element.remove(), bad ? 9000 : 5000);
+}
+
+function open(content) {
+  const dialog = h("dialog", {}, content);
+  document.body.append(dialog);
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.showModal();
+  return dialog;
+}
+
+// Asks before something is done; true where the answer is yes.
+export function confirmed(title, text, yes, danger = false) {
+  return new Promise((resolve) => {
+    const dialog = open(h(
+      "form", { method: "dialog" },
+      h("h2", { id: "ask" }, title),
+      h("p", { class: "wrap" }, text),
+      h("div", { class: "ends" },
+        h("button", { value: "no" }, "Cancel"),
+        h("button", { value: "yes", class: danger ? "danger" : "primary" }, yes)),
+    ));
+    dialog.setAttribute("aria-labelledby", "ask");
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"));
+  });
+}
+
+// Asks for the token; resolves with what it allows once the dialog is closed.
+export function askToken(access) {
+  return new Promise((resolve) => {
+    const secret = h("input", { type: "password", name: "token", autocomplete: "off", value: token(), required: true });
+    const who = h("input", { name: "who", autocomplete: "off", maxlength: 64, value: name() });
+    const trouble = h("p", { class: "wrap", role: "alert" });
+    let allowed = access;
+    const dialog = open(h(
+      "form",
+      {
+        method: "dialog",
+        onsubmit: async (event) => {
+          if (event.submitter?.value !== "use") return;
+          event.preventDefault();
+          setToken(secret.value.trim());
+          setName(who.value.trim());
+          allowed = await get("access").catch(() => access);
+          if (allowed.may_act) dialog.close();
+          else {
+            setToken("");
+            trouble.textContent = "This is not the token of this daemon.";
+          }
+        },
+      },
+      h("h2", { id: "ask" }, "Act on this cluster"),
+      h("p", { class: "muted" }, access.has_actions
+        ? "Redrive, drop, pause and resume need the token of http.token. It is kept for this tab alone."
+        : "This daemon has no http.token, so it only shows. Set one to allow actions."),
+      access.has_actions && h("label", {}, "Token", secret),
+      access.has_actions && h("label", {}, "Your name, for the log", who),
+      trouble,
+      h("div", { class: "ends" },
+        token() && h("button", { value: "forget", formnovalidate: true, onclick: () => setToken("") }, "Forget the token"),
+        h("button", { value: "cancel", formnovalidate: true }, "Close"),
+        access.has_actions && h("button", { value: "use", class: "primary" }, "Use it")),
+    ));
+    dialog.setAttribute("aria-labelledby", "ask");
+    dialog.addEventListener("close", async () => resolve(await get("access").catch(() => allowed)));
+  });
+}
+
+// Runs an action and says what came of it; true where it went well.
+export async function attempt(work, done) {
+  try {
+    toast(done(await work()));
+    return true;
+  } catch (error) {
+    toast(error.message, true);
+    return false;
+  }
+}
+

@@ -1,0 +1,100 @@
+// Building the page out of nodes and text. Nothing here ever reads a string as HTML: ids, group keys
+// and bodies come from strangers, and the policy forbids it anyway.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled") node[name] = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  add(node, children);
+  return node;
+}
+
+function add(node, children) {
+  for (const child of children) {
+    if (child === undefined || child === null || child === false) continue;
+    if (Array.isArray(child)) add(node, child);
+    else node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+export const h = (tag, props, ...children) => fill(document.createElement(tag), props, children);
+export const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
+
+// Puts new content in place; what has the focus keeps it, where it is there again under its key.
+export function replace(node, ...children) {
+  const focused = node.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  node.replaceChildren();
+  add(node, children);
+  if (focused === undefined) return;
+  for (const each of node.querySelectorAll("[data-key]")) {
+    if (each.dataset.key === focused) {
+      each.focus({ preventScroll: true });
+      return;
+    }
+  }
+}
+
+// Runs `render` only when what it shows has changed, so that a selection survives the next second.
+export function whenChanged(render) {
+  let shown;
+  return (...facts) => {
+    const text = JSON.stringify(facts);
+    if (text === shown) return;
+    shown = text;
+    render(...facts);
+  };
+}
+
+export const badge = (state) => h("span", { class: "badge", "data-state": state }, state);
+
+export const empty = (title, more) => h("div", { class: "empty" }, h("strong", {}, title), more);
+
+export const link = (view, params, text, props) =>
+  h("a", { href: address(view, params), ...props }, text);
+
+export function address(view, params) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params ?? {})) {
+    if (value !== "" && value !== undefined && value !== null) query.set(name, value);
+  }
+  const text = query.toString();
+  return `#/${view}${text ? `?${text}` : ""}`;
+}
+
+// A table whose rows become cards on a narrow screen. Columns: { name, label, cell(row), kind, sort }.
+export function table(caption, columns, rows, options = {}) {
+  const head = columns.map((column) => {
+    const { sorting } = options;
+    const props = { role: "columnheader", scope: "col", class: column.kind === "number" ? "number" : undefined };
+    if (!column.sort || !sorting) return h("th", props, column.label);
+    if (sorting.by === column.name) props["aria-sort"] = sorting.down ? "descending" : "ascending";
+    const onclick = () => options.onsort(column.name);
+    return h("th", props, h("button", { type: "button", onclick, "data-key": `sort ${column.name}` }, column.label));
+  });
+  const body = rows.map((row) =>
+    h("tr", { role: "row" }, columns.map((column) => h(
+      "td",
+      { role: "cell", class: column.kind, "data-label": column.kind === "actions" ? undefined : column.label || undefined },
+      column.cell(row),
+    ))),
+  );
+  return h("div", { class: "scroll" }, h(
+    "table", { class: "rows", role: "table" },
+    h("caption", { class: "visually-hidden" }, caption),
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
+    h("tbody", { role: "rowgroup" }, body),
+  ));
+}
+
+export function card(title, more, ...children) {
+  return h("section", { class: "card" }, h("header", {}, h("h2", {}, title), more && h("span", { class: "muted" }, more)), children);
+}
+
+export const facts = (pairs) => h("dl", { class: "facts" }, pairs
+  .filter(([, value]) => value !== undefined && value !== null && value !== "")
+  .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));

@@ -1,0 +1,46 @@
+// Numbers and times as people read them. Times are Redis's, told with each answer, so that ages are
+// right whatever this machine's clock says.
+
+const whole = new Intl.NumberFormat("en-US");
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+let told = Date.now() / 1000;
+let heard = performance.now();
+
+export function setNow(seconds) {
+  told = seconds;
+  heard = performance.now();
+}
+
+export const now = () => told + (performance.now() - heard) / 1000;
+
+export const count = (number) => whole.format(number);
+
+export function rate(number) {
+  if (number === null || number === undefined) return "–";
+  if (number === 0) return "0/s";
+  return number < 10 ? `${number.toFixed(number < 1 ? 2 : 1)}/s` : `${whole.format(Math.round(number))}/s`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  const left = Math.max(0, seconds);
+  if (left < 0.0995) return `${Math.round(left * 1000)} ms`;
+  if (left < 9.95) return `${left.toFixed(1)} s`;
+  if (left < 90) return `${Math.round(left)} s`;
+  if (left < 5400) return `${Math.round(left / 60)} min`;
+  if (left < 129600) return `${(left / 3600).toFixed(left < 36000 ? 1 : 0)} h`;
+  return `${Math.round(left / 86400)} days`;
+}
+
+export const ago = (seconds) => `${duration(now() - seconds)} ago`;
+export const ahead = (seconds) => (seconds > now() ? `in ${duration(seconds - now())}` : "due now");
+export const moment = (seconds) => day.format(new Date(seconds * 1000));
+export const time = (seconds) => clock.format(new Date(seconds * 1000));
+
+export function bytes(number) {
+  if (number < 1024) return `${number} bytes`;
+  if (number < 1048576) return `${(number / 1024).toFixed(1)} KiB`;
+  return `${(number / 1048576).toFixed(1)} MiB`;
+}

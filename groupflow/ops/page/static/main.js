@@ -1,0 +1,146 @@
+// The frame: which view is shown, what all of them hear, theme and access.
+
+import { follow, get } from "./api.js";
+import { address, h } from "./dom.js";
+import { askToken } from "./dialogs.js";
+import { setNow } from "./format.js";
+import { configuration } from "./views/configuration.js";
+import { dead } from "./views/dead.js";
+import { group } from "./views/group.js";
+import { groups } from "./views/groups.js";
+import { letter } from "./views/letter.js";
+import { overview } from "./views/overview.js";
+import { task } from "./views/task.js";
+import { tasks } from "./views/tasks.js";
+
+const VIEWS = { overview, groups, group, tasks, task, dead, letter, configuration };
+const PARENT = { group: "groups", task: "tasks", letter: "dead" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", dead: "Dead letters", letter: "Dead letter", configuration: "Configuration" };
+
+const main = document.getElementById("main");
+const live = document.getElementById("live");
+const context = { access: { may_act: false, may_read: true, has_actions: false }, latest: null, go, act };
+
+let shown = null;
+let busy = false;
+
+function go(view, params) {
+  location.hash = address(view, params);
+}
+
+// Asks for the token where it is missing; true where the person may act now.
+async function act() {
+  if (!context.access.may_act) await openAccess();
+  return context.access.may_act;
+}
+
+function route() {
+  const [path, query] = location.hash.replace(/^#\//, "").split("?", 2);
+  const view = Object.hasOwn(VIEWS, path) ? path : "overview";
+  const params = Object.fromEntries(new URLSearchParams(query ?? ""));
+  for (const each of document.querySelectorAll("#nav a")) {
+    const isHere = each.getAttribute("href") === `#/${PARENT[view] ?? view}`;
+    if (isHere) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  document.title = `${params.key ?? params.id ?? TITLES[view]} · groupflow`;
+  const isSame = shown?.name === view;
+  shown = { name: view, changed: Date.now(), ...VIEWS[view](params, context) };
+  main.replaceChildren(...(Array.isArray(shown.element) ? shown.element : [shown.element]));
+  if (!isSame) window.scrollTo(0, 0);
+  refresh();
+}
+
+async function refresh() {
+  const view = shown;
+  if (!view.refresh || busy) return;
+  busy = true;
+  try {
+    await view.refresh();
+    main.removeAttribute("aria-busy");
+    document.getElementById("page-trouble")?.remove();
+  } catch (error) {
+    if (view === shown) trouble(error);
+  } finally {
+    busy = false;
+    view.refreshed = performance.now();
+    if (view !== shown) refresh();
+  }
+}
+
+function trouble(error) {
+  document.getElementById("page-trouble")?.remove();
+  const needsToken = error.status === 401;
+  main.prepend(h("div", { class: "notice bad", id: "page-trouble", role: "alert" },
+    h("span", {}, error.message),
+    needsToken && h("button", { type: "button", class: "push", onclick: openAccess }, "Enter the token")));
+}
+
+function heard(kind, data) {
+  if (kind === "trouble") {
+    setLive("trouble", "Redis does not answer");
+    live.title = data.detail;
+    return;
+  }
+  setNow(data.at);
+  setLive("live");
+  context.latest = data;
+  shown.onOverview?.(data);
+  const due = performance.now() - (shown.refreshed ?? 0) >= (shown.every ?? Infinity);
+  if (due && !document.hidden) refresh();
+}
+
+function setLive(state, text) {
+  live.dataset.state = state;
+  document.getElementById("live-text").textContent = state === "live" ? "Live" : (text ?? "No connection");
+  live.title = state === "live" ? `by daemon ${context.access.daemon ?? ""}` : "";
+}
+
+async function openAccess() {
+  context.access = await askToken(context.access);
+  showAccess();
+  route();
+}
+
+function showAccess() {
+  const button = document.getElementById("access");
+  button.textContent = context.access.may_act ? "May act" : "Read-only";
+  button.title = context.access.may_act ? "Actions are allowed by the token" : "Enter the token to act";
+}
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function showTheme() {
+  const button = document.getElementById("theme");
+  button.textContent = isDark() ? "Light" : "Dark";
+  button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  const theme = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  try {
+    localStorage.setItem("groupflow.theme", theme);
+  } catch {
+    // Storage is off: it holds until the page is left.
+  }
+  showTheme();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+document.getElementById("access").addEventListener("click", openAccess);
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+window.addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+
+showTheme();
+route();
+context.access = await get("access").catch(() => context.access);
+showAccess();
+if (context.access.may_act) route(); // with its buttons
+follow(heard, setLive);

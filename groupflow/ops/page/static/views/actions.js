@@ -1,0 +1,36 @@
+// The four actions, each asked for, done and told in the same way wherever it is offered.
+
+import { act } from "../api.js";
+import { attempt, confirmed } from "../dialogs.js";
+import { count } from "../format.js";
+
+export async function pause(context, group) {
+  if (!(await context.act())) return false;
+  return attempt(() => act("pause", { group }), (answer) => (answer.changed ? `${group} is paused: what runs goes on to its end.` : `${group} was paused already.`));
+}
+
+export async function resume(context, group) {
+  if (!(await context.act())) return false;
+  const what = group ?? "Everything";
+  const target = group === null ? { everything: true } : { group };
+  return attempt(() => act("resume", target), (answer) => (answer.changed ? `${what} goes on.` : `${what} was not paused.`));
+}
+
+export async function redrive(context, ids) {
+  return many(context, "dead/redrive", ids, "Redrive", "Each becomes a task again, at its original place in its group.", false);
+}
+
+export async function drop(context, ids) {
+  return many(context, "dead/drop", ids, "Drop", "They are removed for good, bodies and all. A group that was parked behind one goes on.", true);
+}
+
+async function many(context, path, ids, verb, text, danger) {
+  if (!(await context.act())) return false;
+  const what = ids.length === 1 ? `dead letter ${ids[0]}` : `${count(ids.length)} dead letters`;
+  if (!(await confirmed(`${verb} ${what}?`, text, verb, danger))) return false;
+  const past = { Redrive: "redriven", Drop: "dropped" }[verb];
+  return attempt(() => act(path, { ids }), (answer) => {
+    const stayed = answer.stayed.length ? `; ${count(answer.stayed.length)} stayed: ${answer.stayed[0].reason}` : "";
+    return `${count(answer.done.length)} ${past}${stayed}`;
+  });
+}

@@ -1,0 +1,93 @@
+// Dead letters: filter, choose, redrive or drop.
+
+import { get } from "../api.js";
+import { empty, h, link, replace, table } from "../dom.js";
+import { ago, count, moment } from "../format.js";
+import { drop, redrive } from "./actions.js";
+
+const FILTERS = { reason: "Reason has in it", type: "Type", group: "Group", tenant: "Tenant" };
+
+export function dead(params, context) {
+  const at = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, params[name] ?? ""]));
+  const passed = Number(params.passed ?? 0) || 0;
+  const chosen = new Set();
+  const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off" })]));
+  const list = h("div", {});
+  const foot = h("footer", {});
+  const count_ = h("span", { role: "status" });
+  const redriveButton = h("button", { type: "button", class: "primary", onclick: () => run(redrive) }, "Redrive");
+  const dropButton = h("button", { type: "button", class: "danger", onclick: () => run(drop) }, "Drop");
+  let rows = [];
+  const element = [
+    h("div", { class: "title" }, h("h1", {}, "Dead letters")),
+    h("section", { class: "card" },
+      h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("dead", Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value]))); } },
+        Object.entries(FILTERS).map(([name, label]) => h("label", { class: "grow" }, label, inputs[name])),
+        h("button", {}, "Filter"),
+        Object.values(at).some(Boolean) && link("dead", {}, "Clear", { class: "button" })),
+      h("div", { class: "form" }, redriveButton, dropButton, count_),
+      list, foot),
+  ];
+
+  function showChosen() {
+    for (const id of chosen) if (!rows.some((row) => row.id === id)) chosen.delete(id);
+    redriveButton.disabled = dropButton.disabled = !chosen.size;
+    count_.textContent = chosen.size ? `${count(chosen.size)} chosen` : rows.length ? "Choose some" : "";
+    count_.className = "muted";
+    const all = list.querySelector("input[data-key='all']");
+    if (all) {
+      all.checked = chosen.size === rows.length;
+      all.indeterminate = chosen.size > 0 && chosen.size < rows.length;
+    }
+  }
+
+  async function run(verb) {
+    if (await verb(context, [...chosen])) {
+      chosen.clear();
+      await refresh();
+    }
+  }
+
+  function box(id, label, onchange) {
+    return h("input", { type: "checkbox", "data-key": id, "aria-label": label, checked: chosen.has(id), onchange });
+  }
+
+  function show(page) {
+    rows = page.letters;
+    const columns = [
+      { label: "", kind: "tight", cell: (row) => box(row.id, `Choose ${row.id}`, (event) => { if (event.target.checked) chosen.add(row.id); else chosen.delete(row.id); showChosen(); }) },
+      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id }, row.id, { "data-key": `open ${row.id}` }) },
+      { label: "Type", kind: "name", cell: (row) => row.type || h("span", { class: "muted" }, "none") },
+      { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
+      { label: "Tenant", kind: "name", cell: (row) => row.tenant },
+      { label: "Reason", kind: "name", cell: (row) => cut(row.reason) },
+      { label: "Attempts", kind: "number", cell: (row) => count(row.attempts) },
+      { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.died_at) }, ago(row.died_at)) },
+    ];
+    if (!rows.length) {
+      replace(list, Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more: look on.") : empty("No dead letters", "Whatever has come was done, or still waits its turn."));
+    } else {
+      const shown = table("Dead letters", columns, rows);
+      shown.querySelector("th").append(h("input", { type: "checkbox", "data-key": "all", "aria-label": "Choose all shown", onchange: (event) => { chosen.clear(); if (event.target.checked) rows.forEach((row) => chosen.add(row.id)); show(page); } }));
+      replace(list, shown);
+    }
+    replace(foot,
+      h("span", {}, `${count(rows.length)} shown, the latest first; looked at ${count(page.looked_at)}${passed ? ` behind ${count(passed)}` : ""}`),
+      h("span", { class: "push" }),
+      passed > 0 && link("dead", at, "To the latest", { class: "button" }),
+      page.next !== null && rows.length + passed > 0 && link("dead", { ...at, passed: page.next }, "Look on", { class: "button" }));
+    showChosen();
+  }
+
+  async function refresh() {
+    show(await get("dead", { ...at, passed }));
+  }
+
+  showChosen();
+  return { element, every: 2500, refresh };
+}
+
+function cut(text) {
+  const first = text.split("\n", 1)[0];
+  return first.length > 140 || first.length < text.length ? `${first.slice(0, 140)} …` : first;
+}

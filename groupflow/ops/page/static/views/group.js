@@ -1,0 +1,102 @@
+// One group's story: what runs, since when, by whom; what waits in which order; why it isn't moving.
+
+import { get } from "../api.js";
+import { badge, card, empty, facts, h, link, replace, table, whenChanged } from "../dom.js";
+import { ago, ahead, count, duration, moment, now } from "../format.js";
+import { pause, resume } from "./actions.js";
+
+const PAGE = 50;
+
+export function group(params, context) {
+  const key = params.key ?? "";
+  const passed = Number(params.passed ?? 0) || 0;
+  const state = h("span", {});
+  const actions = h("div", { class: "push" });
+  const lead = h("div", { class: "card" });
+  const line = h("div", {});
+  const foot = h("footer", {});
+  const failures = h("div", {});
+  const element = [
+    h("p", { class: "small" }, link("groups", {}, "← Groups")),
+    h("div", { class: "title" }, h("h1", {}, key), state, actions),
+    lead,
+    h("div", { class: "columns" },
+      h("section", { class: "card" }, h("header", {}, h("h2", {}, "In line"), h("span", { class: "muted" }, "the next to run first")), line, foot),
+      card("Last failures", "of its tasks and dead letters", failures)),
+  ];
+
+  const showActions = whenChanged((isPaused) => replace(actions, isPaused
+    ? h("button", { type: "button", "data-key": "hold", onclick: () => resume(context, key).then(refresh) }, "Resume")
+    : h("button", { type: "button", "data-key": "hold", onclick: () => pause(context, key).then(refresh) }, "Pause")));
+
+  function showLead(why) {
+    const holder = why.holder;
+    const left = holder && h("div", {}, duration(holder.lease_left), h("div", { class: "meter", "aria-hidden": "true" }, meter(holder.lease_left)));
+    lead.dataset.state = why.state;
+    replace(lead,
+      h("p", { class: "lead" }, why.reason),
+      facts([
+        ["Waiting", count(why.queued)],
+        [why.state === "running" ? "Runs" : "Next", why.head && link("task", { id: why.head }, why.head)],
+        ["On", holder && `${holder.daemon}, ${holder.worker}`],
+        ["Since", why.since && h("span", { title: moment(why.since) }, ago(why.since))],
+        ["Lease left", left],
+        ["Fence", holder && String(holder.fence)],
+        ["Until", why.until && h("span", { title: moment(why.until) }, ahead(why.until))],
+      ]));
+  }
+
+  function showLine(lane) {
+    const rows = lane.tasks.map((task, index) => ({ ...task, place: passed + index + 1 }));
+    replace(line, rows.length ? table("Tasks in line", [
+      { label: "Place", kind: "number", cell: (row) => count(row.place) },
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, row.id, { "data-key": row.id }) },
+      { label: "Type", kind: "name", cell: (row) => row.type },
+      { label: "Came", kind: "number", cell: (row) => h("span", { title: moment(row.enqueued_at) }, ago(row.enqueued_at)) },
+      { label: "Attempt", kind: "number", cell: (row) => [row.attempt > 1 || row.due ? `${row.attempt}` : "1", row.crashes > 0 && `, ${row.crashes} crashes`] },
+      { label: "Due", kind: "number", cell: (row) => (row.due && row.due > now() ? ahead(row.due) : "") },
+    ], rows) : empty("Nothing waits in it", ""));
+    const end = passed + rows.length;
+    replace(foot,
+      h("span", {}, lane.total ? `${count(passed + 1)} to ${count(end)} of ${count(lane.total)}` : "0 waiting"),
+      h("span", { class: "push" }),
+      passed > 0 && link("group", { key }, "To the head", { class: "button" }),
+      end < lane.total && link("group", { key, passed: end }, "Further back", { class: "button" }));
+  }
+
+  function showFailures(running, lane, letters) {
+    const found = [];
+    for (const each of [running, ...lane.tasks]) {
+      for (const error of each?.errors ?? []) found.push({ id: each.id, view: "task", title: `attempt ${error.attempt ?? "–"}: ${error.error}`, text: error.message, at: error.at });
+    }
+    for (const each of letters.letters) found.push({ id: each.id, view: "letter", title: "dead letter", text: each.reason, at: each.died_at });
+    found.sort((a, b) => (b.at ?? Infinity) - (a.at ?? Infinity));
+    replace(failures, found.length
+      ? h("ul", { class: "failures" }, found.slice(0, 12).map((each) => h("li", {},
+        h("div", {}, link(each.view, { id: each.id }, each.id, { "data-key": `failure ${each.id}` }), ` · ${each.title}`, each.at && h("span", { class: "muted" }, ` · ${ago(each.at)}`)),
+        h("div", { class: "muted" }, each.text.split("\n", 1)[0]))))
+      : empty("None that is remembered", letters.next === null ? "" : `${count(letters.looked_at)} dead letters were looked at.`));
+  }
+
+  async function refresh() {
+    const [story, letters] = await Promise.all([
+      get("group", { key, passed, limit: PAGE }),
+      get("dead", { group: key, limit: 10 }),
+    ]);
+    const { why, lane } = story;
+    const running = why.state === "running" && why.head ? await get("task", { id: why.head }).catch(() => null) : null;
+    replace(state, badge(why.state));
+    showActions(why.state === "paused");
+    showLead(why);
+    showLine(lane);
+    showFailures(running, lane, letters);
+  }
+
+  return { element, every: 1000, refresh };
+}
+
+function meter(left) {
+  const bar = h("span", {});
+  bar.style.width = `${Math.min(100, Math.max(0, (left / 8) * 100))}%`;
+  return bar;
+}

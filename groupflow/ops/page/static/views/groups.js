@@ -1,0 +1,100 @@
+// Groups of a state, page by page, with a filter that looks at so many and says how many.
+
+import { get } from "../api.js";
+import { badge, empty, h, link, replace, table, address } from "../dom.js";
+import { ago, ahead, count } from "../format.js";
+import { pause, resume } from "./actions.js";
+
+const STATES = { ready: "Ready", running: "Running", delayed: "Delayed", parked: "Parked", paused: "Paused" };
+const IN = { ready: "ready", running: "running_grouped", delayed: "delayed", parked: "parked", paused: "paused" };
+const ORDER = { ready: "next in turn first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order" };
+const KEYS = { group: (row) => row.group, waiting: (row) => row.waiting, came: (row) => row.enqueued_at ?? Infinity, tenant: (row) => row.tenant ?? "", type: (row) => row.type ?? "" };
+
+export function groups(params, context) {
+  const state = Object.hasOwn(STATES, params.state) ? params.state : "ready";
+  const at = { state, text: params.text ?? "", tenant: params.tenant ?? "", cursor: params.cursor ?? "0" };
+  const sorting = { by: params.sort ?? "", down: params.down === "1" };
+  const here = (more) => ({ ...at, cursor: at.cursor === "0" ? "" : at.cursor, sort: sorting.by, down: sorting.down ? "1" : "", ...more });
+
+  const exact = h("input", { name: "key", placeholder: "contact:42", autocomplete: "off", required: true });
+  const text = h("input", { name: "text", value: at.text, autocomplete: "off" });
+  const tenant = h("input", { name: "tenant", value: at.tenant, autocomplete: "off" });
+  const segments = h("nav", { class: "segments", "aria-label": "State" });
+  const list = h("div", {});
+  const foot = h("footer", {});
+
+  function showSegments(o) {
+    replace(segments, Object.entries(STATES).map(([name, label]) => link(
+      "groups", { ...here({ state: name, cursor: "" }) }, o ? `${label} ${count(o[IN[name]])}` : label,
+      { "aria-current": name === state ? "true" : undefined, "data-key": name })));
+  }
+
+  const element = [
+    h("div", { class: "title" }, h("h1", {}, "Groups")),
+    h("section", { class: "card" },
+      h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("group", { key: exact.value }); } },
+        h("label", { class: "grow" }, "Open a group by its exact key", exact), h("button", { class: "primary" }, "Open"))),
+    h("section", { class: "card" },
+      h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("groups", here({ text: text.value, tenant: tenant.value, cursor: "" })); } },
+        h("label", { class: "grow" }, "Name has in it", text), h("label", { class: "grow" }, "Tenant", tenant),
+        h("button", {}, "Filter"),
+        (at.text || at.tenant) && link("groups", { state }, "Clear", { class: "button" })),
+      segments, list, foot),
+  ];
+  showSegments(context.latest);
+
+  function time(row) {
+    if (row.state === "delayed") return ahead(row.until);
+    return row.since ? ago(row.since) : "";
+  }
+
+  function onsort(name) {
+    const down = sorting.by === name ? !sorting.down : name === "waiting";
+    context.go("groups", here({ sort: name, down: down ? "1" : "" }));
+  }
+
+  function columns() {
+    const when = { running: "Runs since", delayed: "Due", parked: "Parked", paused: "Paused" }[state];
+    const by = { running: "On", parked: "Behind", paused: "By" }[state];
+    return [
+      { name: "group", label: "Group", kind: "name", sort: true, cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
+      { label: "State", kind: "tight", cell: (row) => badge(row.state) },
+      { name: "waiting", label: "Waiting", kind: "number", sort: true, cell: (row) => count(row.waiting) },
+      { name: "type", label: state === "running" ? "Task" : "Head", kind: "name", sort: true, cell: (row) => row.head && h("span", {}, link("task", { id: row.head }, row.type || row.head)) },
+      { name: "tenant", label: "Tenant", kind: "name", sort: true, cell: (row) => row.tenant },
+      { name: "came", label: "Came", kind: "number", sort: true, cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
+      when && { label: when, kind: "number", cell: time },
+      by && { label: by, kind: "name", cell: (row) => (state === "parked" ? link("letter", { id: row.by }, row.by) : row.by) },
+      context.access.may_act && { label: "", kind: "actions", cell: (row) => (state === "paused"
+        ? h("button", { type: "button", class: "small", "aria-label": `Resume ${row.group}`, onclick: () => resume(context, row.group).then(() => refresh()) }, "Resume")
+        : h("button", { type: "button", class: "small", "aria-label": `Pause ${row.group}`, onclick: () => pause(context, row.group).then(() => refresh()) }, "Pause")) },
+    ].filter(Boolean);
+  }
+
+  function sorted(rows) {
+    const key = KEYS[sorting.by];
+    if (!key) return rows;
+    const found = [...rows].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
+    return sorting.down ? found.reverse() : found;
+  }
+
+  async function refresh() {
+    const page = await get("groups", at);
+    const filtered = at.text || at.tenant;
+    const none = filtered
+      ? empty("None of those looked at", page.next ? "There are more: look on." : "No group in this state matches.")
+      : empty(`No group is ${state}`, state === "ready" ? "Every group with tasks has a worker, or is held." : "");
+    replace(list, page.groups.length ? table(`${STATES[state]} groups`, columns(), sorted(page.groups), { sorting, onsort }) : none);
+    const order = sorting.by ? "sorted within this page" : ORDER[state];
+    const from = Number(at.cursor);
+    replace(foot,
+      h("span", {}, filtered
+        ? `${count(page.groups.length)} found; looked at ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state} groups`
+        : `${count(page.groups.length)} of ${count(page.total)} ${state} groups, ${order}`),
+      h("span", { class: "push" }),
+      at.cursor !== "0" && h("a", { class: "button", href: address("groups", here({ cursor: "" })) }, "To the first"),
+      page.next && h("a", { class: "button", href: address("groups", here({ cursor: page.next })), "data-key": "next" }, filtered ? "Look on" : "Next page"));
+  }
+
+  return { element, every: 2000, refresh, onOverview: showSegments };
+}

@@ -1,0 +1,111 @@
+// The whole at a glance: what waits and runs, how fast, who works, which groups stand out.
+
+import { get } from "../api.js";
+import { chart } from "../chart.js";
+import { address, badge, card, empty, h, link, replace, table, whenChanged } from "../dom.js";
+import { ago, count, duration, now, rate, time } from "../format.js";
+
+const LATE = 4; // seconds of a heartbeat's age from which it is pointed out
+
+export function overview(_params, context) {
+  const notices = h("div", { hidden: true });
+  const tiles = h("div", { class: "tiles" });
+  const daemons = h("div", {});
+  const slowest = h("div", {});
+  const longest = h("div", {});
+  const looked = h("span", { class: "muted" });
+  const rates = chart("Tasks a second", [
+    { name: "In", tone: "blue", pick: (sample) => sample.taken_in },
+    { name: "Done", tone: "green", pick: (sample) => sample.done },
+    { name: "Dead", tone: "red", pick: (sample) => sample.buried },
+  ], { show: rate });
+  const latency = chart("Latency", [
+    { name: "Half within", tone: "green", pick: (sample) => sample.latency_p50 },
+    { name: "99 % within", tone: "amber", pick: (sample) => sample.latency_p99 },
+  ], { show: duration, log: true });
+  const waiting = chart("Tasks", [
+    { name: "Waiting", tone: "blue", pick: (sample) => sample.queued, area: true },
+    { name: "Running", tone: "green", pick: (sample) => sample.running },
+  ], { show: (value) => (value >= 10000 ? `${count(value / 1000)} k` : count(value)) });
+
+  const element = [
+    h("h1", { class: "visually-hidden" }, "Overview"),
+    notices,
+    tiles,
+    h("div", { class: "columns" },
+      card("Rates", "tasks a second, the last hour", rates.element),
+      card("Latency", "from arrival to done, the last hour", latency.element)),
+    h("div", { class: "columns" },
+      card("Backlog", "the last hour", waiting.element),
+      card("Daemons", "", daemons)),
+    h("div", { class: "columns" },
+      h("section", { class: "card" }, h("header", {}, h("h2", {}, "Waiting longest"), looked), slowest),
+      card("Longest queues", "from a survey that walks through all groups", longest)),
+  ];
+
+  const showNotices = whenChanged((pause, alive, waits) => {
+    const found = [];
+    if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything ${time(pause.since)}: nothing is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
+    if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
+    notices.hidden = !found.length;
+    replace(notices, found);
+  });
+
+  const showTiles = whenChanged((o) => {
+    const tile = (name, state, value, more, href) => h(
+      "a", { class: "tile", "data-state": state, href, "data-key": `tile ${name}` },
+      h("div", { class: "name" }, name), h("div", { class: "value" }, count(value)), h("div", { class: "more" }, more));
+    const running = o.running_grouped + o.running_plain;
+    replace(tiles,
+      tile("Queued", "queued", o.queued_grouped + o.queued_plain, `${count(o.queued_grouped)} grouped, ${count(o.queued_plain)} plain`, address("tasks", { state: "queued" })),
+      tile("Running", "running", running, `${count(o.running_grouped)} grouped, ${count(o.running_plain)} plain`, address("tasks", { state: "running" })),
+      tile("Ready groups", "ready", o.ready, o.ready ? "wait for a worker" : "none waits for a worker", address("groups", { state: "ready" })),
+      tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks ? `and ${count(o.delayed_tasks)} tasks aside` : "", address("groups", { state: "delayed" })),
+      tile("Parked groups", "parked", o.parked, o.parked ? "behind a dead letter" : "", address("groups", { state: "parked" })),
+      tile("Paused groups", "paused", o.paused, "", address("groups", { state: "paused" })),
+      tile("Dead letters", "dead", o.dead, `${count(o.done_total)} tasks done so far`, address("dead")));
+  });
+
+  const showDaemons = (o) => replace(daemons, o.daemons.length
+    ? table("Daemons", [
+      { label: "Daemon", kind: "name", cell: (row) => row.name },
+      { label: "Host", kind: "name", cell: (row) => row.host },
+      { label: "Pid", kind: "number", cell: (row) => row.pid },
+      { label: "Workers", kind: "number", cell: (row) => count(row.workers) },
+      { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, row.heartbeat_age > LATE && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
+    ], o.daemons)
+    : empty("No daemon is running", "Tasks wait until one is: groupflow run"));
+
+  const groupTable = (caption, rows, none) => (rows.length
+    ? table(caption, [
+      { label: "Group", kind: "name", cell: (row) => link("group", { key: row.group }, row.group, { "data-key": `${caption} ${row.group}` }) },
+      { label: "State", kind: "tight", cell: (row) => badge(row.state) },
+      { label: "Waiting", kind: "number", cell: (row) => count(row.waiting) },
+      { label: "Oldest came", kind: "number", cell: (row) => ago(row.oldest) },
+    ], rows)
+    : empty("No group has a task waiting", none));
+
+  return {
+    element,
+    every: 2000,
+    onOverview(o) {
+      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain);
+      showTiles({ ...o, at: 0, daemons: 0 });
+      showDaemons(o);
+    },
+    async refresh() {
+      if (!context.latest) this.onOverview(await get("overview"));
+      const [samples, tops] = await Promise.all([get("samples"), get("tops")]);
+      for (const each of [rates, latency, waiting]) each.update(samples.filter((sample) => sample.at <= now() + 5));
+      const total = context.latest?.groups ?? tops.looked_at;
+      looked.textContent = tops.looked_at < total ? `of ${count(tops.looked_at)} looked at: running, held, next in turn` : "";
+      replace(slowest, groupTable("Waiting longest", tops.slowest, "What comes is taken at once."));
+      replace(longest, groupTable("Longest queues", tops.longest, "The survey looks again every 10 s."));
+    },
+  };
+}
+
+async function resumeAll(context) {
+  const { resume } = await import("./actions.js");
+  await resume(context, null);
+}

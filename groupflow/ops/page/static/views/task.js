@@ -1,0 +1,54 @@
+// One task: where it is and what has happened to it.
+
+import { get } from "../api.js";
+import { badge, card, empty, facts, h, link, replace } from "../dom.js";
+import { ago, ahead, moment } from "../format.js";
+
+export function task(params) {
+  const id = params.id ?? "";
+  const state = h("span", {});
+  const about = h("section", { class: "card" });
+  const errors = h("div", {});
+  const element = [
+    h("p", { class: "small" }, link("tasks", {}, "← Tasks")),
+    h("div", { class: "title" }, h("h1", {}, id), state),
+    about,
+    card("Failed attempts", "", errors),
+  ];
+  async function refresh() {
+    const found = await get("task", { id }).catch((error) => {
+      if (error.status === 404) return null;
+      throw error;
+    });
+    if (!found) {
+      replace(state);
+      replace(about, empty("There is no such task", "It never came, or ended longer ago than history.retention keeps."));
+      replace(errors, empty("None", ""));
+      return;
+    }
+    replace(state, badge(found.state));
+    about.dataset.state = found.state;
+    replace(about, found.reason && h("p", { class: "lead" }, found.reason), h("div", { class: "body" }), facts([
+      ["Type", found.type],
+      ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "none, it is plain"],
+      ["Tenant", found.tenant],
+      ["Attempt", String(found.attempt)],
+      ["Crashes", found.crashes ? String(found.crashes) : null],
+      ["Stage", found.stage],
+      ["On", found.daemon && `${found.daemon}, ${found.worker}`],
+      ["Fence", found.fence && String(found.fence)],
+      ["Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
+      ["Until", found.until && h("span", { title: moment(found.until) }, ahead(found.until))],
+      ["Body", found.state === "dead" && link("letter", { id }, "see the dead letter", { "data-key": "letter" })],
+    ]));
+    replace(errors, failuresOf(found.errors));
+  }
+  return { element, every: 1000, refresh };
+}
+
+export function failuresOf(errors) {
+  if (!errors.length) return empty("None", "");
+  return h("ul", { class: "failures" }, errors.map((error) => h("li", {},
+    h("div", {}, `attempt ${error.attempt ?? "–"}: ${error.error}`),
+    h("div", { class: "muted" }, error.message))));
+}

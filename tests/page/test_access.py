@@ -1,0 +1,120 @@
+"""Who may look and who may act, and what a browser can be talked into: nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from groupflow.core.errors import ConfigError
+from groupflow.core.http_access import is_loopback, reading_is_open, token_of
+from groupflow.core.settings import Http
+from tests.page.world import TOKEN, World
+
+PAUSE = {"group": "ready-005:8"}
+
+
+def _post(world: World, **headers: str) -> httpx.Response:
+    return world.http.post("/api/pause", json=PAUSE, headers=headers)
+
+
+class TestActions:
+    @pytest.mark.parametrize(
+        "given", ["", "Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer \xe4"]
+    )
+    def test_without_the_token(self, world: World, given: str) -> None:
+        answer = world.http.post(
+            "/api/pause", json=PAUSE, headers=[(b"authorization", given.encode("latin-1"))]
+        )
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert world.get("group", key=PAUSE["group"])["why"]["state"] == "ready"
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+        ],
+    )
+    def test_from_another_site(self, world: World, headers: dict[str, str]) -> None:
+        """Refused even with the token."""
+        answer = _post(world, Authorization=f"Bearer {TOKEN}", **headers)
+        assert answer.status_code == 403
+
+    def test_only_as_json(self, world: World) -> None:
+        answer = world.http.post(
+            "/api/pause",
+            content=b'{"group": "ready-005:8"}',
+            headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/plain"},
+        )
+        assert answer.status_code == 415
+
+    def test_a_body_without_end(self, world: World) -> None:
+        answer = world.act("route", {"body": "x" * 3_000_000})
+        assert answer.status_code == 413
+
+    def test_from_our_own_page(self, world: World) -> None:
+        headers = {"Origin": world.url, "Sec-Fetch-Site": "same-origin"}
+        assert world.act("resume", PAUSE, **headers).status_code == 200
+
+
+class TestBrowser:
+    @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil", ""])
+    def test_names_that_are_not_ours(self, world: World, host: str) -> None:
+        """A stranger's name that was pointed at this address is refused, on every path."""
+        for path in ("/", "/api/overview", "/livez", "/static/main.js"):
+            assert world.http.get(path, headers={"Host": host}).status_code == 421
+
+    @pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9464", "192.0.2.7"])
+    def test_names_that_nobody_else_can_have(self, world: World, host: str) -> None:
+        assert world.http.get("/livez", headers={"Host": host}).status_code == 200
+
+    @pytest.mark.parametrize("path", ["/", "/api/overview", "/nothing", "/livez", "/static/no"])
+    def test_headers(self, world: World, path: str) -> None:
+        headers = world.http.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+        assert headers["cache-control"] == ("no-cache" if path == "/" else "no-store")
+
+    def test_no_file_but_the_pages(self, world: World) -> None:
+        for path in ("/static/../site.py", "/static/%2e%2e/site.py", "/static/..%2fsite.py"):
+            assert world.http.get(path).status_code == 404
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("listen", "read", "is_open"),
+        [
+            ("127.0.0.1:1", "auto", True),
+            ("[::1]:1", "auto", True),
+            ("localhost:1", "auto", True),
+            ("0.0.0.0:1", "auto", False),
+            ("[::]:1", "auto", False),
+            ("192.0.2.7:1", "auto", False),
+            ("0.0.0.0:1", "open", True),
+            ("127.0.0.1:1", "token", False),
+        ],
+    )
+    def test_reading(self, listen: str, read: str, is_open: bool) -> None:
+        http = Http(listen=listen, read=read)
+        assert reading_is_open(http) is is_open
+        assert is_loopback(listen) is (not listen.startswith(("0", "[::]", "192")))
+
+    def test_token_from_a_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "token"
+        file.write_text(f"{TOKEN}\n")
+        assert token_of(Http(token_file=str(file))) == TOKEN
+        file.write_text("short")
+        with pytest.raises(ConfigError, match="at least 16"):
+            token_of(Http(token_file=str(file)))
+        with pytest.raises(ConfigError, match="can't be read"):
+            token_of(Http(token_file=str(tmp_path / "none")))
