@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs bench lock clean servers analyzers crash soak figures
+.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures
 
 # What `make test` runs, and what else is handed to the command.
 TESTS ?= tests
@@ -20,7 +20,7 @@ help: ## List the targets (this)
 demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
 	@$(BIN)/groupflow demo $(ARGS)
 
-test: .venv/.ready servers analyzers ## Run the tests, on real servers of their own (TESTS=…, ARGS=…)
+test: .venv/.ready servers analyzers browser ## Run the tests, on real servers (TESTS=…, ARGS=…)
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(TESTS) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
@@ -56,7 +56,7 @@ clean: ## Remove the environment, the caches and what was built
 	rm -rf .venv .uv .bench .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-servers analyzers:
+servers analyzers browser:
 	@.ci/setup $@
 
 .venv/.ready: uv.lock pyproject.toml .ci/setup

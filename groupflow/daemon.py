@@ -33,8 +33,8 @@ from groupflow.flow.intake import Intake, IntakeSettings
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.pool import WorkerPool
 from groupflow.flow.pressure import Pressure
-from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.redrive import Redriver
+from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker

@@ -122,7 +122,7 @@ class DeadLetters:
             passed += len(rows)
 
     async def page(
-        self, wanted: Filter, *, passed: int = 0, limit: int = 50, looks: int = 10
+        self, wanted: Filter, *, passed: int = 0, limit: int = 50, looks: int = 5
     ) -> DeadPage:
         """Some of the matching dead letters, the latest death first, by a bounded look.
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from importlib import resources
 from importlib.metadata import version
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from groupflow.ops.page.access import Access, Gate
 from groupflow.ops.page.acting import Acting
 from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.files import file_routes
 from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
 from groupflow.ops.page.live import Live
@@ -26,9 +24,6 @@ from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.problems import problem_response
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.shapes import Nothing
-
-STATIC = Path(str(resources.files("groupflow.ops.page").joinpath("static")))
-_STATIC_CACHE = {"cache-control": "no-cache"}  # asked again each time, sent again when changed
 
 
 class Site:
@@ -59,25 +54,11 @@ class Site:
             *(endpoint.route(gate) for endpoint in endpoints),
             self.live.route(),
             Route("/api/openapi.json", lambda _: JSONResponse(description), methods=["GET"]),
-            Route("/", _index, methods=["GET"]),
-            Mount("/static", _Static(directory=STATIC)),
+            *file_routes(),
         ]
         # Debug is off and every answer is ours: a traceback is never shown.
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
         self.app: ASGIApp = Guard(inner, gate)
-
-
-class _Static(StaticFiles):
-    """Files of the page; a browser asks each time whether they are still the same."""
-
-    def file_response(self, *args: object, **kwargs: object) -> Response:
-        response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
-        response.headers.update(_STATIC_CACHE)
-        return response
-
-
-def _index(_: Request) -> Response:
-    return FileResponse(STATIC / "index.html", headers=_STATIC_CACHE)
 
 
 def _access_endpoint(daemon: str, gate: Gate) -> Endpoint:

@@ -19,7 +19,7 @@ const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: 
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
-const context = { access: { may_act: false, may_read: true, has_actions: false }, latest: null, go, act };
+const context = { access: { may_act: false, may_read: true, has_actions: false }, latest: null, lease: 8, go, act };
 
 let shown = null;
 let busy = false;
@@ -143,4 +143,5 @@ route();
 context.access = await get("access").catch(() => context.access);
 showAccess();
 if (context.access.may_act) route(); // with its buttons
+get("configuration").then((found) => { context.lease = found.settings.workers.lease; }, () => {});
 follow(heard, setLive);

@@ -25,7 +25,7 @@ export function dead(params, context) {
         Object.entries(FILTERS).map(([name, label]) => h("label", { class: "grow" }, label, inputs[name])),
         h("button", {}, "Filter"),
         Object.values(at).some(Boolean) && link("dead", {}, "Clear", { class: "button" })),
-      h("div", { class: "form" }, redriveButton, dropButton, count_),
+      h("div", { class: "form row" }, redriveButton, dropButton, count_),
       list, foot),
   ];
 

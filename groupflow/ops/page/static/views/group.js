@@ -20,7 +20,7 @@ export function group(params, context) {
     h("p", { class: "small" }, link("groups", {}, "← Groups")),
     h("div", { class: "title" }, h("h1", {}, key), state, actions),
     lead,
-    h("div", { class: "columns" },
+    h("div", { class: "columns top" },
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "In line"), h("span", { class: "muted" }, "the next to run first")), line, foot),
       card("Last failures", "of its tasks and dead letters", failures)),
   ];
@@ -31,7 +31,7 @@ export function group(params, context) {
 
   function showLead(why) {
     const holder = why.holder;
-    const left = holder && h("div", {}, duration(holder.lease_left), h("div", { class: "meter", "aria-hidden": "true" }, meter(holder.lease_left)));
+    const left = holder && h("div", {}, duration(holder.lease_left), h("div", { class: "meter", "aria-hidden": "true" }, meter(holder.lease_left / context.lease)));
     lead.dataset.state = why.state;
     replace(lead,
       h("p", { class: "lead" }, why.reason),
@@ -95,8 +95,8 @@ export function group(params, context) {
   return { element, every: 1000, refresh };
 }
 
-function meter(left) {
+function meter(share) {
   const bar = h("span", {});
-  bar.style.width = `${Math.min(100, Math.max(0, (left / 8) * 100))}%`;
+  bar.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
   return bar;
 }

@@ -17,7 +17,7 @@ export function letter(params, context) {
     h("p", { class: "small" }, link("dead", {}, "← Dead letters")),
     h("div", { class: "title" }, h("h1", {}, id), badge("dead"), actions),
     about,
-    h("div", { class: "columns" },
+    h("div", { class: "columns top" },
       card("Attempts", "", attempts),
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Body"), size), body)),
   ];

@@ -5,7 +5,7 @@ import { chart } from "../chart.js";
 import { address, badge, card, empty, h, link, replace, table, whenChanged } from "../dom.js";
 import { ago, count, duration, now, rate, time } from "../format.js";
 
-const LATE = 4; // seconds of a heartbeat's age from which it is pointed out
+const LATE = 0.6; // of the lease: a heartbeat's age from which it is pointed out
 
 export function overview(_params, context) {
   const notices = h("div", { hidden: true });
@@ -72,7 +72,7 @@ export function overview(_params, context) {
       { label: "Host", kind: "name", cell: (row) => row.host },
       { label: "Pid", kind: "number", cell: (row) => row.pid },
       { label: "Workers", kind: "number", cell: (row) => count(row.workers) },
-      { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, row.heartbeat_age > LATE && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
+      { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, row.heartbeat_age > LATE * context.lease && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
     ], o.daemons)
     : empty("No daemon is running", "Tasks wait until one is: groupflow run"));
 

@@ -1,0 +1,159 @@
+"""Health, and a page that work never depends on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.ports import free_ports
+from tests.conftest import _run
+from tests.endtoend.rig import Job, Process, Rig
+
+MakeRig = Callable[..., Rig]
+
+
+@pytest.fixture
+def make_rig(
+    tmp_path: Path, rabbitmq_server: RabbitmqServer, redis_server: RedisServer
+) -> Iterator[MakeRig]:
+    """Make rigs whose daemons listen where the test says."""
+    rigs: list[Rig] = []
+
+    def make(listen: str, store: RedisServer = redis_server, **sections: Any) -> Rig:
+        folder = tmp_path / f"{tmp_path.name}-{len(rigs)}"
+        folder.mkdir()
+        rig = Rig(folder, rabbitmq_server, store, **sections)
+        surroundings = rig.environment()
+        surroundings["GROUPFLOW_HTTP__LISTEN"] = listen
+        rig.environment = lambda: surroundings  # type: ignore[method-assign]
+        rigs.append(rig)
+        return rig
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of the test's own, to be stopped and started."""
+    server = RedisServer(tmp_path / "redis-of-its-own")
+    _run(server.start())
+    yield server
+    _run(server.stop())
+
+
+def _get(daemon: Process, path: str) -> httpx.Response:
+    url = daemon.wait_for("http.listening")["url"].rstrip("/")
+    return httpx.get(url + path, timeout=10.0, trust_env=False)
+
+
+def _checks(daemon: Process) -> dict[str, str]:
+    answer = _get(daemon, "/readyz").json()
+    return {check["name"]: check["verdict"] for check in answer["checks"]}
+
+
+def test_a_healthy_daemon(make_rig: MakeRig) -> None:
+    rig = make_rig("127.0.0.1:0")
+    daemon = rig.start()
+    for path in ("/livez", "/startupz", "/readyz"):
+        assert _get(daemon, path).status_code == 200
+    assert _checks(daemon) == {"redis.answers": "ok", "lease": "ok", "intake": "ok"}
+    rig.stop_all()
+
+
+def test_without_redis(make_rig: MakeRig, store: RedisServer) -> None:
+    """Ready is over, alive is not; a start waits for Redis and is alive meanwhile."""
+    rig = make_rig("127.0.0.1:0", store, redis={"timeout": 1.0})
+    daemon = rig.start()
+    _run(store.kill())
+    assert _get(daemon, "/livez").status_code == 200
+    rig.until(lambda: _get(daemon, "/readyz").status_code == 503, "the loss of Redis")
+    assert _checks(daemon)["redis.answers"] == "fail"
+    overview = _get(daemon, "/api/overview")
+    assert overview.status_code == 503
+    assert "does not answer" in overview.json()["detail"]
+
+    other = rig.spawn("d2")
+    assert _get(other, "/livez").status_code == 200
+    assert _get(other, "/startupz").status_code == 503
+    _run(store.start())
+    rig.until(lambda: _get(other, "/startupz").status_code == 200, "the start of d2")
+    rig.until(lambda: _get(daemon, "/readyz").status_code == 200, "the return of d1")
+
+
+def test_without_rabbitmq(make_rig: MakeRig) -> None:
+    """Intake is what isn't ready, and a daemon without it doesn't mind."""
+    (port,) = free_ports(1)
+    rig = make_rig("127.0.0.1:0", rabbitmq={"url": f"amqp://guest:hushhush@127.0.0.1:{port}/"})
+    daemon = rig.spawn("d1")
+    daemon.wait_for("intake.interrupted")
+    answer = _get(daemon, "/readyz")
+    assert answer.status_code == 503
+    assert _checks(daemon) == {"redis.answers": "ok", "lease": "ok", "intake": "fail"}
+    assert "hushhush" not in answer.text
+    workers = rig.spawn("d2", "--only", "workers")
+    workers.wait_for("daemon.started")
+    rig.until(lambda: _get(workers, "/readyz").status_code == 200, "d2")
+    assert _checks(workers) == {"redis.answers": "ok", "lease": "ok"}
+
+
+def test_a_stopping_daemon_is_not_ready(make_rig: MakeRig) -> None:
+    rig = make_rig("127.0.0.1:0")
+    daemon = rig.start()
+    rig.publish([Job("t", "g", facts={"gate": str(rig.gate())})])
+    rig.wait_for_start("t")
+    daemon.send(signal.SIGTERM)
+    daemon.wait_for("daemon.stopping")
+    assert _checks(daemon)["daemon"] == "fail"
+    assert _get(daemon, "/livez").status_code == 200
+    rig.gate().touch()
+    assert daemon.wait() == 0
+
+
+def test_a_port_that_is_taken(make_rig: MakeRig) -> None:
+    """The second daemon on a machine says so once, and works without a page."""
+    (port,) = free_ports(1)
+    rig = make_rig(f"127.0.0.1:{port}")
+    first, second = rig.start("d1"), rig.start("d2", "--only", "workers")
+    said = second.wait_for("http.not_listening")
+    assert said["listen"] == f"127.0.0.1:{port}"
+    assert "in use" in said["error"]
+    first.send(signal.SIGTERM)
+    assert first.wait() == 0
+    intake = rig.spawn("d3", "--only", "intake", app=None)
+    intake.wait_for("intake.started")
+    rig.publish(Job(f"t{n}", "g", n=n) for n in range(5))
+    rig.wait_for_all()
+
+
+def test_nothing_listens(make_rig: MakeRig) -> None:
+    rig = make_rig("")
+    daemon = rig.start()
+    rig.publish([Job("t")])
+    rig.wait_for_all()
+    assert daemon.events("http.listening") == []
+    rig.stop_all()
+
+
+def test_beyond_this_machine(make_rig: MakeRig) -> None:
+    """The log warns, looking needs the token, health doesn't."""
+    rig = make_rig("0.0.0.0:0", http={"token": "a-token-of-the-tests"})
+    daemon = rig.start()
+    assert "TLS" in daemon.wait_for("http.open_to_others")["remedy"]
+    assert _get(daemon, "/livez").status_code == 200
+    assert _get(daemon, "/").status_code == 200
+    assert _get(daemon, "/api/overview").status_code == 401
+    assert _get(daemon, "/api/events").status_code == 401
+    url = daemon.wait_for("http.listening")["url"].rstrip("/")
+    headers = {"Authorization": "Bearer a-token-of-the-tests"}
+    shown = httpx.get(f"{url}/api/overview", headers=headers, trust_env=False)
+    assert shown.status_code == 200
+    assert _get(daemon, "/api/access").json()["may_read"] is False
+    assert "a-token-of-the-tests" not in daemon.log.read_text()
