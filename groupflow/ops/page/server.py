@@ -81,7 +81,8 @@ class PageServer:
             except Exception as error:  # a fault of the page's is no reason to stop work
                 log.error("http.failed", error=repr(error), exc_info=error)
             self._server, self.port = None, None
-            await asyncio.sleep(TRY_AGAIN)
+            if not self._site.live.closing.is_set():
+                await asyncio.sleep(TRY_AGAIN)
 
     async def _serve(self) -> None:
         """Listen and serve until told to end.
