@@ -1,6 +1,6 @@
 """Serving the site inside the daemon, whose work never depends on it.
 
-A port that is taken, or an address that isn't there, is logged as an error and tried again: the
+A port that is taken, or an address that isn't there, is logged and tried again: the
 page of a second daemon on this machine appears when the first one ends. Nothing that happens here
 ends the daemon.
 """
@@ -70,7 +70,7 @@ class PageServer:
                 await self._serve()
             except OSError as error:
                 if is_first:  # said once: it would be the same every time
-                    log.error(
+                    log.warning(
                         "http.not_listening",
                         listen=self._http.listen,
                         error=error.strerror or str(error),

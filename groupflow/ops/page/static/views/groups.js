@@ -74,8 +74,8 @@ export function groups(params, context) {
   function sorted(rows) {
     const key = KEYS[sorting.by];
     if (!key) return rows;
-    const found = [...rows].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
-    return sorting.down ? found.reverse() : found;
+    const sign = sorting.down ? -1 : 1;
+    return [...rows].sort((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
   }
 
   async function refresh() {
