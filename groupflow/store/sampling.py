@@ -22,7 +22,7 @@ from groupflow.store.settlements import Complete, Settlement
 
 INTERVAL = 10.0  # seconds between two samples
 KEPT = 361  # samples: an hour of them, and the one that the first rate is counted from
-WALKED = 2000  # groups that a survey walks on
+WALKED = 1000  # groups that a survey walks on
 LONGEST = 20  # groups that it keeps
 _PER_DECADE = 5
 BOUNDS = tuple(10 ** (step / _PER_DECADE - 3) for step in range(8 * _PER_DECADE + 1))

@@ -138,6 +138,13 @@ class TestReading:
         assert story["why"]["head"] == HOSTILE_ID
         assert world.get("letter", id="<b>no type</b>")["routed_first"]
 
+    def test_samples_are_taken(self, world: World) -> None:
+        """By the daemon itself, with the latencies of what it did."""
+        world.wait(lambda: sum(sample["measured"] for sample in world.get("samples")) >= 5)
+        latest = world.get("samples")[-1]
+        assert latest["running"] == 2
+        assert any(sample["latency_p50"] for sample in world.get("samples"))
+
     def test_a_body_is_as_it_came(self, world: World) -> None:
         letter = world.get("letter", id="dead-3")
         assert orjson.loads(letter["body"])["note"] == HOSTILE

@@ -11,7 +11,14 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
@@ -49,18 +56,25 @@ def _watched(page: Page, said: list[str]) -> None:
     page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
 
 
-@pytest.fixture
-def page(browser: Browser, world: World) -> Iterator[Page]:
-    """A fresh profile on the overview; whatever the test did, nothing was wrong."""
+@pytest.fixture(scope="module")
+def profile(browser: Browser, world: World) -> Iterator[BrowserContext]:
+    """One profile for all tests: the files come from its cache, as they do for people."""
     context = browser.new_context(base_url=world.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(15_000)
     expect.set_options(timeout=15_000)
-    page = context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(profile: BrowserContext) -> Iterator[Page]:
+    """A fresh tab on the overview; whatever the test did, nothing was wrong."""
+    page = profile.new_page()
     said: list[str] = []
     _watched(page, said)
     page.goto("/")
     yield page
-    context.close()
+    page.close()
     assert said == []
 
 
@@ -230,19 +244,19 @@ class TestActions:
     def test_a_selection(self, page: Page, world: World) -> None:
         allow(page)
         at(page, "dead", type="fail")
-        for id_ in ("dead-2", "dead-3"):
+        for id_ in ("dead-4", "dead-5"):
             page.get_by_label(f"Choose {id_}").check()
         expect(page.get_by_text("2 chosen")).to_be_visible()
         page.get_by_role("button", name="Redrive").click()
         page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
         expect(page.get_by_text("2 redriven")).to_be_visible()
-        world.wait(lambda: {"dead-2", "dead-3"} <= set(world.rig.dead()))
-        page.get_by_label("Choose dead-2").check()
-        page.get_by_label("Choose dead-3").check()
+        world.wait(lambda: {"dead-4", "dead-5"} <= set(world.rig.dead()))
+        page.get_by_label("Choose dead-4").check()
+        page.get_by_label("Choose dead-5").check()
         page.get_by_role("button", name="Drop").click()
         page.get_by_role("dialog").get_by_role("button", name="Drop").click()
         expect(page.get_by_text("2 dropped")).to_be_visible()
-        assert not {"dead-2", "dead-3"} & set(world.rig.dead())
+        assert not {"dead-4", "dead-5"} & set(world.rig.dead())
 
 
 class TestStrangers:
@@ -318,6 +332,7 @@ class TestForm:
         page.reload()
         expect(page.get_by_role("button", name="Switch to the dark theme")).to_be_visible()
         assert ground() == light
+        page.evaluate("localStorage.clear()")
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_text_can_be_read(self, page: Page, scheme: str) -> None:

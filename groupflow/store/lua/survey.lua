@@ -31,15 +31,16 @@ if rest > 0 then
   for _, group in ipairs(call('ZRANGE', K.held, math.max(from - ready, 0), rest - 1)) do look(group) end
 end
 
+-- The longest ones, by insertion: most groups are shorter than the shortest kept, and cost one look.
 local groups = {}
 for group, length in pairs(lengths) do
-  if length > 0 then groups[#groups + 1] = group end
+  if length > 0 and (#groups < keep or length > lengths[groups[#groups]]) then
+    local place = #groups + 1
+    while place > 1 and lengths[groups[place - 1]] < length do place = place - 1 end
+    table.insert(groups, place, group)
+    groups[keep + 1] = nil
+  end
 end
-table.sort(groups, function(a, b)
-  if lengths[a] ~= lengths[b] then return lengths[a] > lengths[b] end
-  return a < b
-end)
-for i = #groups, keep + 1, -1 do groups[i] = nil end
 local list = #groups > 0 and cjson.encode(groups) or '[]'
 call('HSET', K.samples, 'longest', '{"from":' .. (from + walked) .. ',"groups":' .. list .. '}')
 return looked
