@@ -14,8 +14,8 @@ from groupflow.store.scripts import Verb
 
 ListedGroups: TypeAlias = Literal["ready", "running", "delayed", "parked", "paused"]
 
-_LOOK = 500  # groups a script: bounds how long one may block Redis
-_LOOKS = 6  # scripts a page: bounds how long a filter is tried
+_LOOK = 300  # groups a script: bounds how long one may block Redis
+_LOOKS = 10  # scripts a page: bounds how long a filter is tried
 
 
 @dataclass(frozen=True, slots=True)

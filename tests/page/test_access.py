@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx
@@ -84,6 +85,15 @@ class TestBrowser:
         assert headers["referrer-policy"] == "no-referrer"
         assert "access-control-allow-origin" not in headers
         assert headers["cache-control"] == ("no-cache" if path == "/" else "no-store")
+
+    def test_files_are_kept_under_their_digest(self, world: World) -> None:
+        """A browser asks for the page each time, and for what it is made of once a version."""
+        start = world.http.get("/").text
+        (script,) = re.findall(r'src="(/static/[0-9a-f]{16}/main.js)"', start)
+        answer = world.http.get(script)
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert "immutable" in answer.headers["cache-control"]
+        assert world.http.get("/static/main.js").status_code == 404
 
     def test_no_file_but_the_pages(self, world: World) -> None:
         for path in ("/static/../site.py", "/static/%2e%2e/site.py", "/static/..%2fsite.py"):

@@ -1,4 +1,9 @@
-"""The page's own files, read once and served from memory; a browser asks whether they changed."""
+"""The page's own files, read once and served from memory.
+
+All of them are named under a digest of them all, so a browser keeps them for good, and a new
+version of groupflow is a new name. The modules import each other by relative names, so nothing is
+rewritten but the addresses in `index.html`.
+"""
 
 from __future__ import annotations
 
@@ -17,45 +22,50 @@ _TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+_FOR_GOOD = "public, max-age=31536000, immutable"
 
 
 class _File:
     """One file as it is sent."""
 
-    def __init__(self, name: str, content: bytes) -> None:
+    def __init__(self, name: str, content: bytes, cache: str) -> None:
         self._content = content
-        self._headers = {
-            "etag": f'"{hashlib.sha256(content).hexdigest()[:24]}"',
-            "content-type": _TYPES[name.rpartition(".")[2]],
-            "cache-control": "no-cache",
-        }
+        self._headers = {"content-type": _TYPES[name.rpartition(".")[2]], "cache-control": cache}
 
-    def answer(self, request: Request) -> Response:
-        """The file, or that the browser has it already."""
-        if request.headers.get("if-none-match") == self._headers["etag"]:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=self._headers)
+    def answer(self) -> Response:
+        """The file."""
         return Response(self._content, headers=self._headers)
 
 
 def file_routes() -> list[Route]:
     """`/` and `/static/…`. Names are looked up among those that exist: no path is ever opened."""
+    contents = _contents()
+    digest = hashlib.sha256(b"".join(contents[name] for name in sorted(contents))).hexdigest()[:16]
+    here = f"/static/{digest}/"
+    start = contents.pop("index.html").replace(b"/static/", here.encode())
+    index = _File("index.html", start, "no-cache")
+    files = {here + name: _File(name, content, _FOR_GOOD) for name, content in contents.items()}
+
+    async def serve_index(_: Request) -> Response:
+        return index.answer()
+
+    async def serve_file(request: Request) -> Response:
+        found = files.get(request.url.path)
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        return found.answer()
+
+    return [
+        Route("/", serve_index, methods=["GET"]),
+        Route("/static/{name:path}", serve_file, methods=["GET"]),
+    ]
+
+
+def _contents() -> dict[str, bytes]:
     root = resources.files("groupflow.ops.page").joinpath("static")
-    files: dict[str, _File] = {}
+    found: dict[str, bytes] = {}
     for folder, prefix in ((root, ""), (root.joinpath("views"), "views/")):
         for entry in folder.iterdir():
             if entry.is_file() and entry.name.rpartition(".")[2] in _TYPES:
-                files[prefix + entry.name] = _File(entry.name, entry.read_bytes())
-
-    async def index(request: Request) -> Response:
-        return files["index.html"].answer(request)
-
-    async def static(request: Request) -> Response:
-        found = files.get(request.path_params["name"])
-        if found is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND)
-        return found.answer(request)
-
-    return [
-        Route("/", index, methods=["GET"]),
-        Route("/static/{name:path}", static, methods=["GET"]),
-    ]
+                found[prefix + entry.name] = entry.read_bytes()
+    return found
