@@ -49,7 +49,7 @@ from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
 from groupflow.store.claims import Claims, Pool
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetters
+from groupflow.store.dead import DeadLetter, DeadLetters
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.sampling import Latencies
@@ -236,17 +236,21 @@ class Daemon:
 
     def _build_page(self) -> PageServer:
         client = self._client()
-        redriver = Redriver(self._settings, DeadLetters(client))
-        parts = Parts(
+
+        async def redrive(letter: DeadLetter) -> bool:
+            return await Redriver(self._settings, DeadLetters(client)).redrive(letter)
+
+        self._shown = Parts(
             daemon=self.name,
             settings=self._settings,
             app=self._app,
             client=client,
             is_started=lambda: self._is_started,
             checks=self._checks,
-            redrive=redriver.redrive,
+            redrive=redrive,
+            metrics=self.metrics.render,
         )
-        return PageServer(self._settings.http, Site(parts))
+        return PageServer(self._settings.http, Site(self._shown))
 
     def _checks(self) -> list[Check]:
         """What `/readyz` tells of this daemon's own parts."""
@@ -455,6 +459,7 @@ class Daemon:
 
         def swap() -> None:
             self._settings, self._runners, self._policies = settings, runners, policies
+            self._shown.settings = settings
             configure_logging(settings.log.level, settings.log.format)
             if self._intake is not None:
                 self._intake.adopt(admission)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from groupflow.core.masking import mask_secrets
+from groupflow.core.masking import mask_all
 from groupflow.core.settings import Settings
 
 SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "log"})
@@ -53,7 +53,7 @@ class Change:
 
 def shown(settings: Settings) -> dict[str, Any]:
     """A configuration as it may be shown: passwords hidden, in every text."""
-    masked: dict[str, Any] = _masked(settings.model_dump(mode="json"))
+    masked: dict[str, Any] = mask_all(settings.model_dump(mode="json"))
     return masked
 
 
@@ -111,11 +111,3 @@ def _hidden_changes(old: Settings, new: Settings) -> Iterator[str]:
             for name in ("http", "exec"):
                 if getattr(rule, name) != getattr(other, name):
                     yield f'handlers."{type_}".{name}'
-
-
-def _masked(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _masked(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_masked(each) for each in value]
-    return mask_secrets(value) if isinstance(value, str) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 HIDDEN = "***"
 
@@ -44,3 +45,12 @@ def _mask_user_info(rest: str) -> str:
     if at and ":" in user_info:
         rest = f"{user_info.partition(':')[0]}:{HIDDEN}@{host}"
     return _QUERY_SECRET.sub(rf"\g<1>{HIDDEN}", rest) if "=" in rest else rest
+
+
+def mask_all(value: Any) -> Any:
+    """What JSON can carry, the same with the passwords of every text in it hidden."""
+    if isinstance(value, dict):
+        return {name: mask_all(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [mask_all(each) for each in value]
+    return mask_secrets(value) if isinstance(value, str) else value

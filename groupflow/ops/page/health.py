@@ -13,12 +13,10 @@ from starlette.routing import Route
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError
+from groupflow.ops.metrics import Metrics
 from groupflow.ops.page.parts import Parts
-from groupflow.ops.page.problems import problem_response
 
 _PATIENCE = 2.0  # seconds for the store's answer: below any probe's own limit
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def health_routes(parts: Parts) -> list[Route]:
@@ -41,9 +39,7 @@ def health_routes(parts: Parts) -> list[Route]:
         return Response(orjson.dumps(found), status, media_type="application/json")
 
     async def metrics(_: Request) -> Response:
-        if parts.metrics is None:
-            return problem_response(HTTPStatus.NOT_FOUND, "This daemon has no metrics.")
-        return Response(parts.metrics(), headers={"content-type": METRICS_TYPE})
+        return Response(await parts.metrics(), headers={"content-type": Metrics.content_type})
 
     handlers = {"/livez": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
     return [Route(path, handler, methods=["GET"]) for path, handler in handlers.items()]

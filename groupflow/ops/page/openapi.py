@@ -126,7 +126,7 @@ def _other_paths() -> dict[str, Any]:
         "/livez": get("get_livez", "Is the process alive", {200: "It is"}, text),
         "/startupz": get("get_startupz", "Has it begun", {200: "Yes", 503: "Not yet"}, text),
         "/readyz": get("get_readyz", "Is it ready for work", ready, json),
-        "/metrics": get("get_metrics", "For Prometheus", {200: "As asked", 404: "None here"}, text),
+        "/metrics": get("get_metrics", "For Prometheus", {200: "As asked"}, text),
     }
 
 

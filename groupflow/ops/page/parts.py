@@ -12,20 +12,20 @@ from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
     """A daemon, as far as its page is concerned.
 
     Attributes:
         daemon: its name.
-        settings: what it runs by.
+        settings: what it runs by just now; a reload puts others in their place.
         app: its Python handlers.
         client: the store, on connections of the page's own.
         is_started: whether it has begun to work.
         checks: what it says of its own parts; of the store the page asks itself.
         redrive: makes a dead letter a task again, routed first where it never was; raises
             `Unroutable` where that fails.
-        metrics: what Prometheus reads, or ``None`` where there is nothing.
+        metrics: what Prometheus reads.
     """
 
     daemon: str
@@ -35,4 +35,4 @@ class Parts:
     is_started: Callable[[], bool]
     checks: Callable[[], list[Check]]
     redrive: Callable[[DeadLetter], Awaitable[bool]]
-    metrics: Callable[[], bytes] | None = None
+    metrics: Callable[[], Awaitable[bytes]]

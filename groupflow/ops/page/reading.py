@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from groupflow.core.errors import Unroutable
-from groupflow.core.masking import mask_secrets
+from groupflow.core.masking import mask_all, mask_secrets
 from groupflow.core.routing import Message, Router
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -48,7 +47,6 @@ class Reading:
         self._samples = Snapshot[list[Sample]](lambda: read_samples(client), 2.0)
         self._letters = DeadLetters(client)
         self._groups = Groups(client)
-        self._router = Router(parts.settings)
 
     def endpoints(self) -> list[Endpoint]:
         """All of them."""
@@ -167,13 +165,13 @@ class Reading:
         )
 
     async def _configuration(self, _: Nothing, __: Caller) -> Configuration:
-        settings = _masked(self._parts.settings.model_dump(mode="json"))
+        settings = mask_all(self._parts.settings.model_dump(mode="json"))
         return Configuration(settings, self._parts.app.types)
 
     async def _route(self, asked: DryRun, _: Caller) -> Way:
         message = Message(body=asked.body.encode(), headers=asked.headers, type=asked.type or None)
         try:
-            found = self._router.route(message)
+            found = Router(self._parts.settings).route(message)
         except Unroutable as error:
             return Way("dead letter", reason=error.reason)
         return Way(
@@ -200,12 +198,3 @@ class Reading:
         return mask_secrets(
             f"exec {' '.join(outside.exec)}" if outside.exec else f"http {outside.http}"
         )
-
-
-def _masked(value: Any) -> Any:
-    """The same with passwords hidden in every text, such as a handler's command."""
-    if isinstance(value, dict):
-        return {name: _masked(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_masked(each) for each in value]
-    return mask_secrets(value) if isinstance(value, str) else value
