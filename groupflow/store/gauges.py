@@ -46,7 +46,7 @@ async def read_gauges(client: StoreClient) -> Gauges:
         StoreUnavailable: Redis does not answer.
     """
     reply = await client.run(Verb.STATUS)
-    flat, ready, held, parked, paused, dead, delayed, rows, plain, grouped = reply
+    flat, ready, held, parked, paused, dead, delayed, rows, plain, grouped, *_ = reply
     count = {name.decode(): int(total) for name, total in zip(flat[::2], flat[1::2], strict=True)}
     infos = [orjson.loads(packed) for _, _, packed in rows]
     ages = [

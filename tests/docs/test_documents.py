@@ -25,6 +25,11 @@ PAGES = sorted(
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[[^]]*\]\(([^)\s]+)\)")
 FILES = {"redis.conf"}  # what looks like a setting
+EVENTS = {
+    event
+    for module in ROOT.joinpath("groupflow").rglob("*.py")
+    for event in re.findall(r'log\.\w+\(\s*"([\w.]+)"', module.read_text())
+}
 
 
 def of(name: str) -> Path:
@@ -101,7 +106,7 @@ def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
 def test_settings_and_files_that_are_named_exist(page: Path) -> None:
     sections = set(Settings.model_fields) - {"groups", "handlers"}
     for span in re.findall(r"`([^`\n]+)`", prose(page)):
-        if span in FILES:
+        if span in FILES or span in EVENTS:
             continue
         if found := re.fullmatch(rf"({'|'.join(sections)})\.(\w+)", span):
             section = Settings.model_fields[found[1]].annotation
