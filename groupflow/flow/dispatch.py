@@ -72,6 +72,8 @@ class Dispatcher:
         self._orphans: list[Settlement] = []  # of claims that no worker is there for
         self._workers: set[str] = set()
         self._stir = asyncio.Event()
+        self._calls = 0  # reasons to claim for all who are idle, ever
+        self._is_empty = False  # the last claim got less than it asked for, and nobody called since
         self._may_claim = True
         self._began: list[float] = []  # when the exchanges under way did
         self._session_open = asyncio.Event()
@@ -90,6 +92,8 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         while True:
             turn = self._turns[worker] = _Turn(worker, finished, loop.create_future())
+            if finished is None:
+                self.wake()
             self._stir.set()
             claim, epoch = await turn.answer
             if claim is None or epoch == self._epoch:
@@ -99,6 +103,8 @@ class Dispatcher:
 
     def wake(self) -> None:
         """Something may be claimable now."""
+        self._calls += 1
+        self._is_empty = False
         self._stir.set()
 
     def stop_claiming(self) -> None:
@@ -132,7 +138,7 @@ class Dispatcher:
         for turn in self._turns.values():
             self._lose(turn)
         self._session_open.set()
-        self._stir.set()
+        self.wake()
 
     @property
     def is_settled(self) -> bool:
@@ -158,9 +164,11 @@ class Dispatcher:
         while True:
             await self._stir.wait()
             await self._session_open.wait()
+            if not self._stir.is_set():
+                continue  # the other exchange has gone already
+            self._stir.clear()
             # One turn of the loop lets everybody who became ready together travel together.
             await asyncio.sleep(0)
-            self._stir.clear()
             try:
                 await self.run_once()
                 backoff.reset()
@@ -175,7 +183,7 @@ class Dispatcher:
 
     async def run_once(self) -> None:
         """One exchange; after any error the same settlements and workers go into another."""
-        epoch = self._epoch
+        epoch, calls = self._epoch, self._calls
         turns, orphans = self._take()
         finished = orphans + [turn.finished for turn in turns if turn.finished]
         idle: list[str] = []
@@ -193,27 +201,48 @@ class Dispatcher:
             for turn in turns:
                 turn.is_unsure = turn.is_unsure or turn.worker in idle
             self._put_back(turns, orphans, epoch)
+            self.wake()
             raise
         finally:
             self._began.remove(began)
         count_exchange(self.measures, finished, refused, claims)
         self._report_all_lost(refused)
         self._deliver(turns, claims, epoch)
-        if self._orphans or self._has_finished() or (idle and len(claims) == len(idle)):
-            self._stir.set()  # there may be more than one exchange carries
+        self._note_what_came(len(claims), len(idle), calls)
         if not self._may_claim and self.is_settled:
             self._dismiss()
         elif self._retiring:
             self._dismiss_retiring()
 
+    def _note_what_came(self, claims: int, asked: int, calls: int) -> None:
+        """See whether another exchange is called for; `calls` is how many there were before it."""
+        if asked and claims == asked:
+            self._calls += 1  # there may be more than one exchange carries
+            self._is_empty = False
+            if self._turns:
+                self._stir.set()
+        elif asked and calls == self._calls:
+            self._is_empty = True
+        if self._orphans or self._has_finished():
+            self._stir.set()
+
     def _take(self) -> tuple[list[_Turn], list[Settlement]]:
-        """Workers for one exchange, the longest waiting first, and what nobody waits for."""
+        """Workers for one exchange, and what nobody waits for.
+
+        Those who have something to settle come first; where the store was empty, they alone, since
+        what they free they can claim themselves, and of all else there is a call.
+        """
         share = min(AT_ONCE, -(-len(self._workers) // UNDER_WAY))
-        turns = [self._turns.pop(name) for name in list(islice(self._turns, share))]
+        chosen = [turn for turn in self._turns.values() if turn.finished][:share]
+        if not self._is_empty:
+            idle = (turn for turn in self._turns.values() if not turn.finished)
+            chosen += islice(idle, share - len(chosen))
+        for turn in chosen:
+            del self._turns[turn.worker]
         orphans, self._orphans = self._orphans[:AT_ONCE], self._orphans[AT_ONCE:]
-        if self._turns and len(self._began) < UNDER_WAY - 1:
+        if self._has_finished():
             self._stir.set()  # the other half
-        return turns, orphans
+        return chosen, orphans
 
     def _put_back(self, turns: list[_Turn], orphans: list[Settlement], epoch: int) -> None:
         """After an error: all of it goes into another exchange, unless its session is over."""

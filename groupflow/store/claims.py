@@ -62,7 +62,7 @@ class Claims:
         """
         number = self._session.number
         front: list[Argument] = [self._session.daemon, number]
-        ordered, calls = calls_of(front, settlements, wake=not idle)
+        ordered, calls = calls_of(front, settlements, wake=len(idle) < len(settlements))
         if idle:
             calls.append((self._claim, [*front, *idle]))
         if not calls:

@@ -128,7 +128,8 @@ def calls_of(
     Args:
         front: the daemon and its session.
         settlements: what to write.
-        wake: whether others have to hear that groups are free, since the caller claims nothing.
+        wake: whether others have to hear that groups are free, since the caller claims for fewer
+            workers than it frees groups.
 
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.

@@ -3,9 +3,9 @@
 -- group goes on.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims nothing right behind it, and others
---          have to hear that a group is free · then five a claim, 500 claims at most: worker · fence
---          (16 digits) · element · group · its line for the history
+-- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims for fewer workers right behind it,
+--          and others have to hear that a group is free · then five a claim, 500 claims at most:
+--          worker · fence (16 digits) · element · group · its line for the history
 -- returns  { state, one 1 (accepted, also a repeat) or 0 (the fence is stale) a claim }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
