@@ -183,7 +183,7 @@ class Dispatcher:
 
     async def run_once(self) -> None:
         """One exchange; after any error the same settlements and workers go into another."""
-        epoch, calls = self._epoch, self._calls
+        epoch, calls, was_empty = self._epoch, self._calls, self._is_empty
         turns, orphans = self._take()
         finished = orphans + [turn.finished for turn in turns if turn.finished]
         idle: list[str] = []
@@ -208,23 +208,21 @@ class Dispatcher:
         count_exchange(self.measures, finished, refused, claims)
         self._report_all_lost(refused)
         self._deliver(turns, claims, epoch)
-        self._note_what_came(len(claims), len(idle), calls)
+        if idle and not was_empty:
+            self._note_what_came(len(claims) == len(idle), calls)
+        if self._orphans or self._has_finished():
+            self._stir.set()
         if not self._may_claim and self.is_settled:
             self._dismiss()
         elif self._retiring:
             self._dismiss_retiring()
 
-    def _note_what_came(self, claims: int, asked: int, calls: int) -> None:
-        """See whether another exchange is called for; `calls` is how many there were before it."""
-        if asked and claims == asked:
-            self._calls += 1  # there may be more than one exchange carries
-            self._is_empty = False
-            if self._turns:
-                self._stir.set()
-        elif asked and calls == self._calls:
+    def _note_what_came(self, all_claimed: bool, calls: int) -> None:
+        """Learn from an exchange whether more can be claimed; `calls` were made before it."""
+        if all_claimed and self._turns:
+            self.wake()  # there may be more than one exchange carries
+        elif not all_claimed and calls == self._calls:
             self._is_empty = True
-        if self._orphans or self._has_finished():
-            self._stir.set()
 
     def _take(self) -> tuple[list[_Turn], list[Settlement]]:
         """Workers for one exchange, and what nobody waits for.
