@@ -1,4 +1,4 @@
-"""The composition root: the only file that builds objects, and in which order they live and end.
+"""The composition root: which parts a daemon has, and in which order they live and end.
 
 Everything runs in one task group. A part that ends by itself when it should run for ever ends the
 daemon, with its error as the last word, so that a supervisor can start it anew; trouble with a
@@ -12,30 +12,25 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
 
 import structlog
 
+from groupflow.building import Workbench
 from groupflow.core.app import App
 from groupflow.core.changes import shown
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
-from groupflow.core.measures import Measures, Vitals
+from groupflow.core.measures import Vitals
 from groupflow.core.policy import Policies
-from groupflow.core.routing import Router
 from groupflow.core.settings import Settings
-from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
-from groupflow.flow.intake import Intake, IntakeSettings
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.pool import WorkerPool
-from groupflow.flow.pressure import Pressure
 from groupflow.flow.redrive import Redriver
 from groupflow.flow.reload import Reloader, Swap
-from groupflow.flow.runners import AllRunners
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
 from groupflow.ops.doctor import check_at_start
@@ -47,13 +42,8 @@ from groupflow.ops.page.server import PageServer
 from groupflow.ops.page.site import Site
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
-from groupflow.store.claims import Claims, Pool
-from groupflow.store.client import StoreClient
+from groupflow.store.claims import Pool
 from groupflow.store.dead import DeadLetter, DeadLetters
-from groupflow.store.enqueue import Enqueuer
-from groupflow.store.keys import Keys
-from groupflow.store.sampling import Latencies
-from groupflow.store.scripts import load_scripts
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.promote import Promoter
 from groupflow.upkeep.reap import Reaper
@@ -64,11 +54,8 @@ from groupflow.upkeep.sweep import Sweeper
 
 log = structlog.get_logger("groupflow.daemon")
 
-MAX_THREADS = 20_000  # as many as there can be workers; one is made only when none is idle
 HAND_BACK = 5.0  # seconds for cancelled handlers to end (a stubborn command is killed after 2)
 INTAKE_END = 5.0  # seconds for the batch in hand
-
-_POOLS: tuple[Pool, ...] = ("plain", "grouped")
 
 
 def default_name() -> str:
@@ -113,69 +100,43 @@ class Daemon:
         self._app = app
         self._stopping = asyncio.Event()
         self._is_started = False
-        self._keys = Keys(settings.redis.namespace)
-        self._scripts = load_scripts(self._keys, settings.workers.order)
-        self._clients: list[StoreClient] = []
         self._session = Session(name)
         self._supervisor = Supervisor.from_environment()
         self._tracing = open_tracing(settings)
-        lease = settings.workers.lease
-
-        self._latencies = Latencies()
+        works = only != "intake"
+        bench = self._bench = Workbench(settings, app, self._session, self._tracing, works=works)
         self._reloader = Reloader(settings, load, self)
-        self._pools: dict[Pool, WorkerPool] = {}
-        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
-        self._all_runners: list[AllRunners] = []
-        self._runners = self._build_runners(settings)
+        self._runners = bench.first_runners
         self._policies = Policies(settings)
-        self._measures = Measures(self._runners.types, _POOLS if only != "intake" else ())
-        if only != "intake":
+        self._pools: dict[Pool, WorkerPool] = {}
+        if works:
             self._add_pool("plain", settings.workers.plain)
             self._add_pool("grouped", settings.workers.grouped)
 
         # Renewing must not wait behind anything, and must know of a dead server well before a third
         # of the lease has gone.
-        lease_client = self._client(timeout=min(settings.redis.timeout, lease / 4))
-        self._lease_client = lease_client
-        self._sessions = Sessions(lease_client, self._session, lease)
-        upkeep = self._measures.upkeep
+        lease, upkeep = settings.workers.lease, bench.measures.upkeep
+        self._lease_client = bench.client(timeout=min(settings.redis.timeout, lease / 4))
+        self._sessions = Sessions(self._lease_client, self._session, lease)
         self._renewer = Renewer(self._sessions, self, lease, self._info, upkeep)
-        upkeep_client = self._client()
-        reaping = Sessions(upkeep_client, self._session, lease)
-        self._reaper = Reaper(
-            reaping, upkeep_client, lease, lambda: self._renewer.steady_since, upkeep
-        )
+        client = bench.client()
+        reaping = Sessions(client, self._session, lease)
+        self._reaper = Reaper(reaping, client, lease, lambda: self._renewer.steady_since, upkeep)
         keep = max(settings.redis.dedup_window, settings.history.retention)
-        self._roller = Roller(upkeep_client, keep=keep, size=settings.history.segment)
-        self._promoter = Promoter(upkeep_client, upkeep)
-        letters = DeadLetters(upkeep_client)
-        self._sweeper = Sweeper(letters, settings.history.dead_retention, upkeep)
-        self._listener = WakeListener(self._client(), self._wake)
-        self._intake = None if only == "workers" else self._build_intake()
-        self._sampler = Sampler(upkeep_client, self._latencies)
+        self._roller = Roller(client, keep=keep, size=settings.history.segment)
+        self._promoter = Promoter(client, upkeep)
+        self._sweeper = Sweeper(DeadLetters(client), settings.history.dead_retention, upkeep)
+        self._sampler = Sampler(client, bench.latencies)
+        self._listener = WakeListener(bench.client(), self._wake)
+        self._intake = None if only == "workers" else bench.intake()
         self._lag = LoopLag()
         self.metrics = Metrics(
-            self._measures, self.vitals, self._client(), lease=lease, lag=self._lag
+            bench.measures, self.vitals, bench.client(), lease=lease, lag=self._lag
         )
         self._page = self._build_page()
 
-    def _client(self, timeout: float | None = None) -> StoreClient:
-        redis = self._settings.redis
-        client = StoreClient(
-            self._settings.redis_url(),
-            self._keys,
-            self._scripts,
-            timeout=redis.timeout if timeout is None else timeout,
-            measures=self._measures.scripts,
-        )
-        self._clients.append(client)
-        return client
-
     def _add_pool(self, pool: Pool, size: int) -> None:
-        claims = Claims(self._client(), self._session, pool, self._latencies.observe)
-        dispatcher = Dispatcher(
-            claims, lambda: self._renewer.holds_lease, self._measures.pools[pool]
-        )
+        dispatcher = self._bench.dispatcher(pool, lambda: self._renewer.holds_lease)
 
         def make(name: str) -> Worker:
             return Worker(
@@ -197,45 +158,8 @@ class Daemon:
     def _dispatchers(self) -> list[Dispatcher]:
         return [pool.dispatcher for pool in self._pools.values()]
 
-    def _build_runners(self, settings: Settings) -> AllRunners:
-        connections = max(1, settings.workers.plain + settings.workers.grouped)
-        runners = AllRunners(self._app, settings.handlers, self._threads, connections=connections)
-        self._all_runners.append(runners)  # attempts may still run by those of before
-        return runners
-
-    def _build_admission(self, settings: Settings) -> Admission:
-        return Admission(
-            Router(settings),
-            max_body=settings.rabbitmq.max_body,
-            step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
-        )
-
-    def _build_intake(self) -> Intake:
-        settings = self._settings
-        rabbitmq = settings.rabbitmq
-        client = self._client()
-        return Intake(
-            IntakeSettings(
-                url=settings.rabbitmq_url(),
-                queue=rabbitmq.queue,
-                prefetch=rabbitmq.prefetch,
-                heartbeat=rabbitmq.heartbeat,
-                max_in_flight=rabbitmq.max_in_flight,
-                name=f"groupflow {self.name}",
-            ),
-            self._build_admission(settings),
-            Enqueuer(client),
-            Pressure(
-                client,
-                max_waiting=settings.redis.max_waiting,
-                max_memory=settings.redis.max_memory,
-            ),
-            measures=self._measures.intake,
-            tracing=self._tracing,
-        )
-
     def _build_page(self) -> PageServer:
-        client = self._client()
+        client = self._bench.client()
 
         async def redrive(letter: DeadLetter) -> bool:
             return await Redriver(self._settings, DeadLetters(client)).redrive(letter)
@@ -307,10 +231,10 @@ class Daemon:
             SessionReplaced: another process took over this daemon's name.
         """
         async with AsyncExitStack() as stack:
-            for client in self._clients:
+            for client in self._bench.clients:
                 stack.push_async_callback(client.close)
-            stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
-            stack.push_async_callback(self._close_runners)
+            stack.callback(self._bench.threads.shutdown, wait=False, cancel_futures=True)
+            stack.push_async_callback(self._bench.close_runners)
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
             if not await self._open_session():
@@ -325,10 +249,6 @@ class Daemon:
             except ExceptionGroup as group:
                 raise last_word(group) from None
         log.info("daemon.stopped", daemon=self.name)
-
-    async def _close_runners(self) -> None:
-        for runners in self._all_runners:
-            await runners.close()
 
     async def _open_session(self) -> bool:
         """Open the session, as soon as Redis lets us. False where a stop comes first."""
@@ -450,8 +370,8 @@ class Daemon:
 
     def prepare(self, settings: Settings) -> Swap:
         """Build all that a configuration changes."""
-        runners, policies = self._build_runners(settings), Policies(settings)
-        admission = self._build_admission(settings)
+        runners, policies = self._bench.runners(settings), Policies(settings)
+        admission = self._bench.admission(settings)
         sizes: dict[Pool, int] = {
             "plain": settings.workers.plain,
             "grouped": settings.workers.grouped,

@@ -1,0 +1,131 @@
+"""What a daemon is built of, as far as the settings decide it: the composition root's workbench.
+
+`daemon.py` says which parts there are and in which order they live and end; here each of them gets
+its settings and its connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from groupflow.core.app import App
+from groupflow.core.measures import Measures
+from groupflow.core.routing import Router
+from groupflow.core.settings import Settings
+from groupflow.core.tracing import Tracing
+from groupflow.flow.admission import Admission
+from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.pressure import Pressure
+from groupflow.flow.runners import AllRunners
+from groupflow.store.claims import Claims, Pool
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.keys import Keys
+from groupflow.store.sampling import Latencies
+from groupflow.store.scripts import load_scripts
+from groupflow.store.sessions import Session
+
+MAX_THREADS = 20_000  # they are made when they are needed; a reload may ask for more workers
+
+POOLS: tuple[Pool, ...] = ("plain", "grouped")
+
+
+class Workbench:
+    """Builds parts, and keeps what must be closed at the end.
+
+    Attributes:
+        clients: every connection to Redis that was made.
+        threads: where handlers that aren't coroutines run.
+        latencies: of what was settled, for the page.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        app: App,
+        session: Session,
+        tracing: Tracing | None,
+        *,
+        works: bool,
+    ) -> None:
+        """Binds what all parts share.
+
+        Args:
+            settings: those of the start; what a reload may change is given to each method.
+            app: the Python handlers.
+            session: of the daemon.
+            tracing: where spans go.
+            works: whether there are workers.
+        """
+        self.clients: list[StoreClient] = []
+        self.threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
+        self.latencies = Latencies()
+        self._settings = settings
+        self._app = app
+        self._session = session
+        self._tracing = tracing
+        self._keys = Keys(settings.redis.namespace)
+        self._scripts = load_scripts(self._keys, settings.workers.order)
+        self._all_runners: list[AllRunners] = []
+        self.first_runners = self.runners(settings)
+        self.measures = Measures(self.first_runners.types, POOLS if works else ())
+
+    def client(self, timeout: float | None = None) -> StoreClient:
+        """A connection to Redis; `timeout` in seconds where it isn't the settings'."""
+        redis = self._settings.redis
+        client = StoreClient(
+            self._settings.redis_url(),
+            self._keys,
+            self._scripts,
+            timeout=redis.timeout if timeout is None else timeout,
+            measures=self.measures.scripts,
+        )
+        self.clients.append(client)
+        return client
+
+    def dispatcher(self, pool: Pool, holds_lease: Callable[[], bool]) -> Dispatcher:
+        """What serves the workers of a pool."""
+        claims = Claims(self.client(), self._session, pool, self.latencies.observe)
+        return Dispatcher(claims, holds_lease, self.measures.pools[pool])
+
+    def runners(self, settings: Settings) -> AllRunners:
+        """What runs handlers; attempts may still run by those of before."""
+        connections = max(1, settings.workers.plain + settings.workers.grouped)
+        runners = AllRunners(self._app, settings.handlers, self.threads, connections=connections)
+        self._all_runners.append(runners)
+        return runners
+
+    async def close_runners(self) -> None:
+        """Close all that were ever built."""
+        for runners in self._all_runners:
+            await runners.close()
+
+    def admission(self, settings: Settings) -> Admission:
+        """What turns messages into tasks."""
+        return Admission(
+            Router(settings),
+            max_body=settings.rabbitmq.max_body,
+            step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
+        )
+
+    def intake(self) -> Intake:
+        """The way in."""
+        settings, rabbitmq, redis = self._settings, self._settings.rabbitmq, self._settings.redis
+        client = self.client()
+        return Intake(
+            IntakeSettings(
+                url=settings.rabbitmq_url(),
+                queue=rabbitmq.queue,
+                prefetch=rabbitmq.prefetch,
+                heartbeat=rabbitmq.heartbeat,
+                max_in_flight=rabbitmq.max_in_flight,
+                name=f"groupflow {self._session.daemon}",
+            ),
+            self.admission(settings),
+            Enqueuer(client),
+            Pressure(client, max_waiting=redis.max_waiting, max_memory=redis.max_memory),
+            measures=self.measures.intake,
+            tracing=self._tracing,
+        )
