@@ -30,7 +30,8 @@ from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 
 log = structlog.get_logger("groupflow.intake")
 
-BATCH = 500  # messages a script: bounds how long one script may block Redis
+BATCH = 500  # messages a script at most: bounds how long one script may block Redis
+WINDOW = 4  # parts of the prefetch: while one is written, the others are on their way
 BATCH_BYTES = 4 * 1024 * 1024
 SET_UP = 15.0  # seconds from a connection to its consumer
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
@@ -198,7 +199,8 @@ class Intake:
         Raises:
             BrokerUnavailable: the term has ended; what was not acked comes again.
         """
-        deliveries = await consumer.take(BATCH, BATCH_BYTES)
+        most = min(BATCH, max(1, self._prefetch // WINDOW))
+        deliveries = await consumer.take(most, BATCH_BYTES)
         arrivals = [self._admission.admit(delivery) for delivery in deliveries]
         crash_point("before_enqueue")
         with self._span_of(arrivals):
