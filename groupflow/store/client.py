@@ -219,10 +219,13 @@ class StoreClient:
         where a due time was set. It begins with a ``due``: a wake may have passed while nobody
         listened. It ends with `StoreUnavailable` when the connection does.
         """
-        pubsub = self._redis.pubsub(ignore_subscribe_messages=True)
+        pubsub = self._redis.pubsub()
         try:
             async with asyncio.timeout(self._timeout):
                 await pubsub.subscribe(self.keys.wake)
+                # Sent is not done: only from the answer on is every wake heard.
+                while await pubsub.get_message(timeout=self._timeout) is None:
+                    pass
             yield _wakes(pubsub, self.address, self._timeout)
         except (RedisError, OSError) as error:
             raise translated(error, self.address) from error
