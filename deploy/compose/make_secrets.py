@@ -77,6 +77,7 @@ def make(folder: Path) -> list[str]:
         "groupflow_rabbitmq__url": f"amqp://groupflow:{daemon}@rabbitmq:5672/{vhost}",
         "publisher_url": f"amqp://groupflow-publisher:{publisher}@localhost:5672/{vhost}",
         "rabbitmq_definitions.json": rabbitmq_definitions(daemon, publisher),
+        "groupflow_http__token": secrets.token_urlsafe(24),
         "grafana_admin_password": secrets.token_urlsafe(24),
     }
     folder.mkdir(mode=0o700, exist_ok=True)

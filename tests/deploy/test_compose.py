@@ -115,7 +115,11 @@ def test_daemons_fit_their_settings(
     for name in DAEMONS:
         service = stack["services"][name]
         assert service["command"][-2:] == ["--name", name]
-        assert service["secrets"] == ["groupflow_redis__url", "groupflow_rabbitmq__url"]
+        assert service["secrets"] == [
+            "groupflow_redis__url",
+            "groupflow_rabbitmq__url",
+            "groupflow_http__token",
+        ]
         grace = float(service["stop_grace_period"].removesuffix("s"))
         assert grace > settings.workers.drain + HAND_BACK
         assert service["ports"][0].endswith(f":{settings.http.listen.rpartition(':')[2]}")

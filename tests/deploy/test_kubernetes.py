@@ -143,7 +143,9 @@ def test_settings_load_from_a_mounted_secret(
         (tmp_path / name).symlink_to(f"..data/{name}")
     monkeypatch.setenv("GROUPFLOW_SECRETS_DIR", str(tmp_path))
     settings = load_settings(EXAMPLE / "groupflow.toml")
-    assert find_sources().secret_files == ["groupflow_rabbitmq__url", "groupflow_redis__url"]
+    named = ["groupflow_http__token", "groupflow_rabbitmq__url", "groupflow_redis__url"]
+    assert find_sources().secret_files == named
+    assert settings.http.token.get_secret_value()
     assert "@redis.example:6379/" in settings.redis_url()
     assert "@rabbitmq.example:5671/" in settings.rabbitmq_url()
     assert [rule.name for rule in settings.groups] == ["crm-entities"]
