@@ -2,8 +2,9 @@
 
 Each worker hands in what it finished and waits for its next claim; whoever comes while exchanges
 with the store are under way gathers for the next one. So the number of round trips depends on how
-long one takes, not on how many workers there are. Two exchanges may be under way, each for half of
-the workers: while the store works on one, the tasks of the other are handled.
+long one takes, not on how many workers there are. Several exchanges may be under way, each for half
+of the workers at most: while the store works on one, the tasks of another are handled, and whoever
+finishes early need not wait for those who finish late.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from groupflow.store.claims import Claims
 from groupflow.store.settlements import Claim, Release, Settlement
 
 AT_ONCE = 500  # workers an exchange: bounds what one script does
-UNDER_WAY = 2  # exchanges
+UNDER_WAY = 4  # exchanges at a time
+PARTS = 2  # of the pool: an exchange carries one of them at most
 
 log = structlog.get_logger("groupflow.dispatch")
 
@@ -165,7 +167,7 @@ class Dispatcher:
             await self._stir.wait()
             await self._session_open.wait()
             if not self._stir.is_set():
-                continue  # the other exchange has gone already
+                continue  # another exchange has gone already
             self._stir.clear()
             # One turn of the loop lets everybody who became ready together travel together.
             await asyncio.sleep(0)
@@ -230,7 +232,7 @@ class Dispatcher:
         Those who have something to settle come first; where the store was empty, they alone, since
         what they free they can claim themselves, and of all else there is a call.
         """
-        share = min(AT_ONCE, -(-len(self._workers) // UNDER_WAY))
+        share = min(AT_ONCE, -(-len(self._workers) // PARTS))
         chosen = [turn for turn in self._turns.values() if turn.finished][:share]
         if not self._is_empty:
             idle = (turn for turn in self._turns.values() if not turn.finished)
@@ -239,7 +241,7 @@ class Dispatcher:
             del self._turns[turn.worker]
         orphans, self._orphans = self._orphans[:AT_ONCE], self._orphans[AT_ONCE:]
         if self._has_finished():
-            self._stir.set()  # the other half
+            self._stir.set()  # the rest goes with another exchange
         return chosen, orphans
 
     def _put_back(self, turns: list[_Turn], orphans: list[Settlement], epoch: int) -> None:
