@@ -75,10 +75,10 @@ async def _demo(console: Console, config: Path | None, limits: Limits) -> Result
 
 
 def _stop_on_termination() -> None:
-    """A SIGTERM, or a terminal that is closed, stops all in good order, as Ctrl-C does."""
+    """Ctrl-C, a SIGTERM, or a terminal that is closed stops all in good order."""
     demo = asyncio.current_task()
     assert demo is not None  # noqa: S101  we are called from it
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
 
 
