@@ -1,25 +1,25 @@
 """groupflow: queued jobs in order within a group, in parallel across groups, never losing one."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from groupflow.core.app import App
-from groupflow.core.errors import (
-    BrokerUnavailable,
-    ConfigError,
-    ConfirmTimeout,
-    GroupflowError,
-    PublishFailed,
-    PublishRefused,
-    QueueMissing,
-    ServerUnreachable,
-    Unroutable,
-)
-from groupflow.core.outcome import Advance, Dead, Done, Retry
-from groupflow.core.task import Task
 
 if TYPE_CHECKING:
     from groupflow.broker.application import Publisher
     from groupflow.broker.messages import Message
+    from groupflow.core.app import App
+    from groupflow.core.errors import (
+        BrokerUnavailable,
+        ConfigError,
+        ConfirmTimeout,
+        GroupflowError,
+        PublishFailed,
+        PublishRefused,
+        QueueMissing,
+        ServerUnreachable,
+        Unroutable,
+    )
+    from groupflow.core.outcome import Advance, Dead, Done, Retry
+    from groupflow.core.task import Task
 
 __all__ = [
     "Advance",
@@ -43,14 +43,17 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+_HOMES = {
+    "App": "groupflow.core.app",
+    "Task": "groupflow.core.task",
+    "Publisher": "groupflow.broker.application",
+    "Message": "groupflow.broker.messages",
+    **dict.fromkeys(("Advance", "Dead", "Done", "Retry"), "groupflow.core.outcome"),
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import the publishing side when it is first asked for: AMQP takes its time to import."""
-    if name == "Publisher":
-        from groupflow.broker.application import Publisher  # noqa: PLC0415
-
-        return Publisher
-    if name == "Message":
-        from groupflow.broker.messages import Message  # noqa: PLC0415
-
-        return Message
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a name when it is first asked for: a handler needs no AMQP, `--help` nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "groupflow.core.errors")), name)

@@ -39,7 +39,6 @@ from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
 from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.server import PageServer
-from groupflow.ops.page.site import Site
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
 from groupflow.store.claims import Pool
@@ -99,7 +98,7 @@ class Daemon:
         self._settings = settings
         self._app = app
         self._stopping = asyncio.Event()
-        self._is_started = False
+        self._started = asyncio.Event()
         self._session = Session(name)
         self._supervisor = Supervisor.from_environment()
         self._tracing = open_tracing(settings)
@@ -169,18 +168,18 @@ class Daemon:
             settings=self._settings,
             app=self._app,
             client=client,
-            is_started=lambda: self._is_started,
+            started=self._started,
             checks=self._checks,
             redrive=redrive,
             metrics=self.metrics.render,
         )
-        return PageServer(self._settings.http, Site(self._shown))
+        return PageServer(self._shown)
 
     def _checks(self) -> list[Check]:
         """What `/readyz` tells of this daemon's own parts."""
         if self.is_stopping:
             return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
-        holds = self._is_started and self._renewer.holds_lease
+        holds = self._started.is_set() and self._renewer.holds_lease
         lease = Check("lease", "ok" if holds else "fail", "held" if holds else "none: nothing runs")
         return [lease, *([self._intake.check()] if self._intake else [])]
 
@@ -242,7 +241,7 @@ class Daemon:
             await self._check_store()
             log.info("daemon.started", daemon=self.name, **self._info())
             self._supervisor.ready()
-            self._is_started = True
+            self._started.set()
             self._reloader.retell()
             try:
                 await self._serve()

@@ -39,7 +39,9 @@ def test_kill_and_restart_under_the_same_name(make_rig: MakeRig) -> None:
     rig.kill(daemon)
     again = rig.start("d1")
     rig.wait_for_all()
-    assert {event["task"] for event in again.events("task.resumed")} == {"a0", "b0", "p0"}
+    resumed = {event["task"] for event in again.events("task.resumed")}
+    # The short plain tasks behind the one that is held may have been caught in the act, too.
+    assert resumed - {"p1", "p2", "p3"} == {"a0", "b0", "p0"}
     for id_ in ("a0", "b0", "p0"):
         assert crashes_of(rig, id_) == [0, 1]
     assert crashes_of(rig, "a1") == [0]

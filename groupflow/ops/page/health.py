@@ -27,7 +27,7 @@ def health_routes(parts: Parts) -> list[Route]:
         return PlainTextResponse("ok\n")
 
     async def startupz(_: Request) -> Response:
-        if parts.is_started():
+        if parts.started.is_set():
             return PlainTextResponse("ok\n")
         return PlainTextResponse("not started yet\n", HTTPStatus.SERVICE_UNAVAILABLE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class Parts:
         settings: what it runs by just now; a reload puts others in their place.
         app: its Python handlers.
         client: the store, on connections of the page's own.
-        is_started: whether it has begun to work.
+        started: set once it has begun to work.
         checks: what it says of its own parts; of the store the page asks itself.
         redrive: makes a dead letter a task again, routed first where it never was; raises
             `Unroutable` where that fails.
@@ -32,7 +33,7 @@ class Parts:
     settings: Settings
     app: App
     client: StoreClient
-    is_started: Callable[[], bool]
+    started: asyncio.Event
     checks: Callable[[], list[Check]]
     redrive: Callable[[DeadLetter], Awaitable[bool]]
     metrics: Callable[[], Awaitable[bytes]]

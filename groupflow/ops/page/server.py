@@ -2,7 +2,8 @@
 
 A port that is taken, or an address that isn't there, is logged and tried again: the
 page of a second daemon on this machine appears when the first one ends. Nothing that happens here
-ends the daemon.
+ends the daemon. Nor does it hold work up: what only the page needs is imported once the daemon has
+begun to work (or can't, which the page then tells).
 """
 
 from __future__ import annotations
@@ -10,41 +11,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
-import uvicorn
 
-from groupflow.core.http_access import is_loopback, reading_is_open
-from groupflow.core.settings import Http
-from groupflow.ops.page.site import Site
+from groupflow.core.http_access import is_loopback, reading_is_open, token_of
+from groupflow.ops.page.parts import Parts
+
+if TYPE_CHECKING:
+    from groupflow.ops.page.serving import Serving
 
 log = structlog.get_logger("groupflow.http")
 
 TRY_AGAIN = 15.0  # seconds
-_BACKLOG = 128
-_CONNECTIONS = 500  # at once; beyond, a plain 503
-_GOODBYE = 1  # seconds for open answers at the end
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its hands on the process's signals, which are the daemon's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+GOODBYE = 1  # seconds for open answers at the end
+_WORK_COMES_FIRST = 1.0  # seconds that the page waits for work to begin
+BACKLOG = 128  # connections that wait to be accepted
 
 
 class PageServer:
-    """Serves a site at `[http] listen` for as long as the daemon runs."""
+    """Serves a daemon's page at `[http] listen` for as long as the daemon runs."""
 
-    def __init__(self, http: Http, site: Site) -> None:
-        self._http = http
-        self._site = site
-        self._server: _Server | None = None
-        self.port: int | None = None
-        """Where it listens; ``None`` while it doesn't."""
+    def __init__(self, parts: Parts) -> None:
+        """Loads nothing yet.
+
+        Args:
+            parts: what the page shows.
+
+        Raises:
+            ConfigError: the token's file can't be used.
+        """
+        self._http = parts.settings.http
+        token_of(self._http)  # a daemon whose page would never open says so at its start
+        self._parts = parts
+        self._closing = asyncio.Event()
+        self._serving: Serving | None = None
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -56,16 +59,18 @@ class PageServer:
         try:
             yield
         finally:
-            self._site.live.closing.set()
-            if self._server is not None:
-                self._server.should_exit = True
-                await asyncio.wait([task], timeout=_GOODBYE + 2)
+            self._closing.set()
+            if self._serving is not None:
+                self._serving.end()
+                await asyncio.wait([task], timeout=GOODBYE + 2)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._parts.started.wait(), _WORK_COMES_FIRST)
         is_first = True
-        while not self._site.live.closing.is_set():
+        while not self._closing.is_set():
             try:
                 await self._serve()
             except OSError as error:
@@ -80,9 +85,9 @@ class PageServer:
                 is_first = False
             except Exception as error:  # a fault of the page's is no reason to stop work
                 log.error("http.failed", error=repr(error), exc_info=error)
-            self._server, self.port = None, None
-            if not self._site.live.closing.is_set():
-                await asyncio.sleep(TRY_AGAIN)
+            self._serving = None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), TRY_AGAIN)
 
     async def _serve(self) -> None:
         """Listen and serve until told to end.
@@ -92,27 +97,13 @@ class PageServer:
         """
         sock = await asyncio.to_thread(_bound, self._http.listen)
         with contextlib.closing(sock):
-            self.port = sock.getsockname()[1]
-            config = uvicorn.Config(
-                self._site.app,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                backlog=_BACKLOG,
-                limit_concurrency=_CONNECTIONS,
-                timeout_graceful_shutdown=_GOODBYE,
-            )
-            self._server = _Server(config)
-            self._announce()
-            await self._server.serve(sockets=[sock])
+            self._serving = await asyncio.to_thread(_load, self._parts)
+            self._announce(sock.getsockname()[1])
+            await self._serving.run(sock)
 
-    def _announce(self) -> None:
+    def _announce(self, port: int) -> None:
         host = self._http.listen.rpartition(":")[0]
-        log.info("http.listening", url=f"http://{host}:{self.port}/")
+        log.info("http.listening", url=f"http://{host}:{port}/")
         if not is_loopback(self._http.listen):
             what = (
                 "anybody who reaches it may look" if reading_is_open(self._http) else "token asked"
@@ -123,6 +114,12 @@ class PageServer:
                 found=f"plain HTTP beyond this machine; {what}",
                 remedy="Put a proxy with TLS in front, or listen on 127.0.0.1.",
             )
+
+
+def _load(parts: Parts) -> Serving:
+    from groupflow.ops.page.serving import Serving  # noqa: PLC0415  200 ms of imports
+
+    return Serving(parts)
 
 
 def _bound(listen: str) -> socket.socket:
@@ -139,7 +136,7 @@ def _bound(listen: str) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
         sock.setblocking(False)
     except BaseException:
         sock.close()
