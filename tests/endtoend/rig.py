@@ -26,7 +26,6 @@ from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.ports import free_ports
 from groupflow.store.keys import Keys
 from tests.history.auditor import audit, leftovers, states_of, totals_of
 from tests.history.events import Event, History, Journal, killed, published
@@ -215,6 +214,7 @@ class Rig:
             "redis": {"url": self.store.url, "namespace": self.keys.namespace},
             "workers": {"plain": 4, "grouped": 8, "lease": 60.0},
             "retry": {"max_attempts": 1},
+            "http": {"listen": ""},
             "log": {"format": "json"},
         }
         for section, values in sections.items():
@@ -228,9 +228,7 @@ class Rig:
     def environment(self) -> dict[str, str]:
         """The environment of every process: nothing of the user's may set anything."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
-        (port,) = free_ports(1)
-        listen = {"GROUPFLOW_HTTP__LISTEN": f"127.0.0.1:{port}"}
-        return {**kept, **listen, "HISTORY_FILE": str(self.journal.path), "PYTHONUNBUFFERED": "1"}
+        return {**kept, "HISTORY_FILE": str(self.journal.path), "PYTHONUNBUFFERED": "1"}
 
     def spawn(self, name: str, *arguments: str, app: str | None = APP) -> Process:
         """Start a daemon and wait for nothing."""

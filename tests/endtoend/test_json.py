@@ -2,55 +2,76 @@
 
 from __future__ import annotations
 
+import io
+import os
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
 
+from groupflow.cli import main
 from groupflow.cli.exits import Exit
 from tests.endtoend.rig import Job, Rig
 
+Ask = Callable[..., Any]
 
-@pytest.mark.timeout(600)  # some thirty processes, one after another
-def test_each_verb_prints_one_json_value(rig: Rig) -> None:
+
+@pytest.fixture
+def ask(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Ask:
+    """Call a verb in this process: some thirty of their own would take most of a minute."""
+    for name in os.environ.keys() - rig.environment().keys():
+        monkeypatch.delenv(name)
+
+    def call(*arguments: str, stdin: bytes = b"", code: int = Exit.FINE) -> Any:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "--config", str(rig.config)])
+        said, complaint = capfdbinary.readouterr()
+        assert ended.value.code == code, (arguments, complaint.decode())
+        return orjson.loads(said)
+
+    return call
+
+
+def test_each_verb_prints_one_json_value(rig: Rig, ask: Ask) -> None:
     """One story told by all of them, in the order in which an operator would ask."""
-    config = ("--config", str(rig.config))
 
-    def ask(*arguments: str, stdin: bytes = b"", code: int = Exit.FINE) -> Any:
-        done = rig.call(*arguments, *config, "--json", stdin=stdin)
-        assert done.returncode == code, (arguments, done.stderr.decode())
-        return orjson.loads(done.stdout)
+    def ask_json(*arguments: str, **how: Any) -> Any:
+        return ask(*arguments, "--json", **how)
 
     body = Job("x", "a").body
-    assert ask("check-config")["ok"] is True
-    assert ask("route", "--type", "work", "-", stdin=body)[0]["group"] == "a:42"
-    assert ask("doctor", code=Exit.FINE)["verdict"] in ("ok", "warn")
-    assert ask("pause", "--all") == {"group": None, "paused": True, "changed": True}
-    assert ask("pause", "a:42") == {"group": "a:42", "paused": True, "changed": True}
-    assert ask("pause", "a:42")["changed"] is False
-    assert ask("publish", "--type", "fail", "-", stdin=body) == {
+    assert ask_json("check-config")["ok"] is True
+    assert ask_json("route", "--type", "work", "-", stdin=body)[0]["group"] == "a:42"
+    assert ask_json("doctor", code=Exit.FINE)["verdict"] in ("ok", "warn")
+    assert ask_json("pause", "--all") == {"group": None, "paused": True, "changed": True}
+    assert ask_json("pause", "a:42") == {"group": "a:42", "paused": True, "changed": True}
+    assert ask_json("pause", "a:42")["changed"] is False
+    assert ask_json("publish", "--type", "fail", "-", stdin=body) == {
         "published": 1,
         "queue": rig.queue,
     }
     rig.start()
     rig.until(lambda: rig.count("queued_grouped") == 1, "the task")
-    assert ask("why", "a:42")["state"] == "paused"
-    ((queued),) = ask("tasks", "queued")
+    assert ask_json("why", "a:42")["state"] == "paused"
+    ((queued),) = ask_json("tasks", "queued")
     id_ = queued["id"]
-    assert ask("task", id_)["state"] == "queued"
+    assert ask_json("task", id_)["state"] == "queued"
     for state in ("running", "delayed", "done"):
-        assert ask("tasks", state) == []
-    assert ask("resume", "a:42") == {"group": "a:42", "paused": False, "changed": True}
-    assert ask("resume", "--all")["changed"] is True
+        assert ask_json("tasks", state) == []
+    assert ask_json("resume", "a:42") == {"group": "a:42", "paused": False, "changed": True}
+    assert ask_json("resume", "--all")["changed"] is True
     rig.wait_for_all(tasks=1)
-    assert ask("status")["dead"] == 1
-    assert [row["id"] for row in ask("top", "--once")["dead"]] == [id_]
-    assert [letter["id"] for letter in ask("dead", "list")] == [id_]
-    assert ask("dead", "show", id_)["id"] == id_
-    assert isinstance(ask("dead", "redrive", id_), dict | list)
+    assert ask_json("status")["dead"] == 1
+    assert [row["id"] for row in ask_json("top", "--once")["dead"]] == [id_]
+    assert [letter["id"] for letter in ask_json("dead", "list")] == [id_]
+    assert ask_json("dead", "show", id_)["id"] == id_
+    assert isinstance(ask_json("dead", "redrive", id_), dict | list)
     rig.until(lambda: rig.count("buried") == 2, "its second death")
-    assert isinstance(ask("dead", "drop", id_, "--yes"), dict | list)
-    assert ask("task", "nobody", code=Exit.FAILED) is None
-    assert [each["verdict"] for each in ask("reload")] == ["unchanged"]
-    done = rig.call("schema", *config)
-    assert orjson.loads(done.stdout)["title"] == "A message for groupflow"
+    assert isinstance(ask_json("dead", "drop", id_, "--yes"), dict | list)
+    assert ask_json("task", "nobody", code=Exit.FAILED) is None
+    assert [each["verdict"] for each in ask_json("reload")] == ["unchanged"]
+    assert ask("schema")["title"] == "A message for groupflow"

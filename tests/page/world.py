@@ -29,7 +29,7 @@ class World:
             folder,
             rabbitmq,
             redis,
-            http={"token": TOKEN},
+            http={"listen": "127.0.0.1:0", "token": TOKEN},
             workers={"plain": 2, "grouped": 2},
         )
         self.daemon: Process = self.rig.start("d1")
