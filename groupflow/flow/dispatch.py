@@ -74,6 +74,7 @@ class Dispatcher:
         self._orphans: list[Settlement] = []  # of claims that no worker is there for
         self._workers: set[str] = set()
         self._stir = asyncio.Event()
+        self._next = asyncio.Lock()
         self._calls = 0  # reasons to claim for all who are idle, ever
         self._is_empty = False  # the last claim got less than it asked for, and nobody called since
         self._may_claim = True
@@ -164,13 +165,12 @@ class Dispatcher:
     async def _exchange_for_ever(self) -> None:
         backoff = Backoff()
         while True:
-            await self._stir.wait()
-            await self._session_open.wait()
-            if not self._stir.is_set():
-                continue  # another exchange has gone already
-            self._stir.clear()
-            # One turn of the loop lets everybody who became ready together travel together.
-            await asyncio.sleep(0)
+            async with self._next:  # one exchange hears of the next reason, not each of them
+                await self._stir.wait()
+                await self._session_open.wait()
+                self._stir.clear()
+                # One turn of the loop lets everybody who became ready together travel together.
+                await asyncio.sleep(0)
             try:
                 await self.run_once()
                 backoff.reset()

@@ -62,6 +62,8 @@ namespace = "{NAMESPACE}"
 plain = {self.plain}
 grouped = {self.grouped}
 order = "{self.order}"
+[http]
+listen = ""
 [log]
 format = "json"
 [[groups]]
