@@ -71,7 +71,7 @@ def main() -> int:
 
 
 async def _measure(quick: bool, chosen: list[str]) -> Results:
-    began = monotonic()
+    began, stolen = monotonic(), machine.Stolen()
     at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     found = Results(quick, at, machine.describe(), cost_of_a_record())
     with tempfile.TemporaryDirectory(prefix="groupflow-bench-") as folder:
@@ -83,13 +83,16 @@ async def _measure(quick: bool, chosen: list[str]) -> Results:
             await bench.close()
     found.problems = bench.problems
     found.seconds = monotonic() - began
+    found.machine["stolen by the host"] = f"{stolen.share():.1%}"
     return found
 
 
 async def _family(bench: Bench, name: str, found: Results) -> None:
     """Measure a family; what goes wrong in it must not cost the others."""
+    stolen = machine.Stolen()
     try:
         async for row in FAMILIES[name](bench):
+            row.details["stolen by the host"] = round(stolen.share(), 3)
             found.rows.append(row)
             met = {True: "met", False: "missed", None: ""}[row.is_met]
             _console.print(f"{row.title}: {tables.figure(row.ours)} {row.unit} {met}")

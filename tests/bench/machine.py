@@ -42,6 +42,29 @@ def describe() -> dict[str, str]:
     return {name: value or "unknown" for name, value in facts.items()}
 
 
+class Stolen:
+    """Processor time that a virtual machine was due and its host gave to others.
+
+    The kernel's own count (proc(5), the first line of /proc/stat). A figure from minutes in which a
+    tenth was stolen is a figure about the host.
+    """
+
+    def __init__(self) -> None:
+        self._stolen, self._all = self._ticks()
+
+    def share(self) -> float:
+        """The stolen share of all processor time, idle time included, since the last look."""
+        stolen, everything = self._ticks()
+        share = (stolen - self._stolen) / max(1, everything - self._all)
+        self._stolen, self._all = stolen, everything
+        return share
+
+    @staticmethod
+    def _ticks() -> tuple[int, int]:
+        ticks = [int(n) for n in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+        return ticks[7], sum(ticks)
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -1,0 +1,100 @@
+"""`python -m tests.page.loading`: how long the page takes to load while very many groups wait.
+
+A tab that is open already, nothing of ours in its cache, each view as often as asked. What is
+told is the largest contentful paint, counted by the browser itself from the navigation on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from groupflow.servers import RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import load_scripts
+from tests.endtoend.rig import Process, run
+from tests.page.test_browser import CHROMIUM, OPTIONS
+
+SHOWS = {"overview": "main .tile", "groups": "main td", "dead": "main h1, main h2"}
+BATCH = 500
+SETTLED = 500  # ms after which no larger paint follows
+_PAINT = """() => new Promise(tell => {
+    const observer = new PerformanceObserver(list => tell(list.getEntries().at(-1).startTime));
+    observer.observe({type: "largest-contentful-paint", buffered: true});
+})"""
+
+
+async def fill(url: str, groups: int) -> None:
+    """Let a task wait in each of so many groups."""
+    keys = Keys("groupflow")
+    client = StoreClient(url, keys, load_scripts(keys, "oldest"), timeout=60)
+    enqueuer = Enqueuer(client)
+    for first in range(0, groups, BATCH):
+        batch = range(first, min(groups, first + BATCH))
+        envelopes = (Envelope("t", f"contact/{n}:42", "42", "r", {}, b'{"a":1}') for n in batch)
+        await enqueuer.enqueue([Arrival(f"{n:036d}", e) for n, e in zip(batch, envelopes)])  # noqa: B905
+    await client.close()
+
+
+@contextmanager
+def daemon(redis: RedisServer, folder: Path) -> Iterator[str]:
+    """A daemon that is busy for long with its first two tasks; its page's address."""
+    config = folder / "groupflow.toml"
+    config.write_text(
+        f'[redis]\nurl = "{redis.url}"\n[workers]\nplain = 1\ngrouped = 2\n[log]\nformat = "json"\n'
+        '[http]\nlisten = "127.0.0.1:0"\n[handlers.t]\nexec = ["sleep", "600"]\n'
+    )
+    command = [sys.executable, "-m", "groupflow", "run", "--only", "workers"]
+    process = Process("d1", [*command, "--config", str(config)], {}, folder / "log")
+    try:
+        yield str(process.wait_for("http.listening")["url"])
+    finally:
+        process.close()
+
+
+def load(page: Page, url: str, view: str) -> float:
+    """Load one view with an empty cache; milliseconds until all of it is painted."""
+    page.goto(f"{url}livez")
+    page.context.new_cdp_session(page).send("Network.clearBrowserCache")
+    page.goto(f"{url}#/{view}", wait_until="commit")
+    page.wait_for_selector(SHOWS[view])
+    page.wait_for_timeout(SETTLED)
+    return float(page.evaluate(_PAINT))
+
+
+def main() -> None:
+    """Fill, start, load, print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.page.loading", description=__doc__)
+    parser.add_argument("--groups", type=int, default=1_000_000)
+    parser.add_argument("--times", type=int, default=20, help="loads of each view")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        redis = RedisServer(Path(name))
+        run(redis.start())
+        try:
+            run(fill(redis.url, asked.groups))
+            with daemon(redis, Path(name)) as url:
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*OPTIONS])
+                page = browser.new_page()
+                print(f"{asked.groups:,} groups wait\n")
+                print("| view | median ms | worst ms |\n|---|---|---|")
+                for view in SHOWS:
+                    times = [load(page, url, view) for _ in range(asked.times)]
+                    print(f"| {view} | {statistics.median(times):.0f} | {max(times):.0f} |")
+                browser.close()
+        finally:
+            run(redis.stop())
+
+
+if __name__ == "__main__":
+    main()
