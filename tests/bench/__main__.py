@@ -59,7 +59,9 @@ def main() -> int:
     found.write(LATEST)
     older = results.read(COMMITTED)
     for line in found.fallen_below(older) if older else []:
-        _console.print(f"fell: {line}")
+        _console.print(f"fell: {line}", soft_wrap=True)
+    if found.stolen > machine.MUCH_STOLEN:
+        _console.print(f"The host took {found.stolen:.0%} of the processor time: measure again.")
     if not quick:
         whole = found.merged_into(older) if older and len(chosen) < len(FAMILIES) else found
         whole.write(COMMITTED)
@@ -83,7 +85,8 @@ async def _measure(quick: bool, chosen: list[str]) -> Results:
             await bench.close()
     found.problems = bench.problems
     found.seconds = monotonic() - began
-    found.machine["stolen by the host"] = f"{stolen.share():.1%}"
+    found.stolen = round(stolen.share(), 3)
+    found.machine["stolen by the host"] = f"{found.stolen:.1%}"
     return found
 
 

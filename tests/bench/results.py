@@ -1,7 +1,8 @@
 """A run as a file: written, read again, compared.
 
 The schema is that of `Row`, under ``rows``; beside it ``quick``, ``at`` (UTC), ``seconds``,
-``machine`` (name → version or fact), ``record_us`` (what recording a task costs) and ``problems``.
+``stolen`` (the share of processor time that the host took), ``machine`` (name → version or fact),
+``record_us`` (what recording a task costs) and ``problems``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Results:
     machine: dict[str, str]
     record_us: float
     seconds: float = 0.0
+    stolen: float = 0.0
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -41,15 +43,15 @@ class Results:
         ours = {row.key: row for row in self.rows}
         kept = [ours.pop(row.key, row) for row in older.rows]
         return Results(
-            self.quick, self.at, self.machine, self.record_us, older.seconds,
+            self.quick, self.at, self.machine, self.record_us, older.seconds, self.stolen,
             [*kept, *ours.values()], self.problems,
         )  # fmt: skip
 
     def fallen_below(self, older: Results) -> list[str]:
-        """What fell by more than a fifth, in words; measured against bare limits."""
+        """What fell by more than a fifth, in words, as a ratio to what was measured beside it."""
         before = {row.key: row.guard for row in older.rows}
         return [
-            f"{row.title}: {row.guard / before[row.key] - 1:+.0%} against the bare limit"
+            f"{row.title}: {row.guard / before[row.key] - 1:+.0%} against what is beside it"
             for row in self.rows
             if before.get(row.key) and row.guard < FELL * before[row.key]
         ]

@@ -40,7 +40,7 @@ class Row:
         peers: others' figures.
         verdicts: who broke order, overlapped, lost or doubled tasks, and how many.
         details: what else was measured.
-        guard: grows with our speed, and little with the machine's: a ratio to a bare limit.
+        guard: grows with our speed, little with the machine's: a ratio to a limit or a peer.
         is_checked: whether its runs have an order to keep, which was checked.
     """
 
