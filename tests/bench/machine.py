@@ -18,7 +18,7 @@ from tests.bench.peers.running import NODE, PeerFailed
 _PACKAGES = ("groupflow", "uvloop", "redis", "hiredis", "aio-pika", "aiormq", "procrastinate")
 
 MUCH_STOLEN = 0.05
-"""Beyond this share of processor time, a run is about the host and not about us."""
+"""Beyond this share of processor time, a figure is about the host and not about us."""
 
 
 def describe() -> dict[str, str]:

@@ -1,8 +1,7 @@
 """A run as a file: written, read again, compared.
 
 The schema is that of `Row`, under ``rows``; beside it ``quick``, ``at`` (UTC), ``seconds``,
-``stolen`` (the share of processor time that the host took), ``machine`` (name → version or fact),
-``record_us`` (what recording a task costs) and ``problems``.
+``machine`` (name → version or fact), ``record_us`` (what recording a task costs) and ``problems``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ class Results:
     machine: dict[str, str]
     record_us: float
     seconds: float = 0.0
-    stolen: float = 0.0
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -43,7 +41,7 @@ class Results:
         ours = {row.key: row for row in self.rows}
         kept = [ours.pop(row.key, row) for row in older.rows]
         return Results(
-            self.quick, self.at, self.machine, self.record_us, older.seconds, self.stolen,
+            self.quick, self.at, self.machine, self.record_us, older.seconds,
             [*kept, *ours.values()], self.problems,
         )  # fmt: skip
 

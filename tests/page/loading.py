@@ -17,16 +17,12 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from groupflow.servers import RedisServer
-from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Arrival, Enqueuer
-from groupflow.store.envelope import Envelope
-from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
+from tests.bench.filling import NAMESPACE, fill_store
+from tests.bench.load import Load
 from tests.endtoend.rig import Process, run
-from tests.page.test_browser import CHROMIUM, OPTIONS
+from tests.page.chromium import launch
 
 SHOWS = {"overview": "main .tile", "groups": "main td", "dead": "main h1, main h2"}
-BATCH = 500
 SETTLED = 500  # ms after which no larger paint follows
 _PAINT = """() => new Promise(tell => {
     const observer = new PerformanceObserver(list => tell(list.getEntries().at(-1).startTime));
@@ -34,25 +30,14 @@ _PAINT = """() => new Promise(tell => {
 })"""
 
 
-async def fill(url: str, groups: int) -> None:
-    """Let a task wait in each of so many groups."""
-    keys = Keys("groupflow")
-    client = StoreClient(url, keys, load_scripts(keys, "oldest"), timeout=60)
-    enqueuer = Enqueuer(client)
-    for first in range(0, groups, BATCH):
-        batch = range(first, min(groups, first + BATCH))
-        envelopes = (Envelope("t", f"contact/{n}:42", "42", "r", {}, b'{"a":1}') for n in batch)
-        await enqueuer.enqueue([Arrival(f"{n:036d}", e) for n, e in zip(batch, envelopes)])  # noqa: B905
-    await client.close()
-
-
 @contextmanager
 def daemon(redis: RedisServer, folder: Path) -> Iterator[str]:
     """A daemon that is busy for long with its first two tasks; its page's address."""
     config = folder / "groupflow.toml"
     config.write_text(
-        f'[redis]\nurl = "{redis.url}"\n[workers]\nplain = 1\ngrouped = 2\n[log]\nformat = "json"\n'
-        '[http]\nlisten = "127.0.0.1:0"\n[handlers.t]\nexec = ["sleep", "600"]\n'
+        f'[redis]\nurl = "{redis.url}"\nnamespace = "{NAMESPACE}"\n'
+        '[workers]\nplain = 1\ngrouped = 2\n[log]\nformat = "json"\n'
+        '[http]\nlisten = "127.0.0.1:0"\n[handlers.bench]\nexec = ["sleep", "600"]\n'
     )
     command = [sys.executable, "-m", "groupflow", "run", "--only", "workers"]
     process = Process("d1", [*command, "--config", str(config)], {}, folder / "log")
@@ -82,9 +67,9 @@ def main() -> None:
         redis = RedisServer(Path(name))
         run(redis.start())
         try:
-            run(fill(redis.url, asked.groups))
+            run(fill_store(redis.url, Load(asked.groups, asked.groups)))
             with daemon(redis, Path(name)) as url:
-                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*OPTIONS])
+                browser = launch(playwright)
                 page = browser.new_page()
                 print(f"{asked.groups:,} groups wait\n")
                 print("| view | median ms | worst ms |\n|---|---|---|")

@@ -102,8 +102,10 @@ async function openAccess() {
   route();
 }
 
+// A button is of use only once it is listened to, and this one once the daemon has said who may act.
 function showAccess() {
   const button = document.getElementById("access");
+  button.disabled = false;
   button.textContent = context.access.may_act ? "May act" : "Read-only";
   button.title = context.access.may_act ? "Actions are allowed by the token" : "Enter the token to act";
 }
@@ -115,6 +117,7 @@ function isDark() {
 
 function showTheme() {
   const button = document.getElementById("theme");
+  button.disabled = false;
   button.textContent = isDark() ? "Light" : "Dark";
   button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
 }

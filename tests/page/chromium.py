@@ -1,0 +1,21 @@
+"""Debian's chromium, as the tests and the measurement of the page start it."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Browser, Playwright
+
+_PROGRAM = "/usr/bin/chromium"
+_OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start it."""
+    return playwright.chromium.launch(executable_path=_PROGRAM, args=[*_OPTIONS])
