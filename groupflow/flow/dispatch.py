@@ -1,18 +1,16 @@
 """dispatch: one round trip settles everything finished and claims for everybody idle.
 
-Each worker hands in what it finished and waits for its next claim; whoever comes while exchanges
-with the store are under way gathers for the next one. So the number of round trips depends on how
-long one takes, not on how many workers there are. Several exchanges may be under way, each for half
-of the workers at most: while the store works on one, the tasks of another are handled, and whoever
-finishes early need not wait for those who finish late.
+Each worker hands in what it finished and takes its next claim; whatever comes while exchanges with
+the store are under way gathers for the next one. So the number of round trips depends on how long
+one takes, not on how many workers there are. Where handlers are quick, claims are made ahead: as
+many as workers begin while an exchange is under way, so that none has to wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
-from itertools import islice
 from time import monotonic
 
 import structlog
@@ -20,34 +18,19 @@ import structlog
 from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.core.measures import PoolMeasures
+from groupflow.flow.ahead import Ahead
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_exchange
+from groupflow.flow.slots import Slot, Slots
 from groupflow.store.claims import Claims
 from groupflow.store.settlements import Claim, Release, Settlement
 
-AT_ONCE = 500  # workers an exchange: bounds what one script does
+AT_ONCE = 500  # claims an exchange: bounds what one script does
 UNDER_WAY = 4  # exchanges at a time
-PARTS = 2  # of the pool: an exchange carries one of them at most
+PARTS = 2  # of what is in play: an exchange carries one of them
+PATIENCE = 0.1  # seconds that a claim may be ready without being begun
 
 log = structlog.get_logger("groupflow.dispatch")
-
-
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """A worker that waits for its next claim.
-
-    Attributes:
-        worker: its name.
-        finished: what it has to settle first. The two always travel together: a worker whose last
-            claim isn't settled yet would be given that one again.
-        answer: the claim and the session's epoch; ``None`` where no more is claimed.
-        is_unsure: whether a claim was made for it and its reply was lost: it may hold one.
-    """
-
-    worker: str
-    finished: Settlement | None
-    answer: asyncio.Future[tuple[Claim | None, int]]
-    is_unsure: bool = False
 
 
 class Dispatcher:
@@ -70,39 +53,59 @@ class Dispatcher:
         self.measures = measures or PoolMeasures()
         self._claims = claims
         self.holds_lease = holds_lease
-        self._turns: dict[str, _Turn] = {}
-        self._orphans: list[Settlement] = []  # of claims that no worker is there for
-        self._workers: set[str] = set()
+        self._slots = Slots(claims.pool)
+        self._ahead = Ahead()
+        self._ready: deque[tuple[Claim, float]] = deque()  # claims made ahead, and since when
+        self._patience: asyncio.TimerHandle | None = None
+        self._idle: dict[str, asyncio.Future[None]] = {}  # workers that wait for a claim
+        self._workers: set[str] = set()  # those that go on claiming
+        self._retiring: set[str] = set()
         self._stir = asyncio.Event()
         self._next = asyncio.Lock()
         self._calls = 0  # reasons to claim for all who are idle, ever
         self._is_empty = False  # the last claim got less than it asked for, and nobody called since
         self._may_claim = True
         self._began: list[float] = []  # when the exchanges under way did
+        self._asked = 0  # claims that exchanges under way ask for
         self._session_open = asyncio.Event()
         self._session_open.set()
-        self._retiring: set[str] = set()
         self._epoch = 0  # counts the sessions: a claim of an earlier one is not ours any more
 
     async def next_claim(self, worker: str, finished: Settlement | None) -> Claim | None:
         """Hand in a finished claim and wait for the next one.
 
         Returns:
-            The claim, or ``None`` when this pool claims no more, at all or for this worker, and
+            The claim, or ``None`` when no more is claimed, at all or for this worker, and
             `finished` is settled.
         """
-        self._workers.add(worker)
+        if finished is None:
+            self.wake()
+        else:
+            self._end(finished)
         loop = asyncio.get_running_loop()
         while True:
-            turn = self._turns[worker] = _Turn(worker, finished, loop.create_future())
-            if finished is None:
-                self.wake()
+            if worker in self._retiring:
+                if self._slots.has_settled(finished):
+                    return None
+            elif self._ready:
+                return self._ready.popleft()[0]
+            elif not self._may_claim and self.is_settled:
+                return None
+            else:
+                self._workers.add(worker)
+                self._stir.set()
+            self._idle[worker] = turn = loop.create_future()
+            await turn
+
+    def handled(self, seconds: float) -> None:
+        """An attempt has ended, and took so long."""
+        self._ahead.handled(seconds)
+
+    def _end(self, finished: Settlement) -> None:
+        if self._slots.end(finished.claim, finished):
             self._stir.set()
-            claim, epoch = await turn.answer
-            if claim is None or epoch == self._epoch:
-                return claim
-            self.report_lost(claim)  # the session went while the claim was on its way to the worker
-            finished = None
+        else:
+            self.report_lost(finished.claim)
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -113,6 +116,7 @@ class Dispatcher:
     def stop_claiming(self) -> None:
         """Claim no more; what is finished is still settled. Idle workers are told to end."""
         self._may_claim = False
+        self._hand_back()
         self._stir.set()
         crash_point("during_drain")
 
@@ -127,26 +131,32 @@ class Dispatcher:
         One that runs a task ends it first; then, or at once where it is idle, it is told to end.
         """
         self._retiring = set(workers)
-        self._stir.set()
+        self._workers -= workers
+        self._call_retiring()
 
     def close_session(self) -> None:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
         self._session_open.clear()
         self._epoch += 1
+        for claim, _ in self._ready:
+            self.report_lost(claim)
+        self._ready.clear()
+        self._report_all_lost(self._slots.drop_all())
 
     def open_session(self) -> None:
-        """There is a new session. What was finished under the old one is not ours to settle."""
-        self._report_all_lost(self._orphans)
-        self._orphans = []
-        for turn in self._turns.values():
-            self._lose(turn)
+        """There is a new session."""
         self._session_open.set()
         self.wake()
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing waits to be settled, here or on its way."""
-        return not (self._began or self._orphans or self._has_finished())
+        return not (self._began or self._slots.due)
+
+    @property
+    def ready(self) -> int:
+        """How many claims were made ahead and lie ready for workers."""
+        return len(self._ready)
 
     def seconds_in_exchange(self) -> float:
         """How long the oldest exchange under way has taken; 0 where none is. A supervisor asks."""
@@ -174,114 +184,148 @@ class Dispatcher:
             try:
                 await self.run_once()
                 backoff.reset()
+                if not self._slots.unsure or not self._may_claim:
+                    continue
+                # The lease is over by our clock, or nearly: they are asked once it is renewed.
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
-                await backoff.wait()
-                self._stir.set()
             except SessionLost:
-                # Renewal notices it too, drops the claims and opens a new session.
-                self._stir.set()
-                await asyncio.sleep(backoff.shortest)
+                pass  # renewal notices it too, drops the claims and opens a new session
+            await backoff.wait()
+            self._stir.set()
 
     async def run_once(self) -> None:
-        """One exchange; after any error the same settlements and workers go into another."""
+        """One exchange; after any error the same settlements and slots go into another."""
         epoch, calls, was_empty = self._epoch, self._calls, self._is_empty
-        turns, orphans = self._take()
-        finished = orphans + [turn.finished for turn in turns if turn.finished]
-        idle: list[str] = []
-        if self._may_claim and self.holds_lease():
-            idle = [turn.worker for turn in turns if self._claims_more(turn)]
+        due, asked = self._choose()
+        finished = [slot.finished for slot in due if slot.finished]
+        names = [slot.name for slot in asked]
         began = monotonic()
         self._began.append(began)
+        self._asked += len(asked)
         try:
             crash_point("before_settle", finished)
-            crash_point("before_claim", idle)
-            refused, claims = await self._claims.exchange(finished, idle)
+            crash_point("before_claim", names)
+            refused, claims = await self._claims.exchange(finished, names)
             crash_point("after_settle", finished)
             crash_point("after_claim", claims)
         except BaseException:
-            for turn in turns:
-                turn.is_unsure = turn.is_unsure or turn.worker in idle
-            self._put_back(turns, orphans, epoch)
-            self.wake()
+            self._take_back(due, asked, epoch)
             raise
         finally:
             self._began.remove(began)
+            self._asked -= len(asked)
         count_exchange(self.measures, finished, refused, claims)
         self._report_all_lost(refused)
-        self._deliver(turns, claims, epoch)
-        if idle and not was_empty:
-            self._note_what_came(len(claims) == len(idle), calls)
-        if self._orphans or self._has_finished():
+        if epoch == self._epoch:
+            self._slots.arrive(due, asked, claims)
+            self._ahead.exchanged(monotonic() - began, len(self._workers))
+            self._deliver(claims)
+            if asked and not was_empty:
+                self._note_what_came(len(claims) == len(asked), calls)
+        else:  # the session went while the claims were on their way
+            self._slots.drop(due, asked)
+            for claim in claims:
+                self.report_lost(claim)
+        if self._slots.due:
             self._stir.set()
         if not self._may_claim and self.is_settled:
-            self._dismiss()
+            crash_point("before_leave")
+            self._call_idle(len(self._idle))
         elif self._retiring:
-            self._dismiss_retiring()
+            self._call_retiring()
+
+    def _choose(self) -> tuple[list[Slot], list[Slot]]:
+        """Slots for one exchange: those that it settles for, and those that it asks a claim for.
+
+        Slots that travel together stay together, and their workers wait for each other. So half of
+        what is in play goes, while the store works on the other half.
+        """
+        in_play = self._slots.claimed + self._slots.due + self._asked + self._wanted(0)
+        share = max(1, min(AT_ONCE, -(-in_play // PARTS)))
+        due = self._slots.take_due(share)
+        if self._slots.due:
+            self._stir.set()  # the rest goes with another exchange
+        asked: list[Slot] = []
+        if self._may_claim and self.holds_lease():
+            asked = self._slots.choose(due, min(share, self._wanted(len(due))), AT_ONCE)
+        if len(asked) < len(due):
+            self._is_empty = False  # some of what they free is left
+        return due, asked
+
+    def _wanted(self, freed: int) -> int:
+        """How many claims there is room for, with `freed` slots about to be settled.
+
+        Where the store was empty, no more than that: what they free they can claim themselves, and
+        of all else there is a call.
+        """
+        room = len(self._workers) + self._ahead.number - self._slots.claimed - self._asked
+        return max(0, min(room, freed) if self._is_empty else room)
+
+    def _take_back(self, due: list[Slot], asked: list[Slot], epoch: int) -> None:
+        """After an error: all of it goes into another exchange, unless its session is over."""
+        if epoch == self._epoch:
+            self._slots.turn_back(due, asked)
+        else:
+            self._report_all_lost(self._slots.drop(due, asked))
+        self.wake()
 
     def _note_what_came(self, all_claimed: bool, calls: int) -> None:
         """Learn from an exchange whether more can be claimed; `calls` were made before it."""
-        if all_claimed and self._turns:
+        if all_claimed and self._wanted(0):
             self.wake()  # there may be more than one exchange carries
         elif not all_claimed and calls == self._calls:
             self._is_empty = True
 
-    def _take(self) -> tuple[list[_Turn], list[Settlement]]:
-        """Workers for one exchange, and what nobody waits for.
+    def _deliver(self, claims: Sequence[Claim]) -> None:
+        """Have claims ready, and call as many workers as wait for one."""
+        if not claims:
+            return
+        now = monotonic()
+        self._ready.extend((claim, now) for claim in claims)
+        if not (self._may_claim and self.holds_lease()):
+            # A stop or the lease's end came while they were on their way.
+            self._hand_back()
+            return
+        if self._patience is None:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(PATIENCE, self._look_at_ready)
+        self._call_idle(len(self._ready))
 
-        Those who have something to settle come first; where the store was empty, they alone, since
-        what they free they can claim themselves, and of all else there is a call.
-        """
-        share = min(AT_ONCE, -(-len(self._workers) // PARTS))
-        chosen = [turn for turn in self._turns.values() if turn.finished][:share]
-        if not self._is_empty:
-            idle = (turn for turn in self._turns.values() if not turn.finished)
-            chosen += islice(idle, share - len(chosen))
-        for turn in chosen:
-            del self._turns[turn.worker]
-        orphans, self._orphans = self._orphans[:AT_ONCE], self._orphans[AT_ONCE:]
-        if self._has_finished():
-            self._stir.set()  # the rest goes with another exchange
-        return chosen, orphans
+    def _call_idle(self, number: int) -> None:
+        """Let idle workers look again, the longest idle first."""
+        while number > 0 and self._idle:
+            number -= self._call(self._idle.pop(next(iter(self._idle))))
 
-    def _put_back(self, turns: list[_Turn], orphans: list[Settlement], epoch: int) -> None:
-        """After an error: all of it goes into another exchange, unless its session is over."""
-        if epoch == self._epoch:
-            self._orphans = orphans + self._orphans
+    def _call_retiring(self) -> None:
+        for worker in self._retiring & self._idle.keys():
+            self._call(self._idle.pop(worker))
+
+    @staticmethod
+    def _call(turn: asyncio.Future[None]) -> bool:
+        if turn.done():  # its worker was cancelled
+            return False
+        turn.set_result(None)
+        return True
+
+    def _look_at_ready(self) -> None:
+        """Hand back what was claimed ahead and is not begun: others may have workers for it."""
+        self._patience = None
+        if not self._ready:
+            return
+        age = monotonic() - self._ready[0][1]
+        if age < PATIENCE:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(PATIENCE - age, self._look_at_ready)
         else:
-            self._report_all_lost(orphans)
-            for turn in turns:
-                self._lose(turn)
-        self._wait_on(turns)
+            self._ahead.was_too_far()
+            self._hand_back()
 
-    def _wait_on(self, turns: list[_Turn]) -> None:
-        """Let workers wait for another exchange; one that is gone but for its settlement too."""
-        for turn in turns:
-            if turn.finished or not turn.answer.done():
-                self._turns.setdefault(turn.worker, turn)
-
-    def _deliver(self, turns: list[_Turn], claims: list[Claim], epoch: int) -> None:
-        """Give the claims to their workers; `epoch` is the session that they were made under."""
-        for turn in turns:
-            turn.finished, turn.is_unsure = None, False
-        waiting = {turn.worker: turn for turn in turns}
-        is_wanted = self._may_claim and self.holds_lease()
-        for claim in claims:
-            answer = waiting[claim.worker].answer
-            if epoch == self._epoch and (answer.done() or not is_wanted):
-                # Its worker is gone, or a stop or the lease's end came while it was on its way.
-                self._orphans.append(Release(claim))
-            elif not answer.done():
-                answer.set_result((claim, epoch))
-        self._wait_on(turns)
-
-    def _has_finished(self) -> bool:
-        return any(turn.finished for turn in self._turns.values())
-
-    def _lose(self, turn: _Turn) -> None:
-        if turn.finished is not None:
-            self.report_lost(turn.finished.claim)
-        turn.finished, turn.is_unsure = None, False
+    def _hand_back(self) -> None:
+        """Release the claims that no worker has begun."""
+        ready, self._ready = self._ready, deque()
+        for claim, _ in ready:
+            self._end(Release(claim))
 
     def _report_all_lost(self, settlements: Sequence[Settlement]) -> None:
         for settlement in settlements:
@@ -289,6 +333,7 @@ class Dispatcher:
 
     def report_lost(self, claim: Claim) -> None:
         """A claim was lost: its task belongs to somebody else, and nothing was written."""
+        self._slots.end(claim, None)
         self.measures.lost += 1
         log.warning(
             "claim.lost",
@@ -297,22 +342,3 @@ class Dispatcher:
             fence=claim.fence,
             worker=claim.worker,
         )
-
-    def _claims_more(self, turn: _Turn) -> bool:
-        return not turn.answer.done() and (turn.is_unsure or turn.worker not in self._retiring)
-
-    def _dismiss_retiring(self) -> None:
-        for worker in self._retiring & self._turns.keys():
-            turn = self._turns[worker]
-            if turn.finished is None and not turn.is_unsure:
-                del self._turns[worker]
-                self._workers.discard(worker)
-                if not turn.answer.done():
-                    turn.answer.set_result((None, self._epoch))
-
-    def _dismiss(self) -> None:
-        crash_point("before_leave")
-        for turn in self._turns.values():
-            if not turn.answer.done():
-                turn.answer.set_result((None, self._epoch))
-        self._turns.clear()

@@ -129,7 +129,9 @@ class Worker:
         else:
             crash_point("before_handler")
             outcome = await self._handle(runner, task)
-            self._types.of(task.type).handling.observe(perf_counter() - began)
+            seconds = perf_counter() - began
+            self._types.of(task.type).handling.observe(seconds)
+            self._dispatcher.handled(seconds)
             crash_point("after_handler")
         if self._is_lost:
             self._dispatcher.report_lost(claim)

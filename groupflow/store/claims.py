@@ -36,12 +36,13 @@ class Claims:
         Args:
             client: a connection of its own.
             session: whose claims these are.
-            pool: of which workers.
+            pool: of which workers; kept as an attribute.
             on_settled: told each settlement that was accepted.
         """
         self._client = client
         self._on_settled = on_settled
         self._session = session
+        self.pool = pool
         self._claim = _CLAIM[pool]
 
     async def exchange(

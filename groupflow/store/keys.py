@@ -17,7 +17,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
 | ``daemons`` | zset | daemon → when its lease runs out |
 | ``daemon:<name>`` | hash | session, what `status` tells of it (JSON), its configuration (JSON) |
-| ``worker:<daemon>`` | hash | worker → checkpoint: the claim it holds, or the last one it settled |
+| ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``dead`` | zset | ids of dead letters → when they died |

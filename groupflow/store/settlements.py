@@ -21,7 +21,7 @@ class Claim:
     """A task in a worker's hands.
 
     Attributes:
-        worker: who holds it.
+        worker: the slot that holds it; its checkpoint lies under that name.
         fence: the claim's number; every settle must show it.
         element: the task as it stands in lists.
         task: the attempt that the handler gets.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from groupflow.servers.ports import free_ports
 from tests.bench.filling import NAMESPACE, RULE
 from tests.bench.load import Load
 
@@ -165,13 +164,11 @@ async def running(
     config, log = folder / f"{name}.toml", folder / f"{name}.log"
     setting.write(config)
     records = folder / f"{name}.records"
-    (port,) = free_ports(1)
     kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
     environment = kept | {
         "BENCH_RECORDS": str(records),
         "BENCH_TASKS": str(load.tasks),
         "BENCH_HANDLER_MS": str(load.handler_ms),
-        "GROUPFLOW_HTTP__LISTEN": f"127.0.0.1:{port}",
     }
     only = ["--only", setting.only] if setting.only else []
     command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", name]

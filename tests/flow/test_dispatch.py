@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.flow.ahead import MOST, Ahead
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Claims
@@ -106,8 +107,8 @@ async def test_a_hot_group_costs_one_small_exchange_a_task(bench: Bench) -> None
     assert asked < 100 + 4 * 16
 
 
-async def test_a_worker_never_asks_ahead_of_its_settlement(bench: Bench) -> None:
-    """Its last claim would be handed to it again, and run twice."""
+async def test_a_slot_is_never_asked_ahead_of_its_settlement(bench: Bench) -> None:
+    """Its last claim would be handed out again, and run twice."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n % 20}") for n in range(300)))
     claims = ListedClaims(await bench.daemon())
     ran = await _drain(bench, claims, 8, 300)
@@ -118,17 +119,19 @@ async def test_a_worker_never_asks_ahead_of_its_settlement(bench: Bench) -> None
         holds = holds - settled | served
 
 
-async def test_lost_replies_cost_nothing(bench: Bench) -> None:
+@pytest.mark.parametrize("seed", range(4))
+async def test_lost_replies_cost_nothing(bench: Bench, seed: int) -> None:
     """Settlements and claims whose reply is lost go into another exchange, and count once."""
-    await bench.enqueue(*(arrival(f"t{n}", f"g{n % 10}") for n in range(60)))
+    chance = Random(seed)
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n % 30}") for n in range(150)))
     claims = ListedClaims(await bench.daemon())
-    claims.lose = {0, 3, 4, 9}
-    ran = await _drain(bench, claims, 6, 60)
-    assert len(ran) == len(set(ran)) == 60
+    claims.lose = {0} | {n for n in range(60) if chance.random() < 0.15}
+    ran = await _drain(bench, claims, 6, 150)
+    assert len(ran) == len(set(ran)) == 150
 
 
-async def test_a_retiring_worker_first_finds_out_what_it_holds(bench: Bench) -> None:
-    """Its claim's reply was lost: it must not go while the store says that it runs a task."""
+async def test_what_a_lost_reply_gave_is_handed_back_where_all_workers_went(bench: Bench) -> None:
+    """The store says that it runs; nobody is there to run it, so it has to be found out."""
     await bench.enqueue(arrival("t0", "a"))
     claims = ListedClaims(await bench.daemon())
     claims.lose = {0}
@@ -138,7 +141,155 @@ async def test_a_retiring_worker_first_finds_out_what_it_holds(bench: Bench) -> 
     with pytest.raises(StoreUnavailable):
         await dispatcher.run_once()
     dispatcher.retire({"w-0"})
+    await worker
+    assert bench.count("running_grouped") == 1
     async with serving(dispatcher):
-        await worker
-    assert ran == ["t0"]
+        while bench.count("running_grouped"):
+            await asyncio.sleep(0.01)
+    assert ran == []
+    assert bench.lane("a") == ["t0"]
+
+
+async def test_a_worker_that_goes_first_has_its_settlement_written(bench: Bench) -> None:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
+    claims = ListedClaims(await bench.daemon())
+    dispatcher = Dispatcher(claims)
+    worker = asyncio.create_task(dispatcher.next_claim("w-0", None))
+    await asyncio.sleep(0)
+    await dispatcher.run_once()
+    claim = await worker
+    assert claim is not None
+    dispatcher.retire({"w-0"})
+    worker = asyncio.create_task(dispatcher.next_claim("w-0", Complete(claim)))
+    await asyncio.sleep(0.01)
+    assert not worker.done()
+    await dispatcher.run_once()
+    assert await worker is None
     assert bench.count("done") == 1
+
+
+class _Slow:
+    """Handlers that wait for a word, and how many run at a time."""
+
+    def __init__(self) -> None:
+        self.running, self.most = 0, 0
+        self.may_end = asyncio.Event()
+
+    async def handle(self) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await self.may_end.wait()
+        self.running -= 1
+
+
+async def _handle(dispatcher: Dispatcher, name: str, quick: int, slow: _Slow) -> None:
+    """Handle tasks in no time as long as their number is below `quick`."""
+    settlement: Settlement | None = None
+    while (claim := await dispatcher.next_claim(name, settlement)) is not None:
+        if int(claim.task.id[1:]) >= quick:
+            await slow.handle()
+        dispatcher.handled(1e-4)
+        settlement = Complete(claim)
+
+
+async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_ones(
+    bench: Bench,
+) -> None:
+    """What lies ready while all workers are busy goes back, and is for anybody to claim."""
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
+    claims, slow = ListedClaims(await bench.daemon()), _Slow()
+    dispatcher = Dispatcher(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+        while bench.count("running_grouped") != 4 or slow.running != 4:
+            await asyncio.sleep(0.01)
+        held = max(len(served) for _, _, served in claims.exchanges)
+        assert held > 4  # that many at once for four workers: some were ahead
+        assert bench.count("done") == 300
+        assert (await bench.status()).grouped.queued == 96
+        slow.may_end.set()
+        while bench.count("done") < 400:
+            await asyncio.sleep(0.01)
+        dispatcher.stop_claiming()
+        await asyncio.wait(workers)
+    assert slow.most == 4
+    assert bench.judge_drained() == []
+
+
+async def test_a_stop_hands_back_what_lies_ready(bench: Bench) -> None:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
+    claims, slow = ListedClaims(await bench.daemon()), _Slow()
+    dispatcher = Dispatcher(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+        while slow.running != 4:
+            await asyncio.sleep(0)
+        assert dispatcher.ready
+        dispatcher.stop_claiming()
+        assert not dispatcher.ready
+        slow.may_end.set()
+        await asyncio.wait(workers)
+    assert bench.count("running_grouped") == 0
+    assert bench.count("done") == 304
+
+
+async def test_a_session_that_is_lost_takes_all_claims_along(bench: Bench) -> None:
+    """Those that lie ready, those in workers' hands, and those that are on their way."""
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
+    bench.with_faults = True
+    daemon = await bench.daemon()
+    claims, slow = ListedClaims(daemon), _Slow()
+    dispatcher = Dispatcher(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+        while slow.running != 4:
+            await asyncio.sleep(0)
+        dispatcher.close_session()
+        assert not dispatcher.ready
+        lost = dispatcher.measures.lost
+        await daemon.register()
+        dispatcher.open_session()
+        slow.may_end.set()  # four of them settle what isn't theirs any more
+        while bench.count("done") < 400:
+            await asyncio.sleep(0.01)
+        dispatcher.stop_claiming()
+        await asyncio.wait(workers)
+    assert lost
+    assert dispatcher.measures.lost == lost + 4
+    assert bench.count("running_grouped") == 0
+
+
+@pytest.mark.parametrize(
+    ("attempt", "exchange", "workers", "expected"),
+    [
+        (0.05, 0.002, 64, 5),  # a handler that waits: a few
+        (60.0, 0.002, 64, 0),
+        (0.005, 0.002, 64, 51),
+        (1e-9, 0.002, 1, MOST),  # next to no time at all
+    ],
+)
+def test_as_many_are_ahead_as_are_begun_meanwhile(
+    attempt: float, exchange: float, workers: int, expected: int
+) -> None:
+    ahead = Ahead()
+    ahead.exchanged(exchange, workers)
+    assert ahead.number == 0  # nothing is known yet
+    for _ in range(3):
+        ahead.handled(attempt)
+        ahead.exchanged(exchange, workers)
+    assert ahead.number == expected
+    ahead.was_too_far()
+    assert ahead.number == 0
+
+
+def test_fewer_are_ahead_only_once_half_as_many_are_enough() -> None:
+    """A claim for fewer than are settled wakes every daemon."""
+    ahead = Ahead()
+    numbers = []
+    for n in range(40):
+        ahead.handled(0.01 * (1 + n / 20))
+        ahead.exchanged(0.01, 16)
+        numbers.append(ahead.number)
+    assert len(set(numbers)) == 2
+    assert numbers[0] == 32
+    assert numbers[-1] < 16
