@@ -14,6 +14,7 @@ import pamqp.encode
 from groupflow.broker.publisher import Outgoing
 from groupflow.core.errors import Unroutable
 from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES, parse_body
+from groupflow.core.template import has_controls
 
 Body: TypeAlias = bytes | str | Mapping[str, Any]
 
@@ -78,7 +79,7 @@ def _packed(body: Body) -> bytes:
 def _check_name(what: str, text: str) -> None:
     if not text or len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
         raise Unroutable(f"the {what} has to have 1 to {MAX_TEXT_BYTES} bytes")
-    if any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text):  # noqa: PLR2004
+    if has_controls(text):
         raise Unroutable(f"the {what} has control characters")
 
 

@@ -63,6 +63,14 @@ def require_text(value: object, what: str) -> str:
     )
 
 
+def has_controls(text: str) -> bool:
+    """Whether there are control characters in a text, or half a character.
+
+    In a name they could forge lines in whatever shows it.
+    """
+    return _FORBIDDEN.search(text) is not None
+
+
 def _refuse_controls(value: str, what: str) -> None:
     found = _FORBIDDEN.search(value)
     if found:

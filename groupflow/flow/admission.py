@@ -12,6 +12,7 @@ from uuid import uuid4
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
 from groupflow.core.routing import Message, Router
+from groupflow.core.template import has_controls
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 
@@ -41,7 +42,7 @@ class Admission:
         body = delivery.body
         id_ = delivery.message_id or uuid4().hex
         try:
-            if not _is_clean(id_):
+            if has_controls(id_):
                 shown = ascii(id_[:SHOWN_CHARS])
                 id_ = uuid4().hex
                 raise Unroutable(f"the message id {shown} has control characters")
@@ -55,7 +56,7 @@ class Admission:
                 Message(body=body, headers=headers, type=delivery.type, priority=delivery.priority)
             )
         except Unroutable as refusal:
-            type_ = delivery.type if delivery.type and _is_clean(delivery.type) else ""
+            type_ = delivery.type if delivery.type and not has_controls(delivery.type) else ""
             return Arrival(
                 id_, Envelope(type_, None, None, None, headers, body), dead=refusal.reason
             )
@@ -88,11 +89,3 @@ def _json_value(value: Any, depth: int) -> Any:  # noqa: PLR0911  one a kind
         case list() | tuple():
             return [_json_value(each, depth - 1) for each in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _is_clean(text: str) -> bool:
-    """Whether text may serve as a name: something to see, and no control characters.
-
-    Control characters in a name could forge lines in whatever shows it.
-    """
-    return not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text)  # noqa: PLR2004

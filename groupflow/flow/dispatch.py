@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from time import monotonic
 
 import structlog
@@ -130,9 +130,10 @@ class Dispatcher:
 
         One that runs a task ends it first; then, or at once where it is idle, it is told to end.
         """
+        called = (self._retiring | workers) & self._idle.keys()  # some may stay after all
         self._retiring = set(workers)
         self._workers -= workers
-        self._call_retiring()
+        self._call(called)
 
     def close_session(self) -> None:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
@@ -219,21 +220,22 @@ class Dispatcher:
         self._report_all_lost(refused)
         if epoch == self._epoch:
             self._slots.arrive(due, asked, claims)
-            self._ahead.exchanged(monotonic() - began, len(self._workers))
+            if due or asked:
+                self._ahead.exchanged(monotonic() - began, len(self._workers))
             self._deliver(claims)
-            if asked and not was_empty:
-                self._note_what_came(len(claims) == len(asked), calls)
         else:  # the session went while the claims were on their way
             self._slots.drop(due, asked)
             for claim in claims:
                 self.report_lost(claim)
+        if asked:
+            self._note_what_came(len(claims) == len(asked), calls, was_empty)
         if self._slots.due:
             self._stir.set()
         if not self._may_claim and self.is_settled:
             crash_point("before_leave")
-            self._call_idle(len(self._idle))
+            self._call(self._idle.keys())
         elif self._retiring:
-            self._call_retiring()
+            self._call(self._retiring & self._idle.keys())
 
     def _choose(self) -> tuple[list[Slot], list[Slot]]:
         """Slots for one exchange: those that it settles for, and those that it asks a claim for.
@@ -259,6 +261,8 @@ class Dispatcher:
         Where the store was empty, no more than that: what they free they can claim themselves, and
         of all else there is a call.
         """
+        if not self._workers:
+            return 0
         room = len(self._workers) + self._ahead.number - self._slots.claimed - self._asked
         return max(0, min(room, freed) if self._is_empty else room)
 
@@ -270,12 +274,17 @@ class Dispatcher:
             self._report_all_lost(self._slots.drop(due, asked))
         self.wake()
 
-    def _note_what_came(self, all_claimed: bool, calls: int) -> None:
-        """Learn from an exchange whether more can be claimed; `calls` were made before it."""
-        if all_claimed and self._wanted(0):
-            self.wake()  # there may be more than one exchange carries
-        elif not all_claimed and calls == self._calls:
+    def _note_what_came(self, all_claimed: bool, calls: int, was_empty: bool) -> None:
+        """Learn from an exchange whether more can be claimed; `calls` were made before it.
+
+        One that was made since may have found no room to ask for anything.
+        """
+        if calls != self._calls:
+            self._stir.set()
+        elif not all_claimed:
             self._is_empty = True
+        elif not was_empty and self._wanted(0):
+            self.wake()  # there may be more than one exchange carries
 
     def _deliver(self, claims: Sequence[Claim]) -> None:
         """Have claims ready, and call as many workers as wait for one."""
@@ -293,20 +302,17 @@ class Dispatcher:
         self._call_idle(len(self._ready))
 
     def _call_idle(self, number: int) -> None:
-        """Let idle workers look again, the longest idle first."""
+        """Let so many idle workers look again, the longest idle first."""
         while number > 0 and self._idle:
-            number -= self._call(self._idle.pop(next(iter(self._idle))))
+            worker = next(iter(self._idle))
+            number -= worker in self._workers and not self._idle[worker].done()
+            self._call([worker])
 
-    def _call_retiring(self) -> None:
-        for worker in self._retiring & self._idle.keys():
-            self._call(self._idle.pop(worker))
-
-    @staticmethod
-    def _call(turn: asyncio.Future[None]) -> bool:
-        if turn.done():  # its worker was cancelled
-            return False
-        turn.set_result(None)
-        return True
+    def _call(self, workers: Iterable[str]) -> None:
+        for worker in list(workers):
+            turn = self._idle.pop(worker)
+            if not turn.done():  # else its worker was cancelled
+                turn.set_result(None)
 
     def _look_at_ready(self) -> None:
         """Hand back what was claimed ahead and is not begun: others may have workers for it."""

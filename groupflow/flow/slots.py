@@ -45,7 +45,7 @@ class Slots:
         self.claimed = 0
         self._pool = pool
         self._all: dict[str, Slot] = {}
-        self._free: list[Slot] = []
+        self._free: deque[Slot] = deque()
         self._due: deque[Slot] = deque()
         self._unsure: list[Slot] = []
 
@@ -91,7 +91,10 @@ class Slots:
     def choose(self, due: Sequence[Slot], wanted: int, most: int) -> list[Slot]:
         """Whom to ask a claim for; those that weren't on their way with `due` are now.
 
-        First all that are unsure, then those that are about to be settled, then free ones.
+        First all that are unsure, then free ones, the longest free first, then those that are about
+        to be settled. So each slot is asked every now and then, and a claim comes to light that the
+        store holds under it and nobody knows of (a Redis that lost its last second, a call that ran
+        late).
 
         Args:
             due: what `take_due` gave.
@@ -102,9 +105,11 @@ class Slots:
         room = most - len(chosen)
         chosen += self._unsure[:room]
         del self._unsure[:room]
+        while len(chosen) < wanted and self._free:
+            chosen.append(self._free.popleft())
         chosen += [slot for slot in due if not slot.is_unsure][: max(0, wanted - len(chosen))]
         while len(chosen) < wanted:
-            chosen.append(self._free.pop() if self._free else self._make())
+            chosen.append(self._make())
         return chosen
 
     def _make(self) -> Slot:

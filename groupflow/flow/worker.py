@@ -131,7 +131,8 @@ class Worker:
             outcome = await self._handle(runner, task)
             seconds = perf_counter() - began
             self._types.of(task.type).handling.observe(seconds)
-            self._dispatcher.handled(seconds)
+            if outcome is not None:
+                self._dispatcher.handled(seconds)
             crash_point("after_handler")
         if self._is_lost:
             self._dispatcher.report_lost(claim)

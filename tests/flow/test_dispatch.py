@@ -12,6 +12,7 @@ import pytest
 from groupflow.core.errors import StoreUnavailable
 from groupflow.flow.ahead import MOST, Ahead
 from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.slots import Slots
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Claims
 from groupflow.store.settlements import Claim, Complete, Settlement
@@ -166,6 +167,98 @@ async def test_a_worker_that_goes_first_has_its_settlement_written(bench: Bench)
     await dispatcher.run_once()
     assert await worker is None
     assert bench.count("done") == 1
+
+
+async def test_a_claim_that_ran_late_comes_to_light(bench: Bench) -> None:
+    """A call times out, its workers go on, and its bytes arrive when its slots are long free."""
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(100)))
+    claims = ListedClaims(await bench.daemon())
+    dispatcher, slow = Dispatcher(claims), _Slow()
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 100, slow)) for n in range(4)]
+        while bench.count("done") < 100:
+            await asyncio.sleep(0.01)
+        names = sorted({name for _, idle, _ in claims.exchanges for name in idle})
+        await bench.enqueue(*(arrival(f"u{n}", f"h{n}") for n in range(len(names))))
+        await Claims.exchange(claims, [], names)
+        while bench.count("done") < 100 + len(names):
+            dispatcher.wake()
+            await asyncio.sleep(0.01)
+        dispatcher.stop_claiming()
+        await asyncio.wait(workers)
+    assert len(names) > 4
+
+
+def test_each_free_slot_is_asked_in_its_turn() -> None:
+    """Whatever the store may hold under one that nobody knows of comes to light by that."""
+    slots = Slots("grouped")
+    slots.arrive([], slots.choose([], 6, 500), [])
+    asked: list[str] = []
+    for _ in range(3):
+        chosen = slots.choose([], 2, 500)
+        asked += [slot.name for slot in chosen]
+        slots.arrive([], chosen, [])
+    assert sorted(asked) == [f"grouped-{n}" for n in range(6)]
+
+
+class HeldClaims(ListedClaims):
+    """The reply of each exchange is kept back until there is a word."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        super().__init__(daemon)
+        self.go = asyncio.Event()
+        self.held = 0
+
+    async def exchange(
+        self, settlements: Sequence[Settlement], idle: Sequence[str]
+    ) -> tuple[list[Settlement], list[Claim]]:
+        answer = await super().exchange(settlements, idle)
+        self.held += 1
+        await self.go.wait()
+        return answer
+
+
+async def test_a_wake_that_overtakes_a_reply_counts(bench: Bench) -> None:
+    """All there is room for is asked for, the script found nothing, and a task came behind it."""
+    claims = HeldClaims(await bench.daemon())
+    dispatcher, ran = Dispatcher(claims), list[str]()
+    async with serving(dispatcher):
+        worker = asyncio.create_task(_work(dispatcher, "w-0", ran, Random(1)))
+        while not claims.held:
+            await asyncio.sleep(0.001)
+        await bench.enqueue(arrival("t0", "a"))
+        dispatcher.wake()
+        await asyncio.sleep(0.01)  # it finds no room to ask for more
+        claims.go.set()
+        while bench.count("done") < 1:
+            await asyncio.sleep(0.01)
+        dispatcher.stop_claiming()
+        await worker
+
+
+async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
+    """They were to go, and waited for their settlement to be written when that was taken back."""
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(20)))
+    claims = HeldClaims(await bench.daemon())
+    claims.go.set()
+    dispatcher, slow = Dispatcher(claims), _Slow()
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 0, slow)) for n in range(4)]
+        while slow.running != 4:
+            await asyncio.sleep(0.001)
+        dispatcher.retire({f"w-{n}" for n in range(4)})
+        claims.go.clear()
+        held = claims.held
+        slow.may_end.set()
+        while claims.held == held:
+            await asyncio.sleep(0.001)
+        dispatcher.retire(set())
+        claims.go.set()
+        while bench.count("done") < 20:
+            dispatcher.wake()
+            await asyncio.sleep(0.01)
+        dispatcher.stop_claiming()
+        await asyncio.wait(workers)
 
 
 class _Slow:

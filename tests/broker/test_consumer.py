@@ -1,0 +1,84 @@
+"""A batch of deliveries: what comes alone goes alone, what streams in goes together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from aiormq.abc import DeliveredMessage
+from pamqp import commands, header
+
+from groupflow.broker import consumer as module
+from groupflow.broker.consumer import STREAM, Consumer
+from groupflow.core.errors import BrokerUnavailable
+
+MOST, MOST_BYTES = 20, 1_000
+
+
+async def _deliver(consumer: Consumer, number: int, size: int = 10) -> None:
+    for tag in range(1, number + 1):
+        message = DeliveredMessage(
+            delivery=commands.Basic.Deliver(delivery_tag=tag),
+            header=header.ContentHeader(properties=commands.Basic.Properties()),
+            body=b"x" * size,
+            channel=cast(Any, None),
+        )
+        await consumer._on_delivery(message)
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> Consumer:
+    monkeypatch.setattr(module, "GATHER", 3600.0)  # so that only what comes can end the wait
+    return Consumer("jobs", 1_000_000)
+
+
+async def _take(consumer: Consumer) -> list[module.Delivery]:
+    async with asyncio.timeout(20):
+        return await consumer.take(MOST, MOST_BYTES)
+
+
+async def test_a_few_go_at_once(consumer: Consumer) -> None:
+    taking = asyncio.create_task(_take(consumer))
+    await asyncio.sleep(0)
+    await _deliver(consumer, 1)
+    assert len(await taking) == 1
+    await _deliver(consumer, STREAM - 1)
+    assert len(await _take(consumer)) == STREAM - 1
+
+
+async def test_a_stream_waits_for_a_whole_batch(consumer: Consumer) -> None:
+    await _deliver(consumer, STREAM)
+    taking = asyncio.create_task(_take(consumer))
+    await _deliver(consumer, MOST - STREAM - 1)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not taking.done()
+    await _deliver(consumer, 3)
+    assert len(await taking) == MOST
+    assert len(await _take(consumer)) == 2
+
+
+async def test_a_stream_waits_for_no_more_bytes_than_a_batch_may_have(consumer: Consumer) -> None:
+    await _deliver(consumer, STREAM)
+    taking = asyncio.create_task(_take(consumer))
+    await asyncio.sleep(0)
+    await _deliver(consumer, 1, size=MOST_BYTES)
+    assert len(await taking) == STREAM + 1
+
+
+async def test_a_stream_that_ends_goes_when_its_moment_is_over(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GATHER", 0.001)
+    await _deliver(consumer, STREAM)
+    assert len(await _take(consumer)) == STREAM
+
+
+async def test_the_end_of_a_term_ends_the_wait(consumer: Consumer) -> None:
+    await _deliver(consumer, STREAM)
+    taking = asyncio.create_task(_take(consumer))
+    await asyncio.sleep(0)
+    consumer.finish()
+    with pytest.raises(BrokerUnavailable):
+        await taking
