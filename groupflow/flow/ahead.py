@@ -44,6 +44,6 @@ class Ahead:
         if number > self.number or number < self.number // 2:
             self.number = number
 
-    def was_too_far(self) -> None:
-        """What was claimed ahead was not begun: none until the next exchange."""
+    def refrain(self) -> None:
+        """None until the next exchange."""
         self.number = 0

@@ -222,6 +222,9 @@ class Dispatcher:
             self._slots.arrive(due, asked, claims)
             if due or asked:
                 self._ahead.exchanged(monotonic() - began, len(self._workers))
+            if any(claim.task.crashes for claim in claims):
+                # One of them may end this process again: as few as can be should go with it.
+                self._ahead.refrain()
             self._deliver(claims)
         else:  # the session went while the claims were on their way
             self._slots.drop(due, asked)
@@ -324,7 +327,7 @@ class Dispatcher:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(PATIENCE - age, self._look_at_ready)
         else:
-            self._ahead.was_too_far()
+            self._ahead.refrain()
             self._hand_back()
 
     def _hand_back(self) -> None:
