@@ -220,11 +220,7 @@ class Dispatcher:
         self._report_all_lost(refused)
         if epoch == self._epoch:
             self._slots.arrive(due, asked, claims)
-            if due or asked:
-                self._ahead.exchanged(monotonic() - began, len(self._workers))
-            if any(claim.task.crashes for claim in claims):
-                # One of them may end this process again: as few as can be should go with it.
-                self._ahead.refrain()
+            self._look_ahead(monotonic() - began, [*due, *asked], claims)
             self._deliver(claims)
         else:  # the session went while the claims were on their way
             self._slots.drop(due, asked)
@@ -276,6 +272,16 @@ class Dispatcher:
         else:
             self._report_all_lost(self._slots.drop(due, asked))
         self.wake()
+
+    def _look_ahead(
+        self, seconds: float, travelled: Sequence[Slot], claims: Sequence[Claim]
+    ) -> None:
+        """Learn from an exchange how many claims to make ahead."""
+        if travelled:
+            self._ahead.exchanged(seconds, len(self._workers))
+        if any(claim.task.crashes for claim in claims):
+            # One of them may end this process again: as few as can be should go with it.
+            self._ahead.refrain()
 
     def _note_what_came(self, all_claimed: bool, calls: int, was_empty: bool) -> None:
         """Learn from an exchange whether more can be claimed; `calls` were made before it.
