@@ -9,6 +9,7 @@ from __future__ import annotations
 
 MOST = 64  # whatever both take: all that lie ready have to be taken over when a daemon dies
 SPARE = 2  # exchanges and handlers vary
+LEAST = 1 / 16  # of an attempt: an exchange that takes less of a worker's time is none to save
 _WEIGHT = 0.2  # of the latest exchange in both averages
 
 
@@ -38,8 +39,8 @@ class Ahead:
         attempt, self._attempts, self._seconds = self._seconds / self._attempts, 0, 0.0
         self._attempt += (attempt - self._attempt) * (_WEIGHT if self._attempt else 1.0)
         self._exchange += (seconds - self._exchange) * (_WEIGHT if self._exchange else 1.0)
-        begun = workers * self._exchange / max(self._attempt, 1e-6)
-        number = round(min(MOST, SPARE * begun))
+        share = self._exchange / max(self._attempt, 1e-6)
+        number = round(min(MOST, SPARE * workers * share)) if share > LEAST else 0
         # To claim for fewer than are settled has every daemon woken: so not for each small change.
         if number > self.number or number < self.number // 2:
             self.number = number
