@@ -26,7 +26,7 @@ from tests.bench.daemons import REPOSITORY
 from tests.bench.families import backlog, beside, cold, drain, ideal, intake, latency
 from tests.bench.records import cost_of_a_record
 from tests.bench.results import Results
-from tests.bench.rows import Row
+from tests.bench.rows import MUCH_STOLEN, STOLEN, Row
 
 FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "drain": drain.run,
@@ -37,7 +37,6 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "cold": cold.run,
     "beside": beside.run,
 }
-STOLEN = "stolen by the host"
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
 CHART = COMMITTED.with_name("chart.svg")
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
@@ -62,8 +61,8 @@ def main() -> int:
     for line in found.fallen_below(older) if older else []:
         _console.print(f"fell: {line}", soft_wrap=True)
     for row in found.rows:
-        if row.details[STOLEN] > machine.MUCH_STOLEN:
-            _console.print(f"the host took {row.details[STOLEN]:.0%} meanwhile: {row.title}")
+        if row.stolen > MUCH_STOLEN:
+            _console.print(f"the host took {row.stolen:.0%} meanwhile: {row.title}")
     if not quick:
         whole = found.merged_into(older) if older and len(chosen) < len(FAMILIES) else found
         whole.write(COMMITTED)

@@ -17,8 +17,7 @@ from tests.bench.peers.running import NODE, PeerFailed
 
 _PACKAGES = ("groupflow", "uvloop", "redis", "hiredis", "aio-pika", "aiormq", "procrastinate")
 
-MUCH_STOLEN = 0.05
-"""Beyond this share of processor time, a figure is about the host and not about us."""
+SHORT = 50  # ticks, half a second of one core: too few to tell a share
 
 
 def describe() -> dict[str, str]:
@@ -54,13 +53,18 @@ class Stolen:
 
     def __init__(self) -> None:
         self._stolen, self._all = self._ticks()
+        self._share = 0.0
 
     def share(self) -> float:
-        """The stolen share of all processor time, idle time included, since the last look."""
+        """The stolen share of all processor time, idle time included, since the last look.
+
+        Figures that come together were measured together: they have the same share.
+        """
         stolen, everything = self._ticks()
-        share = (stolen - self._stolen) / max(1, everything - self._all)
-        self._stolen, self._all = stolen, everything
-        return share
+        if everything - self._all > SHORT:
+            self._share = (stolen - self._stolen) / (everything - self._all)
+            self._stolen, self._all = stolen, everything
+        return self._share
 
     @staticmethod
     def _ticks() -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from tests.bench.rows import Goal, Row
+from tests.bench.rows import MUCH_STOLEN, Goal, Row
 
 FELL = 0.8  # below so much of what it was, a figure has fallen
 
@@ -37,9 +37,15 @@ class Results:
         path.write_bytes(orjson.dumps(rounded, option=options))
 
     def merged_into(self, older: Results) -> Results:
-        """These rows in the place of older ones: where only some rows were run."""
+        """These rows in the place of older ones: where only some rows were run.
+
+        One that the host disturbed doesn't replace one that it disturbed less.
+        """
         ours = {row.key: row for row in self.rows}
-        kept = [ours.pop(row.key, row) for row in older.rows]
+        kept = []
+        for row in older.rows:
+            again = ours.pop(row.key, row)
+            kept.append(row if again.stolen > max(MUCH_STOLEN, row.stolen) else again)
         return Results(
             self.quick, self.at, self.machine, self.record_us, older.seconds,
             [*kept, *ours.values()], self.problems,

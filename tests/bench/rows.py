@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+STOLEN = "stolen by the host"
+MUCH_STOLEN = 0.05
+"""Beyond this share of processor time, a figure is about the host and not about us."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
@@ -56,6 +60,11 @@ class Row:
     details: dict[str, float] = field(default_factory=dict)
     guard: float = 0.0
     is_checked: bool = True
+
+    @property
+    def stolen(self) -> float:
+        """The share of processor time that a virtual machine's host took meanwhile."""
+        return self.details.get(STOLEN, 0.0)
 
     @property
     def is_met(self) -> bool | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.bench import chart, results, tables
 from tests.bench.load import HOT, Load, number_in
 from tests.bench.records import Recorder, Records
 from tests.bench.results import Results
-from tests.bench.rows import Goal, Row
+from tests.bench.rows import STOLEN, Goal, Row
 
 LOAD = Load(4, 2)  # groups 0, 1, 0, 1
 SOUND = [(0, 10, 20), (1, 11, 30), (2, 21, 40), (3, 31, 50)]
@@ -64,6 +66,19 @@ def test_a_fall_is_named_and_a_small_one_is_not() -> None:
 def test_results_come_back_as_written(tmp_path: Path) -> None:
     _results(1.0).write(tmp_path / "r.json")
     assert results.read(tmp_path / "r.json") == _results(1.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kept"), [(0.3, 0.2, 2.0), (0.02, 0.04, 2.0), (0.02, 0.2, 1.0)]
+)
+def test_a_row_that_the_host_disturbed_replaces_none_that_it_disturbed_less(
+    before: float, now: float, kept: float
+) -> None:
+    older, newer = _results(1.0), _results(2.0)
+    older.rows[0].details[STOLEN] = before
+    newer.rows[0].details[STOLEN] = now
+    [row] = newer.merged_into(older).rows
+    assert row.guard == kept
 
 
 def test_the_table_goes_between_the_markers(tmp_path: Path) -> None:
