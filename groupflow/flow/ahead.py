@@ -42,7 +42,7 @@ class Ahead:
         share = self._exchange / max(self._attempt, 1e-6)
         number = round(min(MOST, SPARE * workers * share)) if share > LEAST else 0
         # To claim for fewer than are settled has every daemon woken: so not for each small change.
-        if number > self.number or number < self.number // 2:
+        if number > self.number or 2 * number < self.number:
             self.number = number
 
     def refrain(self) -> None:

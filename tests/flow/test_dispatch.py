@@ -410,3 +410,14 @@ def test_fewer_are_ahead_only_once_half_as_many_are_enough() -> None:
     assert len(set(numbers)) == 2
     assert numbers[0] == 32
     assert numbers[-1] < 16
+
+
+def test_the_last_one_ahead_goes_too() -> None:
+    ahead = Ahead()
+    ahead.handled(0.01)
+    ahead.exchanged(0.001, 5)
+    assert ahead.number == 1
+    for _ in range(40):
+        ahead.handled(1.0)
+        ahead.exchanged(0.001, 5)
+    assert ahead.number == 0
