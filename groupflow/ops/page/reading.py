@@ -34,6 +34,7 @@ from groupflow.store.overview import Overview, Tops, read_overview, read_tops
 from groupflow.store.sampling import Sample, read_samples
 
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
+_TOTALS_AGE = 0.8  # seconds; less than the second between two events, or one would repeat the other
 
 
 class Reading:
@@ -42,7 +43,7 @@ class Reading:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         client = parts.client
-        self.overview = Snapshot[Overview](lambda: read_overview(client), 1.0)
+        self.overview = Snapshot[Overview](lambda: read_overview(client), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(client), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(client), 2.0)
         self._letters = DeadLetters(client)
