@@ -6,7 +6,7 @@ its settings and its connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 
 from groupflow.core.app import App
@@ -19,9 +19,10 @@ from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.intake import Intake, IntakeSettings
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
-from groupflow.store.claims import Claims, Pool
+from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
+from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
 from groupflow.store.sampling import Latencies
 from groupflow.store.scripts import load_scripts
@@ -71,6 +72,9 @@ class Workbench:
         self._all_runners: list[AllRunners] = []
         self.first_runners = self.runners(settings)
         self.measures = Measures(self.first_runners.types, POOLS if works else ())
+        # Intake and dispatchers share a connection: a claim that is written behind an enqueue finds
+        # what it brought.
+        self._work_client = self.client()
 
     def client(self, timeout: float | None = None) -> StoreClient:
         """A connection to Redis; `timeout` in seconds where it isn't the settings'."""
@@ -87,7 +91,7 @@ class Workbench:
 
     def dispatcher(self, pool: Pool, holds_lease: Callable[[], bool]) -> Dispatcher:
         """What serves the workers of a pool."""
-        claims = Claims(self.client(), self._session, pool, self.latencies.observe)
+        claims = Claims(self._work_client, self._session, pool, self.latencies.observe)
         return Dispatcher(claims, holds_lease, self.measures.pools[pool])
 
     def runners(self, settings: Settings) -> AllRunners:
@@ -110,10 +114,10 @@ class Workbench:
             step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
         )
 
-    def intake(self) -> Intake:
-        """The way in."""
+    def intake(self, on_written: Callable[[Set[Pool]], None]) -> Intake:
+        """The way in; `on_written` is told which pools' workers may find something."""
         settings, rabbitmq, redis = self._settings, self._settings.rabbitmq, self._settings.redis
-        client = self.client()
+        client = self._work_client
         return Intake(
             IntakeSettings(
                 url=settings.rabbitmq_url(),
@@ -124,7 +128,7 @@ class Workbench:
                 name=f"groupflow {self._session.daemon}",
             ),
             self.admission(settings),
-            Enqueuer(client),
+            Enqueuer(client, self._session.daemon, on_written),
             Pressure(client, max_waiting=redis.max_waiting, max_memory=redis.max_memory),
             measures=self.measures.intake,
             tracing=self._tracing,

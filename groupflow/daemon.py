@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
 
@@ -41,8 +41,8 @@ from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.server import PageServer
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
-from groupflow.store.claims import Pool
 from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.envelope import Pool
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.promote import Promoter
 from groupflow.upkeep.reap import Reaper
@@ -126,8 +126,8 @@ class Daemon:
         self._promoter = Promoter(client, upkeep)
         self._sweeper = Sweeper(DeadLetters(client), settings.history.dead_retention, upkeep)
         self._sampler = Sampler(client, bench.latencies)
-        self._listener = WakeListener(bench.client(), self._wake)
-        self._intake = None if only == "workers" else bench.intake()
+        self._listener = WakeListener(bench.client(), self._woken)
+        self._intake = None if only == "workers" else bench.intake(self._wake)
         self._lag = LoopLag()
         self.metrics = Metrics(
             bench.measures, self.vitals, bench.client(), lease=lease, lag=self._lag
@@ -332,11 +332,14 @@ class Daemon:
     def _seconds_stuck(self) -> float:
         return max((d.seconds_in_exchange() for d in self._dispatchers), default=0.0)
 
-    def _wake(self, due: bool) -> None:
+    def _woken(self, due: bool) -> None:
         if due:
             self._promoter.wake()
-        for dispatcher in self._dispatchers:
-            dispatcher.wake()
+        self._wake(self._pools.keys())
+
+    def _wake(self, pools: Set[Pool]) -> None:
+        for name in pools & self._pools.keys():
+            self._pools[name].dispatcher.wake()
 
     # What the renewer tells (upkeep.renew.Holder):
 
@@ -361,9 +364,7 @@ class Daemon:
     def claimable(self, plain: int, groups: int) -> None:
         """A wake may have been lost: what waits now is told with each renewal."""
         waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
-        for name, pool in self._pools.items():
-            if waiting[name]:
-                pool.dispatcher.wake()
+        self._wake({name for name in waiting if waiting[name]})
 
     # What a reload does (flow.reload.Reloading):
 

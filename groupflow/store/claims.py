@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import orjson
 
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.envelope import Envelope
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.keys import split_element
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import Claim, Settlement, calls_of
 
-Pool: TypeAlias = Literal["plain", "grouped"]
 _CLAIM = {"plain": Verb.CLAIM_PLAIN, "grouped": Verb.CLAIM_GROUPED}
 _CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a task's life has
 
 
 class Claims:
-    """The claims of one pool of workers, on a connection of its own."""
+    """The claims of one pool of workers."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class Claims:
         """Binds the claims of one pool.
 
         Args:
-            client: a connection of its own.
+            client: the one that intake writes through: a claim runs behind a batch written before.
             session: whose claims these are.
             pool: of which workers; kept as an attribute.
             on_settled: told each settlement that was accepted.

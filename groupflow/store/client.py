@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic, perf_counter
 from typing import Any, TypeAlias
@@ -137,8 +137,15 @@ class StoreClient:
         """
         return (await self.run_all([(verb, arguments)]))[0]
 
-    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+    async def run_all(
+        self, calls: Sequence[Call], on_written: Callable[[], None] | None = None
+    ) -> list[Any]:
         """Run scripts in the order given, in one round trip; each is atomic, the whole is not.
+
+        Args:
+            calls: the scripts, with their arguments.
+            on_written: told each time that they are on their way: what this client is asked for
+                from then on runs behind them.
 
         Raises:
             StoreUnavailable: no answer to at least one; any of them may have run.
@@ -147,16 +154,18 @@ class StoreClient:
         verb = calls[0][0] if len(calls) == 1 else EXCHANGE
         began = perf_counter()
         try:
-            replies = await self._answers(calls)
+            replies = await self._answers(calls, on_written)
         except GroupflowError:
             self._measures.fail(verb)
             raise
         self._measures.observe(verb, perf_counter() - began)
         return replies
 
-    async def _answers(self, calls: Sequence[Call]) -> list[Any]:
+    async def _answers(
+        self, calls: Sequence[Call], on_written: Callable[[], None] | None
+    ) -> list[Any]:
         for may_load in (True, False):
-            replies = await self._send(calls)
+            replies = await self._send(calls, on_written)
             if may_load and any(_is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
                 await self._load()
@@ -167,7 +176,9 @@ class StoreClient:
             return replies
         raise StoreUnavailable(f"Redis at {self.address} forgets scripts")
 
-    async def _send(self, calls: Sequence[Call]) -> list[Any]:
+    async def _send(
+        self, calls: Sequence[Call], on_written: Callable[[], None] | None
+    ) -> list[Any]:
         """Write all calls at once and read their replies; an error reply is a value here."""
         packed = [
             pack("EVALSHA", self._scripts[verb].sha, 1, self._slot, *arguments)
@@ -178,7 +189,7 @@ class StoreClient:
             wire = self._wire
             if wire is None or not wire.is_open:
                 wire = await self._open(until)
-            return await wire.call(packed, until - monotonic())
+            return await wire.call(packed, until - monotonic(), on_written)
         except TimeoutError as error:
             what = f"no answer within {self._timeout} s"
             raise StoreUnavailable(f"Redis at {self.address} does not answer: {what}") from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 import orjson
 
 from groupflow.store.client import Argument, StoreClient
-from groupflow.store.envelope import Envelope
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb
 
 MICROSECONDS = 1_000_000
@@ -65,8 +65,23 @@ class Enqueued:
 class Enqueuer:
     """Writes batches. Running one again is safe: what was taken is a duplicate the second time."""
 
-    def __init__(self, client: StoreClient) -> None:
+    def __init__(
+        self,
+        client: StoreClient,
+        daemon: str = "",
+        on_written: Callable[[Set[Pool]], None] = lambda _: None,
+    ) -> None:
+        """Binds the connection.
+
+        Args:
+            client: the one that the daemon claims through as well.
+            daemon: who writes. Where there is no other, nobody is woken by Redis.
+            on_written: told, each time that a batch is on its way, which pools' workers may find
+                something: a claim that is written from then on runs behind it.
+        """
         self._client = client
+        self._daemon = daemon
+        self._on_written = on_written
 
     async def enqueue(self, arrivals: Sequence[Arrival]) -> Enqueued:
         """Make a batch durable by one script.
@@ -75,8 +90,14 @@ class Enqueuer:
             StoreUnavailable: no answer; the batch may have been written. Try again.
             StoreFull: Redis has no memory for it; nothing was written.
         """
-        arguments: list[Argument] = []
+        arguments: list[Argument] = [self._daemon]
         for arrival in arrivals:
             arguments.extend(arrival.arguments())
-        queued, taken = await self._client.run(Verb.ENQUEUE, *arguments)
+        pools = {
+            arrival.envelope.pool for arrival in arrivals if not (arrival.dead or arrival.delay)
+        }
+        (reply,) = await self._client.run_all(
+            [(Verb.ENQUEUE, arguments)], lambda: self._on_written(pools)
+        )
+        queued, taken = reply
         return Enqueued(queued=queued, taken=[verdict == 1 for verdict in taken])

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import orjson
+
+Pool: TypeAlias = Literal["plain", "grouped"]
+"""Which workers: a task with a group is for those of the one, all others for the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,11 @@ class Envelope:
     rule: str | None
     headers: Mapping[str, Any]
     body: bytes
+
+    @property
+    def pool(self) -> Pool:
+        """The pool whose workers it is for."""
+        return "grouped" if self.group else "plain"
 
     def pack(self) -> bytes:
         """The string to store."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job, Rig
@@ -51,6 +52,24 @@ def test_backlog_before_any_daemon(make_rig: MakeRig) -> None:
     rig.wait_for_all()
     rig.stop_all()
     assert sorted(rig.dead()) == sorted(job.id for job in (jobs[50], jobs[100], jobs[150]))
+    assert rig.judge(with_faults=False) == []
+
+
+def test_a_daemon_alone_is_not_told_of_what_it_took_in(make_rig: MakeRig) -> None:
+    """Its claims follow its enqueues; no wake is sent, and no renewal comes to its help."""
+    rig = make_rig(workers={"lease": 3600.0})
+    rig.start()
+    heard: list[Any] = []
+    with rig.raw.pubsub() as channel:  # type: ignore[no-untyped-call]
+        channel.subscribe(rig.keys.wake)
+        for n in range(20):  # one by one, so that there are idle workers each time
+            rig.publish([Job(f"g{n}", "contact", n=n), Job(f"p{n}", None)])
+            rig.wait_for_all()
+        rig.raw.publish(rig.keys.wake, "that was all")
+        while b"that was all" not in heard:
+            heard.append(channel.get_message(timeout=10)["data"])
+    assert heard == [1, b"that was all"]  # 1: subscribed
+    rig.stop_all()
     assert rig.judge(with_faults=False) == []
 
 

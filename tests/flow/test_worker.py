@@ -21,9 +21,9 @@ from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker
 from groupflow.servers import RedisServer
 from groupflow.store import settlements
-from groupflow.store.claims import Claims, Pool
+from groupflow.store.claims import Claims
 from groupflow.store.enqueue import Arrival
-from groupflow.store.envelope import Envelope
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.settlements import Bury, Claim, Complete, Release, Settlement
 from tests.store.bench import Bench, Daemon
 

@@ -21,11 +21,11 @@ from redis import Redis
 
 from groupflow.core.errors import SessionLost, SessionReplaced
 from groupflow.store import settlements
-from groupflow.store.claims import Claims, Pool
+from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival, Enqueuer
-from groupflow.store.envelope import Envelope
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.groups import ALL, Groups
 from groupflow.store.history import roll_history
 from groupflow.store.keys import Keys, split_element

@@ -17,10 +17,10 @@ from redis import Redis
 
 from groupflow.core.task import Task
 from groupflow.store import settlements
-from groupflow.store.claims import Claims, Pool
+from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
-from groupflow.store.envelope import Envelope
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.keys import Keys
 from groupflow.store.reading import Status, read_status
 from groupflow.store.scripts import Script, Verb, load_scripts

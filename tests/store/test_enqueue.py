@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Set
 
 from groupflow.servers import RedisServer
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.envelope import Pool
+from groupflow.store.settlements import Claim
 from tests.store.bench import Bench, arrival, ids
 
 
@@ -100,6 +105,45 @@ async def test_empty_batch_asks_only(bench: Bench) -> None:
     before = bench.dump()
     assert await bench.enqueue() == []
     assert bench.dump() == before
+
+
+async def test_a_claim_that_is_written_behind_it_finds_its_tasks(bench: Bench) -> None:
+    """So no worker waits for a wake; also where Redis was restarted and knows no script."""
+    daemon = await bench.daemon()
+    claiming: list[asyncio.Task[list[Claim]]] = []
+    told: list[Set[Pool]] = []
+
+    def on_written(pools: Set[Pool]) -> None:
+        told.append(pools)
+        claiming.append(asyncio.create_task(daemon.claim("grouped", f"w{len(told)}")))
+
+    enqueuer = Enqueuer(bench.client, daemon.name, on_written)
+    await enqueuer.enqueue([arrival("a0", "a"), arrival("p0")])
+    bench.raw.script_flush()
+    await enqueuer.enqueue([arrival("b0", "b"), arrival("d0", delay=9.0), arrival("x", dead="no")])
+    assert told == [{"grouped", "plain"}, {"grouped"}, {"grouped"}]
+    first, *others = [ids(await task) for task in claiming]
+    assert (first, sorted(others)) == (["a0"], [[], ["b0"]])
+
+
+async def test_who_enqueues_is_not_told_of_it(bench: Bench) -> None:
+    """Others are, where there are any; and all, where nobody says that it claims behind it."""
+    numbers = itertools.count()
+
+    async def hears(daemon: str) -> bool:
+        async with bench.client.wakes() as wakes, asyncio.timeout(10):
+            await anext(wakes)  # it begins with one
+            await Enqueuer(bench.client, daemon).enqueue([arrival(f"a{next(numbers)}")])
+            bench.raw.publish(bench.keys.wake, "that was all")
+            return await anext(wakes) == b"ready"
+
+    assert await hears("")
+    assert await hears("d1")  # it has no session: whatever it claims is refused
+    await bench.daemon("d1")
+    assert not await hears("d1")
+    assert await hears("")
+    await bench.daemon("d2")
+    assert await hears("d1")
 
 
 async def test_arrivals_rise_across_clients(store_server: RedisServer, bench: Bench) -> None:

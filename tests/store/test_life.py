@@ -18,9 +18,8 @@ import pytest
 
 from groupflow.core.errors import StoreFull
 from groupflow.servers import RedisServer
-from groupflow.store.claims import Pool
 from groupflow.store.dead import DeadLetter, DeadLetters, Filter
-from groupflow.store.envelope import Envelope
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.finding import Found, ListedState, find_task, list_tasks
 from groupflow.store.groups import ALL, Groups, Why
 from groupflow.store.scripts import Verb

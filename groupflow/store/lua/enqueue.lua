@@ -4,9 +4,10 @@
 -- window) is dropped as a duplicate, so a batch may be run again.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     eight a message: 1 id · 2 group ('' = plain) · 3 priority (µs, may be negative)
---          · 4 delay (µs) · 5 'aside' where a delay lets the group go on, else ''
---          · 6 reason of a dead letter ('' = a task) · 7 its errors (JSON) · 8 envelope and body
+-- ARGV     1 the daemon, which claims right behind this call, or '' · then eight a message:
+--          id · group ('' = plain) · priority (µs, may be negative) · delay (µs)
+--          · 'aside' where a delay lets the group go on, else '' · reason of a dead letter ('' = a
+--          task) · its errors (JSON) · envelope and body
 -- returns  { tasks that wait in all, one row of 1 (taken) or 0 (duplicate) a message }
 local now = clock()
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
@@ -19,7 +20,7 @@ local function is_known(id)
   return old_history and call('HEXISTS', K.history_old, id) == 1
 end
 
-for i = 1, #ARGV, 8 do
+for i = 2, #ARGV, 8 do
   local id, group, priority, delay = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local reason = ARGV[i + 5]
   if is_known(id) or call('HSETNX', K.tasks, id, ARGV[i + 7]) == 0 then
@@ -65,6 +66,9 @@ if accepted > 0 then
   if buried > 0 then call('HINCRBY', K.count, 'buried', buried) end
 end
 if accepted < #taken then call('HINCRBY', K.count, 'duplicates', #taken - accepted) end
-if runnable then wake() end
+-- Who writes this claims right behind it, so only others have to be told.
+if runnable and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, ARGV[1])) then
+  wake()
+end
 local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped')
 return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0), taken }
