@@ -7,7 +7,7 @@ that lies ready keeps its group from workers elsewhere. So the number follows fr
 
 from __future__ import annotations
 
-MOST = 64  # whatever both take: all that lie ready have to be taken over when a daemon dies
+MOST = 256  # whatever both take: all that lie ready have to be taken over when a daemon dies
 SPARE = 2  # exchanges and handlers vary
 LEAST = 1 / 16  # of an attempt: an exchange that takes less of a worker's time is none to save
 _WEIGHT = 0.2  # of the latest exchange in both averages
