@@ -57,15 +57,6 @@ HAND_BACK = 5.0  # seconds for cancelled handlers to end (a stubborn command is 
 INTAKE_END = 5.0  # seconds for the batch in hand
 
 
-def default_name() -> str:
-    """The name of a daemon that was given none: no other process has it.
-
-    Only a daemon with a `--name` of its own takes its tasks up again at once when it is restarted;
-    one without leaves them to whoever comes first once the lease has run out.
-    """
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
 class Daemon:
     """One process of groupflow.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -63,7 +64,7 @@ def run(
     from groupflow.core.app import App  # noqa: PLC0415  start-up stays fast
     from groupflow.core.app_loading import load_app  # noqa: PLC0415
     from groupflow.core.settings_load import load_settings  # noqa: PLC0415
-    from groupflow.daemon import Daemon, default_name  # noqa: PLC0415
+    from groupflow.daemon import Daemon  # noqa: PLC0415
     from groupflow.ops.logs import configure_logging  # noqa: PLC0415
 
     settings = load_settings(config)
@@ -71,7 +72,7 @@ def run(
     handlers = load_app(app) if app else App()
     if only is not Only.INTAKE and not (handlers.types or settings.handlers):
         raise ConfigError([_no_handlers(app)])
-    checked = _checked_name(name or default_name())
+    checked = _checked_name(name or _default_name())
     load = partial(load_settings, config)
     code = _run_loop(
         lambda: Daemon(settings, handlers, checked, only.value if only else None, load)
@@ -86,6 +87,15 @@ def _no_handlers(app: str | None) -> Problem:
         else "Nothing can run without handlers: give --app MODULE:ATTR, or --only intake."
     )
     return Problem("--app", app or "", remedy)
+
+
+def _default_name() -> str:
+    """The name of a daemon that was given none: no other process has it.
+
+    Only a daemon with a `--name` of its own takes its tasks up again at once when it is restarted;
+    one without leaves them to whoever comes first once the lease has run out.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _checked_name(name: str) -> str:
