@@ -1,13 +1,15 @@
 """latency: from the publish to the start of the handler; and what a daemon costs that has no work.
 
-TermPublisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the same for both.
+Publisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the same for both.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from statistics import quantiles
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from statistics import fmean, median, quantiles
 from time import monotonic, monotonic_ns
 from typing import Any
 
@@ -15,28 +17,58 @@ from redis.asyncio import Redis
 
 from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
 from tests.bench.bench import Bench
-from tests.bench.daemons import Setting, running
+from tests.bench.daemons import Daemon, Setting, running
 from tests.bench.load import Load
+from tests.bench.peers.running import PeerFailed, begun, run_python
 from tests.bench.records import Records
 from tests.bench.rows import Goal, Row
 
 RATE = 300  # messages a second
 SECONDS, QUICK_SECONDS = 15, 4
 IDLE, QUICK_IDLE = 60, 10  # seconds
+DAEMONS, QUICK_DAEMONS = 5, 1  # that are idle beside each other
+SILENCE = 5.0  # seconds between one's first message and the next one's
 WARM = 100  # messages before those that count
+BARE = "bare aio-pika"
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
-    trip = await bench.round_trip() * 1000
-    for row in await _steady(bench, trip):
-        yield row
-    for row in await _idle(bench, trip):
-        yield row
-
-
-async def _steady(bench: Bench, trip: float) -> list[Row]:
     load = Load(RATE * bench.pick(SECONDS, QUICK_SECONDS), 1_000)
+    try:
+        bare = await _bare(bench, load)
+    except PeerFailed as error:
+        bench.problems.append(f"latency: {BARE}: {error}")
+        bare = []
+    for row in await _steady(bench, load, bare):
+        yield row
+    for row in await _idle(bench, bare):
+        yield row
+
+
+async def _bare(bench: Bench, load: Load) -> list[float]:
+    """The same messages to a consumer that does nothing: the way through RabbitMQ alone."""
+    rabbitmq = await bench.rabbitmq()
+    with bench.folder() as folder:
+        async with publishing(rabbitmq, folder.name) as publisher:
+            facts = {"url": rabbitmq, "queue": folder.name}
+            seconds = load.tasks / RATE + 30.0
+            peer = asyncio.create_task(
+                run_python("bare_consumer", load, folder, workers=1, seconds=seconds, facts=facts)
+            )
+            while not (peer.done() or begun(folder)):
+                await asyncio.sleep(0.05)
+            published = await _publish(publisher, load)
+            return _waits(published, await peer)
+
+
+def _waits(published: list[int], records: Records) -> list[float]:
+    """Milliseconds from each publish to its handler, but for the first ones."""
+    starts = records.starts()
+    return [(starts[n] - published[n]) / 1e6 for n in range(WARM, len(published))]
+
+
+async def _steady(bench: Bench, load: Load, bare: list[float]) -> list[Row]:
     rabbitmq = await bench.rabbitmq()
     async with bench.redis() as (server, folder):
         setting = Setting(server.url, rabbitmq, folder.name, only="")
@@ -47,15 +79,19 @@ async def _steady(bench: Bench, trip: float) -> list[Row]:
             published = await _publish(publisher, load)
             await daemon.until(60.0)
         records = Records.read([daemon.records])
-    starts = records.starts()
-    waits = [(starts[n] - published[n]) / 1e6 for n in range(WARM, load.tasks)]
-    cuts = quantiles(waits, n=100)
-    p50 = Row("latency.p50", f"publish → handler at {RATE} msg/s, p50", cuts[49], "ms", cuts[49])
-    p50.goal, p50.guard = Goal("≤ 3 ms", 3.0, least=False), trip / cuts[49]
-    p99 = Row("latency.p99", f"publish → handler at {RATE} msg/s, p99", cuts[98], "ms", cuts[98])
-    p99.goal, p99.guard = Goal("≤ 15 ms", 15.0, least=False), trip / cuts[98]
-    bench.judge(p50, "groupflow", records, load)
-    return [p50, p99]
+    waits = _waits(published, records)
+    rows = []
+    for percent, most in ((50, 3.0), (99, 15.0)):
+        ours = quantiles(waits, n=100)[percent - 1]
+        title = f"publish → handler at {RATE} msg/s, p{percent}"
+        row = Row(f"latency.p{percent}", title, ours, "ms", ours)
+        row.goal = Goal(f"≤ {most:g} ms", most, least=False)
+        if bare:
+            row.peers[BARE] = quantiles(bare, n=100)[percent - 1]
+            row.guard = row.peers[BARE] / ours
+        rows.append(row)
+    bench.judge(rows[0], "groupflow", records, load)
+    return rows
 
 
 async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
@@ -74,43 +110,81 @@ async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
     return published
 
 
-async def _idle(bench: Bench, trip: float) -> list[Row]:
-    """A daemon without work, then the first message."""
-    seconds = bench.pick(IDLE, QUICK_IDLE)
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A daemon that has nothing to do, and the way to it."""
+
+    daemon: Daemon
+    publisher: TermPublisher
+    redis: Redis
+
+
+@asynccontextmanager
+async def _idle_daemon(bench: Bench, load: Load) -> AsyncIterator[_Idle]:
+    """A daemon with servers' corners of its own that has had one message."""
     rabbitmq = await bench.rabbitmq()
-    load = Load(2, 2)
-    bodies = [body for _, _, body in load]
     async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
         setting = Setting(server.url, rabbitmq, folder.name, only="", plain=8)
         async with (
             publishing(rabbitmq, folder.name) as publisher,
             running(setting, load, folder) as daemon,
         ):
-            await publisher.publish(Outgoing(bodies[0], "bench", "warm"))
-            await asyncio.sleep(1)
-            cpu, calls, began = daemon.cpu, await _commands(redis), monotonic()
-            await asyncio.sleep(seconds)
-            elapsed = monotonic() - began
-            cpu = (daemon.cpu - cpu) / elapsed * 100
-            called = (await _commands(redis) - calls - 1) / elapsed
-            at = monotonic_ns()
-            await publisher.publish(Outgoing(bodies[1], "bench", "first"))
-            await daemon.until(60.0)
-        wait = (Records.read([daemon.records]).starts()[1] - at) / 1e6
-    first = Row("latency.first", f"first message after {seconds} s of idleness", wait, "ms", wait)
-    first.goal, first.guard = Goal("≤ 5 ms", 5.0, least=False), trip / wait
-    core = Row("latency.idle_cpu", f"idle for {seconds} s: share of a core", cpu, "%", cpu)
-    core.goal = Goal("≤ 1 %", 1.0, least=False)
-    talk = Row(
-        "latency.idle_calls", f"idle for {seconds} s: Redis calls", called, "calls/s", called
-    )
-    talk.goal, talk.guard = Goal("≤ 5 calls/s", 5.0, least=False), 1 / max(called, 0.1)
-    first.is_checked = core.is_checked = talk.is_checked = False
-    return [first, core, talk]
+            await publisher.publish(Outgoing(load.body_of(0), "bench", "warm"))
+            yield _Idle(daemon, publisher, redis)
 
 
-async def _commands(redis: Redis) -> int:
-    """Calls from clients: all commands, less those that scripts made."""
-    stats: dict[str, Any] = await redis.info("commandstats")
+async def _idle(bench: Bench, bare: list[float]) -> list[Row]:
+    """Daemons without work, then a first message for each."""
+    seconds = bench.pick(IDLE, QUICK_IDLE)
+    load = Load(2, 2)
+    published: list[int] = []
+    async with AsyncExitStack() as stack:
+        idle = [
+            await stack.enter_async_context(_idle_daemon(bench, load))
+            for _ in range(bench.pick(DAEMONS, QUICK_DAEMONS))
+        ]
+        await asyncio.sleep(1)
+        cpu, calls, began = [each.daemon.cpu for each in idle], await _commands(idle), monotonic()
+        await asyncio.sleep(seconds)
+        elapsed = monotonic() - began
+        used = [each.daemon.cpu - before for each, before in zip(idle, cpu, strict=True)]
+        called = [
+            after - before - 1 for after, before in zip(await _commands(idle), calls, strict=True)
+        ]
+        for each in idle:
+            await asyncio.sleep(SILENCE if published else 0.0)
+            published.append(monotonic_ns())
+            await each.publisher.publish(Outgoing(load.body_of(1), "bench", "first"))
+            await each.daemon.until(60.0)
+        starts = []
+        for each in idle:
+            await each.daemon.stop()  # it writes its records then
+            starts.append(Records.read([each.daemon.records]).starts()[1])
+    waits = [(start - at) / 1e6 for start, at in zip(starts, published, strict=True)]
+    wait, core, talk = median(waits), fmean(used) / elapsed * 100, fmean(called) / elapsed
+    title = f"first message after {seconds} s of idleness"
+    first = Row("latency.first", title, wait, "ms", wait, Goal("≤ 5 ms", 5.0, least=False))
+    first.details = {"best": min(waits), "worst": max(waits)}
+    if bare:
+        first.guard = median(bare) / wait
+    rows = [
+        first,
+        Row("latency.idle_cpu", f"idle for {seconds} s: share of a core", core, "%", core,
+            Goal("≤ 1 %", 1.0, least=False)),
+        Row("latency.idle_calls", f"idle for {seconds} s: Redis calls", talk, "calls/s", talk,
+            Goal("≤ 5 calls/s", 5.0, least=False), guard=1 / max(talk, 0.1)),
+    ]  # fmt: skip
+    for row in rows:
+        row.is_checked = False
+    return rows
+
+
+async def _commands(idle: list[_Idle]) -> list[int]:
+    """Calls from each one's clients: all commands, less those that scripts made."""
     from_clients = ("evalsha", "ping", "publish", "subscribe", "hello", "client|setinfo", "info")
-    return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in from_clients)
+    found = []
+    for each in idle:
+        stats: dict[str, Any] = await each.redis.info("commandstats")
+        counts = (stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in from_clients)
+        found.append(sum(int(count) for count in counts))
+    return found

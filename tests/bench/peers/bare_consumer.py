@@ -1,4 +1,4 @@
-"""The bare limit of intake: aio-pika consumes a full queue, acks many at once, and does no more."""
+"""The bare limit of intake and latency: aio-pika consumes, acks many at once, and does no more."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ QUEUE = "bench-bare"
 
 
 async def run(spec: Spec) -> None:
-    """Fill the queue, then consume it."""
-    await fill_queue(spec.url, QUEUE, spec.load)
+    """Fill a queue, unless somebody else does, and consume it."""
+    name = spec.queue or QUEUE
+    if not spec.queue:
+        await fill_queue(spec.url, name, spec.load)
     connection = await aio_pika.connect(spec.url)
     channel = await connection.channel(publisher_confirms=False)
     await channel.set_qos(prefetch_count=PREFETCH)
-    queue = await channel.get_queue(QUEUE)
+    queue = await channel.get_queue(name)
     unacked = 0
 
     async def on_message(message: AbstractIncomingMessage) -> None:
@@ -33,10 +35,10 @@ async def run(spec: Spec) -> None:
             unacked = 0
             await message.ack(multiple=True)
 
-    spec.begin()
     await queue.consume(on_message)
+    spec.begin()
     await spec.finish()
-    await channel.queue_delete(QUEUE)
+    await channel.queue_delete(name)
     await connection.close()
 
 

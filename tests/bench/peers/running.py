@@ -18,6 +18,9 @@ NODE = REPOSITORY / ".bench" / "node"
 GRACE = 60.0  # seconds above the time that it may work, for filling its queue and ending
 
 
+RECORDS = "peer.records"
+
+
 class PeerFailed(Exception):
     """A peer that can't be installed, started or measured; the message says why."""
 
@@ -44,7 +47,7 @@ async def run_peer(
     Raises:
         PeerFailed: it ended with an error, or did not end.
     """
-    records = folder / "peer.records"
+    records = folder / RECORDS
     spec = {
         "load": asdict(load),
         "workers": workers,
@@ -73,6 +76,11 @@ async def run_peer(
         words = said.decode(errors="replace").strip()[-1000:] or "(nothing)"
         raise PeerFailed(f"{command[-1]} ended with {process.returncode} and said: {words}")
     return _read(records)
+
+
+def begun(folder: Path) -> bool:
+    """Whether the peer that runs in this folder is ready for work."""
+    return (folder / f"{RECORDS}.begun").exists()
 
 
 def _read(records: Path) -> Records:

@@ -23,6 +23,7 @@ class Spec:
         load: the tasks.
         workers: how many may run at once.
         url: its server.
+        queue: where somebody else queues the tasks; empty where the peer fills its own.
         is_over: whether `finish` has written the records, so that nothing counts any more.
     """
 
@@ -30,6 +31,7 @@ class Spec:
         self.load = Load(**facts["load"])
         self.workers: int = facts["workers"]
         self.url: str = facts["url"]
+        self.queue: str = facts.get("queue", "")
         self._seconds: float = facts["seconds"]
         self._until: int = facts["until"]
         self._records = Path(facts["records"])
@@ -52,8 +54,9 @@ class Spec:
             self._reached.set()
 
     def begin(self) -> None:
-        """The queue is filled; from here on processor time counts."""
+        """All is ready; from here on processor time counts."""
         self._cpu = process_time()
+        Path(f"{self._records}.begun").touch()
 
     async def finish(self) -> None:
         """Wait until all tasks are recorded or the time is over, and write what is there."""
