@@ -32,15 +32,27 @@ class Ahead:
         self._attempts += 1
         self._seconds += seconds
 
-    def exchanged(self, seconds: float, workers: int) -> None:
-        """An exchange took so long; `workers` are what the attempts since the last one ran on."""
+    def exchanged(self, seconds: float, workers: int, came: int, *, all_came: bool) -> None:
+        """An exchange took so long, and brought so many claims.
+
+        To ask for a claim costs something, whether the store has one or not: so the number grows as
+        long as all come that are asked for.
+
+        Args:
+            seconds: that it took.
+            workers: what the attempts since the last one ran on.
+            came: how many claims it brought.
+            all_came: whether it asked for as many as there is room for, and got them.
+        """
+        most = SPARE * max(came, self.number if all_came else 0)
+        self.number = min(self.number, most)
         if not self._attempts:
             return
         attempt, self._attempts, self._seconds = self._seconds / self._attempts, 0, 0.0
         self._attempt += (attempt - self._attempt) * (_WEIGHT if self._attempt else 1.0)
         self._exchange += (seconds - self._exchange) * (_WEIGHT if self._exchange else 1.0)
         share = self._exchange / max(self._attempt, 1e-6)
-        number = round(min(MOST, SPARE * workers * share)) if share > LEAST else 0
+        number = round(min(MOST, most, SPARE * workers * share)) if share > LEAST else 0
         # To claim for fewer than are settled has every daemon woken: so not for each small change.
         if number > self.number or 2 * number < self.number:
             self.number = number

@@ -220,7 +220,9 @@ class Dispatcher:
         self._report_all_lost(refused)
         if epoch == self._epoch:
             self._slots.arrive(due, asked, claims)
-            self._look_ahead(monotonic() - began, [*due, *asked], claims)
+            if due or asked:
+                all_came = not was_empty and len(claims) == len(asked)
+                self._look_ahead(monotonic() - began, claims, all_came=all_came)
             self._deliver(claims)
         else:  # the session went while the claims were on their way
             self._slots.drop(due, asked)
@@ -273,12 +275,9 @@ class Dispatcher:
             self._report_all_lost(self._slots.drop(due, asked))
         self.wake()
 
-    def _look_ahead(
-        self, seconds: float, travelled: Sequence[Slot], claims: Sequence[Claim]
-    ) -> None:
+    def _look_ahead(self, seconds: float, claims: Sequence[Claim], *, all_came: bool) -> None:
         """Learn from an exchange how many claims to make ahead."""
-        if travelled:
-            self._ahead.exchanged(seconds, len(self._workers))
+        self._ahead.exchanged(seconds, len(self._workers), len(claims), all_came=all_came)
         if any(claim.task.crashes for claim in claims):
             # One of them may end this process again: as few as can be should go with it.
             self._ahead.refrain()

@@ -389,13 +389,29 @@ def test_as_many_are_ahead_as_are_begun_meanwhile(
     attempt: float, exchange: float, workers: int, expected: int
 ) -> None:
     ahead = Ahead()
-    ahead.exchanged(exchange, workers)
+    ahead.exchanged(exchange, workers, 500, all_came=True)
     assert ahead.number == 0  # nothing is known yet
     for _ in range(3):
         ahead.handled(attempt)
-        ahead.exchanged(exchange, workers)
+        ahead.exchanged(exchange, workers, 500, all_came=True)
     assert ahead.number == expected
     ahead.refrain()
+    assert ahead.number == 0
+
+
+def test_what_is_ahead_grows_with_what_comes() -> None:
+    """Where the store has little, little is asked for; where it has more, soon more."""
+    ahead, numbers = Ahead(), []
+    came = [(16, True), (16, True), (24, True), (0, True), (60, True), (3, False), (0, False)]
+    for number, all_came in came:
+        ahead.handled(1e-9)
+        ahead.exchanged(0.002, 16, number, all_came=all_came)
+        numbers.append(ahead.number)
+    assert numbers == [32, 64, 128, MOST, MOST, 6, 0]
+    ahead.handled(1e-9)
+    ahead.exchanged(0.002, 16, 8, all_came=False)
+    assert ahead.number == 16
+    ahead.exchanged(0.002, 16, 0, all_came=False)  # nothing was handled meanwhile
     assert ahead.number == 0
 
 
@@ -405,7 +421,7 @@ def test_fewer_are_ahead_only_once_half_as_many_are_enough() -> None:
     numbers = []
     for n in range(40):
         ahead.handled(0.01 * (1 + n / 20))
-        ahead.exchanged(0.01, 16)
+        ahead.exchanged(0.01, 16, 500, all_came=True)
         numbers.append(ahead.number)
     assert len(set(numbers)) == 2
     assert numbers[0] == 32
@@ -415,9 +431,9 @@ def test_fewer_are_ahead_only_once_half_as_many_are_enough() -> None:
 def test_the_last_one_ahead_goes_too() -> None:
     ahead = Ahead()
     ahead.handled(0.01)
-    ahead.exchanged(0.001, 5)
+    ahead.exchanged(0.001, 5, 500, all_came=True)
     assert ahead.number == 1
     for _ in range(40):
         ahead.handled(1.0)
-        ahead.exchanged(0.001, 5)
+        ahead.exchanged(0.001, 5, 500, all_came=True)
     assert ahead.number == 0
