@@ -6,7 +6,7 @@ Publisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from statistics import fmean, median, quantiles
@@ -35,12 +35,14 @@ BARE = "bare aio-pika"
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
     load = Load(RATE * bench.pick(SECONDS, QUICK_SECONDS), 1_000)
+    waits, records = await _steady(bench, load)
     try:
         bare = await _bare(bench, load)
     except PeerFailed as error:
         bench.problems.append(f"latency: {BARE}: {error}")
         bare = []
-    for row in await _steady(bench, load, bare):
+    for row in _steady_rows(waits, bare):
+        bench.judge(row, "groupflow", records, load)
         yield row
     for row in await _idle(bench, bare):
         yield row
@@ -68,7 +70,8 @@ def _waits(published: list[int], records: Records) -> list[float]:
     return [(starts[n] - published[n]) / 1e6 for n in range(WARM, len(published))]
 
 
-async def _steady(bench: Bench, load: Load, bare: list[float]) -> list[Row]:
+async def _steady(bench: Bench, load: Load) -> tuple[list[float], Records]:
+    """Milliseconds that messages waited, and what was recorded."""
     rabbitmq = await bench.rabbitmq()
     async with bench.redis() as (server, folder):
         setting = Setting(server.url, rabbitmq, folder.name, only="")
@@ -79,8 +82,10 @@ async def _steady(bench: Bench, load: Load, bare: list[float]) -> list[Row]:
             published = await _publish(publisher, load)
             await daemon.until(60.0)
         records = Records.read([daemon.records])
-    waits = _waits(published, records)
-    rows = []
+    return _waits(published, records), records
+
+
+def _steady_rows(waits: list[float], bare: list[float]) -> Iterator[Row]:
     for percent, most in ((50, 3.0), (99, 15.0)):
         ours = quantiles(waits, n=100)[percent - 1]
         title = f"publish → handler at {RATE} msg/s, p{percent}"
@@ -89,9 +94,7 @@ async def _steady(bench: Bench, load: Load, bare: list[float]) -> list[Row]:
         if bare:
             row.peers[BARE] = quantiles(bare, n=100)[percent - 1]
             row.guard = row.peers[BARE] / ours
-        rows.append(row)
-    bench.judge(rows[0], "groupflow", records, load)
-    return rows
+        yield row
 
 
 async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
