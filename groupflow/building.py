@@ -114,8 +114,15 @@ class Workbench:
             step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
         )
 
-    def intake(self, on_written: Callable[[Set[Pool]], None]) -> Intake:
-        """The way in; `on_written` is told which pools' workers may find something."""
+    def intake(
+        self, on_written: Callable[[Set[Pool]], None], on_standstill: Callable[[], None]
+    ) -> Intake:
+        """The way in.
+
+        Args:
+            on_written: told which pools' workers may find something.
+            on_standstill: called when intake begins or ends to stand.
+        """
         settings, rabbitmq, redis = self._settings, self._settings.rabbitmq, self._settings.redis
         client = self._work_client
         return Intake(
@@ -132,4 +139,5 @@ class Workbench:
             Pressure(client, max_waiting=redis.max_waiting, max_memory=redis.max_memory),
             measures=self.measures.intake,
             tracing=self._tracing,
+            on_standstill=on_standstill,
         )

@@ -118,7 +118,9 @@ class Daemon:
         self._sweeper = Sweeper(DeadLetters(client), settings.history.dead_retention, upkeep)
         self._sampler = Sampler(client, bench.latencies)
         self._listener = WakeListener(bench.client(), self._woken)
-        self._intake = None if only == "workers" else bench.intake(self._wake)
+        self._intake = (
+            None if only == "workers" else bench.intake(self._wake, self._reloader.retell)
+        )
         self._lag = LoopLag()
         self.metrics = Metrics(
             bench.measures, self.vitals, bench.client(), lease=lease, lag=self._lag
@@ -180,6 +182,7 @@ class Daemon:
             "host": socket.gethostname(),
             "workers": sum(pool.size for pool in self._pools.values()),
             "lease": self._settings.workers.lease,
+            **(self._intake.standstill.told() if self._intake else {}),
             **({"reload": reloaded.as_json()} if (reloaded := self._reloader.outcome) else {}),
         }
 

@@ -8,6 +8,7 @@ import typer
 
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.store import ask_store
+from groupflow.cli.task import moment
 
 if TYPE_CHECKING:
     from groupflow.store.reading import Status
@@ -50,6 +51,11 @@ def _print(found: Status) -> None:
         f"{groups.delayed:,} delayed, {groups.parked:,} parked"
     )
     console.print(f"done {found.done_total:,}, failed {found.failed_total:,}, dead {found.dead:,}")
+    for standing in found.intake:
+        line = (
+            f"intake of {standing.daemon} stands since {moment(standing.since)}: {standing.paused}"
+        )
+        console.print(Text(line, style="bold"))
     if not found.daemons:
         console.print("no daemon is running")
         return

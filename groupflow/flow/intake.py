@@ -9,6 +9,7 @@ it waits with it, unacked, in RabbitMQ.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_batch
 from groupflow.flow.pressure import Pressure
+from groupflow.flow.standstill import Standstill
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 
 log = structlog.get_logger("groupflow.intake")
@@ -70,9 +72,11 @@ class Intake:
         *,
         measures: IntakeMeasures | None = None,
         tracing: Tracing | None = None,
+        on_standstill: Callable[[], None] = lambda: None,
     ) -> None:
         self._tracing = tracing
         self._measures = measures or IntakeMeasures()
+        self.standstill = Standstill(self._measures, on_standstill)
         self._settings = settings
         self._pressure = pressure
         self._prefetch = settings.prefetch
@@ -81,15 +85,10 @@ class Intake:
         self._has_consumed = False
         self._consumer: Consumer | None = None
         self._is_stopping = False
-        self._trouble = "it has not begun yet"
-        self._paused = ""
 
     def check(self) -> Check:
-        """Whether messages come in, or a pause is meant, in a word for `/readyz`."""
-        if self._trouble:
-            return Check("intake", "fail", self._trouble, "Messages wait in RabbitMQ meanwhile.")
-        found = f"paused: {self._paused}" if self._paused else f"consumes {self._settings.queue}"
-        return Check("intake", "ok", found)
+        """Whether messages come in, in a word for `/readyz`."""
+        return self.standstill.check(self._settings.queue)
 
     @property
     def consumes(self) -> bool:
@@ -124,12 +123,12 @@ class Intake:
             except BrokerUnavailable as error:
                 if self._is_stopping:
                     break
-                self._trouble = str(error)
+                self.standstill.trouble(str(error))
                 log.warning("intake.interrupted", error=str(error))
             except ServerUnreachable as error:
                 if not self._has_consumed:
                     raise
-                self._trouble = str(error)
+                self.standstill.trouble(str(error))
                 log.error("intake.refused", error=str(error))
             await backoff.wait()
         log.info("intake.stopped")
@@ -147,14 +146,14 @@ class Intake:
                     return
                 self._has_consumed = True
                 self._measures.terms += 1
-                self._trouble = self._paused = ""
+                self.standstill.end()
                 backoff.reset()
                 log.info("intake.started", queue=settings.queue, prefetch=self._prefetch)
                 try:
                     while True:
                         await self.run_once(consumer)
                 finally:
-                    self._measures.paused = ""  # there is nothing to be taken in without a term
+                    self.standstill.trouble("it has no connection to RabbitMQ")
                     self._prefetch = self._next_prefetch(consumer)
         finally:
             await close_quietly(connection.close())
@@ -205,7 +204,7 @@ class Intake:
         crash_point("before_enqueue")
         with self._span_of(arrivals):
             enqueued = await self._enqueue(consumer, arrivals)
-        self._measures.paused = ""
+        self.standstill.end()
         crash_point("before_ack")
         # The proven path: Redis has answered for every message of this batch and all before it.
         await consumer.ack_through(deliveries[-1])
@@ -227,15 +226,13 @@ class Intake:
             try:
                 enqueued = await self._enqueuer.enqueue(arrivals)
             except StoreFull as error:
-                self._measures.paused = "store_full"
-                self._paused = "Redis is out of memory"
-                log.error("intake.paused", reason=self._paused, error=str(error))
+                reason = "Redis is out of memory"
+                self.standstill.begin("store_full", reason)
+                log.error("intake.paused", reason=reason, error=str(error))
             except StoreUnavailable as error:
-                self._measures.paused = "store_unavailable"
-                self._trouble = str(error)
+                self.standstill.begin("store_unavailable", str(error))
                 log.warning("intake.waiting", reason="Redis does not answer", error=str(error))
             else:
-                self._trouble = self._paused = ""
                 return enqueued
             if not consumer.is_open:
                 raise BrokerUnavailable("the connection ended while Redis was away")
@@ -243,15 +240,14 @@ class Intake:
 
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)
-        self._paused = reason
         while reason:
-            self._measures.paused = self._pressure.kind
+            self.standstill.begin(self._pressure.kind, reason)
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
             queued = (await self._enqueue(consumer, [])).queued
-            reason = self._paused = await self._pressure.reason(queued)
-        self._measures.paused = ""
+            reason = await self._pressure.reason(queued)
+        self.standstill.end()
         log.info("intake.resumed")
 
     def _report(

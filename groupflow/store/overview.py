@@ -10,7 +10,7 @@ import orjson
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
 from groupflow.store.groups import State
-from groupflow.store.reading import DaemonStatus, status_of
+from groupflow.store.reading import DaemonStatus, IntakeStatus, status_of
 from groupflow.store.scripts import Verb
 
 _TOPS = 10  # groups a list
@@ -48,6 +48,7 @@ class Overview:
         crashed_total: claims that ended without a settle.
         everything_paused: by whom and since when, or ``None``.
         daemons: those with a lease.
+        intake: those of them whose intake stands.
     """
 
     at: float
@@ -68,6 +69,7 @@ class Overview:
     crashed_total: int
     everything_paused: Hold | None
     daemons: list[DaemonStatus]
+    intake: list[IntakeStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ async def read_overview(client: StoreClient) -> Overview:
         crashed_total=count.get("crashed", 0),
         everything_paused=hold,
         daemons=status.daemons,
+        intake=status.intake,
     )
 
 

@@ -45,8 +45,17 @@ class DaemonStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class IntakeStatus:
+    """A daemon whose intake stands: why, and since when in Unix seconds by that daemon's clock."""
+
+    daemon: str
+    paused: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """The whole at one instant."""
+    """The whole at one instant; `intake` has the daemons whose intake stands, and no others."""
 
     plain: PlainStatus
     grouped: GroupedStatus
@@ -54,6 +63,7 @@ class Status:
     done_total: int
     failed_total: int
     daemons: list[DaemonStatus]
+    intake: list[IntakeStatus]
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
@@ -88,6 +98,7 @@ def status_of(reply: Sequence[Any]) -> Status:
         done_total=count.get("done", 0),
         failed_total=count.get("buried", 0),
         daemons=[_daemon(*row) for row in rows],
+        intake=[standing for row in rows if (standing := _standing(*row)) is not None],
     )
 
 
@@ -100,3 +111,8 @@ def _daemon(name: bytes, lease_left: int, packed: bytes) -> DaemonStatus:
         workers=info.get("workers", 0),
         heartbeat_age=round(max(0.0, info.get("lease", 0.0) - lease_left / MICROSECONDS), 3),
     )
+
+
+def _standing(name: bytes, _lease_left: int, packed: bytes) -> IntakeStatus | None:
+    told = orjson.loads(packed).get("intake")
+    return IntakeStatus(name.decode(), told["paused"], told["since"]) if told else None

@@ -157,6 +157,7 @@ def look_at(at: float, *, done: int = 0, groups: int = 0, daemons: int = 1, dead
             done,
             0,
             [DaemonStatus(f"d{n}", n, "h", 4, 0.5) for n in range(daemons)],
+            [],
         ),
         [Busy(f"g{n}:" + "x" * 200, "ready", n) for n in range(groups)],
         [DeadLetter(f"i{n}", "t", "\x1b[31m", None, "y" * 300, 1, 0.0, []) for n in range(dead)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
+from redis import Redis
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
@@ -157,3 +160,51 @@ def test_beyond_this_machine(make_rig: MakeRig) -> None:
     assert shown.status_code == 200
     assert _get(daemon, "/api/access").json()["may_read"] is False
     assert "a-token-of-the-tests" not in daemon.log.read_text()
+
+
+def test_an_intake_without_memory_is_not_ready(make_rig: MakeRig, store: RedisServer) -> None:
+    """It says why and since when, everywhere somebody looks; and it goes on when there is room."""
+    rig = make_rig("127.0.0.1:0", store)
+    daemon = rig.start()
+    raw: Redis = Redis.from_url(store.url)
+    raw.config_set("maxmemory", 1)
+    rig.publish([Job("t1")])
+    daemon.wait_for("intake.paused")
+    answer = _get(daemon, "/readyz")
+    assert answer.status_code == 503
+    assert _checks(daemon)["intake"] == "fail"
+    assert "out of memory" in answer.text
+    rig.until(lambda: _standing(rig) != [], "the word of an intake that stands")
+    (standing,) = _standing(rig)
+    assert standing["daemon"] == "d1"
+    assert "out of memory" in standing["paused"]
+    assert abs(standing["since"] - time.time()) < 600.0
+    assert "intake of d1 stands since" in rig.call("status", *_config(rig)).stdout.decode()
+    assert _get(daemon, "/api/overview").json()["intake"] == [standing]
+
+    raw.config_set("maxmemory", 0)
+    rig.wait_for_end("t1")
+    rig.until(lambda: _get(daemon, "/readyz").status_code == 200, "room")
+    rig.until(lambda: _standing(rig) == [], "the end of its word")
+
+
+def test_an_intake_behind_its_backlog_is_ready(make_rig: MakeRig) -> None:
+    """It holds back on purpose: whoever looks is told, and no probe takes it out for that."""
+    rig = make_rig("127.0.0.1:0", redis={"max_waiting": 1}, workers={"plain": 0})
+    daemon = rig.start()
+    rig.publish([Job("t1")])
+    daemon.wait_for("intake.paused")
+    rig.until(lambda: _checks(daemon)["intake"] == "warn", "the pause")
+    assert _get(daemon, "/readyz").status_code == 200
+    rig.until(lambda: [each["daemon"] for each in _standing(rig)] == ["d1"], "its word")
+
+
+def _config(rig: Rig) -> tuple[str, str]:
+    return "--config", str(rig.config)
+
+
+def _standing(rig: Rig) -> list[dict[str, Any]]:
+    standing: list[dict[str, Any]] = orjson.loads(
+        rig.call("status", "--json", *_config(rig)).stdout
+    )["intake"]
+    return standing
