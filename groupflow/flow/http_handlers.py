@@ -3,6 +3,8 @@
 2xx is done, 429 and 503 ask for a retry (after ``Retry-After``, where it is given in seconds), any
 other 4xx is a dead letter, anything else has failed. A 2xx with a JSON body
 ``{"stage": "transcode", "context": {…}}`` names the next stage.
+
+Answers are asked for as they are, and never unpacked: a few bytes of gzip in gzip can be gigabytes.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from groupflow.flow.handling import Failed
 ANSWER_BYTES = 1024 * 1024  # of a response that are read
 SHOWN_CHARS = 500  # of a refusal's text that its dead letter keeps
 _ASKS_FOR_RETRY = (429, 503)
+_AS_IT_IS = ("", "identity")  # encodings of an answer that is read
 
 
 def open_client(connections: int) -> httpx.AsyncClient:
@@ -37,6 +40,7 @@ def open_client(connections: int) -> httpx.AsyncClient:
         timeout=None,  # noqa: S113  the attempt has a limit of its own
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         trust_env=False,  # proxies aren't meant for the operator's own handlers
+        headers={"Accept-Encoding": "identity"},
         # No cookie of one task goes with the next.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
     )
@@ -76,12 +80,19 @@ def _carried(fact: str) -> str:
 
 
 async def _read_capped(response: httpx.Response) -> bytes:
-    read = b""
-    async for chunk in response.aiter_bytes():
-        read += chunk
-        if len(read) > ANSWER_BYTES:
-            return read[:ANSWER_BYTES]
-    return read
+    """The answer's first bytes, as they came: what is packed is not read at all."""
+    read = bytearray()
+    if _encoding(response) in _AS_IT_IS:
+        async for chunk in response.aiter_raw():
+            read += chunk
+            if len(read) > ANSWER_BYTES:
+                break
+    return bytes(read[:ANSWER_BYTES])
+
+
+def _encoding(response: httpx.Response) -> str:
+    encoding: str = response.headers.get("content-encoding", "")
+    return encoding.strip().lower()
 
 
 def _outcome(response: httpx.Response, answer: bytes) -> Outcome | Failed:
@@ -105,6 +116,15 @@ def _retry_after(response: httpx.Response) -> float | None:
 def _next_stage(response: httpx.Response, answer: bytes) -> Outcome | Failed:
     if not response.headers.get("content-type", "").startswith("application/json"):
         return Done()
+    encoding = _encoding(response)
+    if encoding not in _AS_IT_IS:
+        # It may name a next stage: to take it for done would lose that one without a word.
+        return Failed(
+            "ContentEncoding",
+            f"HTTP {response.status_code} came with Content-Encoding {encoding[:80]!a}, though "
+            "identity was asked for: have the handler answer without it",
+            is_final=True,
+        )
     try:
         return advance_in(orjson.loads(answer)) or Done()
     except orjson.JSONDecodeError:

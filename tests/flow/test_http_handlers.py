@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -186,6 +188,46 @@ async def test_an_answer_without_an_end_is_cut_off(server: Server) -> None:
     async with asyncio.timeout(DEADLINE), running(server.url) as runner:
         assert await runner.handle(task()) == Done()
     assert ANSWER_BYTES < 2**30
+
+
+def bomb(layers: int, size: int) -> bytes:
+    """Zeros, packed by gzip again and again."""
+    packed = bytes(size)
+    for _ in range(layers):
+        packed = gzip.compress(packed)
+    return packed
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
+async def test_a_packed_answer_is_never_unpacked(server: Server, status: str, layers: int) -> None:
+    """2,595 bytes of gzip in gzip took 3 GB."""
+    encoding = ", ".join(["gzip"] * layers)
+    server.answer = response(status, bomb(layers, 64 * 2**20), Content_Encoding=encoding)
+    async with asyncio.timeout(60), running(server.url) as runner:
+        tracemalloc.start()
+        try:
+            outcome = await runner.handle(task())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 4 * ANSWER_BYTES
+    assert outcome == (Done() if status == "200 OK" else Dead("HTTP 400"))
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+async def test_a_packed_answer_that_may_name_a_stage_is_not_taken_for_done(
+    server: Server,
+) -> None:
+    packed = gzip.compress(orjson.dumps({"stage": "two"}))
+    words = {"Content_Type": "application/json", "Content_Encoding": "gzip"}
+    outcome = await answer(server, response("200 OK", packed, **words))
+    assert isinstance(outcome, Failed)
+    assert outcome.is_final
+    assert "'gzip'" in outcome.message
+    words["Content_Encoding"] = "Identity"
+    named = response("200 OK", orjson.dumps({"stage": "two"}), **words)
+    assert await answer(server, named) == Advance("two", None)
 
 
 @pytest.mark.parametrize("body", [b'{"name": "Ada"}', b"", b"\x00\xff", b"x" * 3_000_000])
