@@ -1,0 +1,55 @@
+"""What goes wrong, on purpose: one small class a fault, seeded, each undoing what it did.
+
+A fault *holds* what no other may touch meanwhile: the daemon, server or wire that it breaks. All
+else may break at the same time. (Redis killed while its disk is full would prove nothing: it loses
+what it had answered, which is no fault of ours.)
+"""
+
+from __future__ import annotations
+
+from tests.soak.faults.base import Fault, Skipped
+from tests.soak.faults.daemons import (
+    BlockLoop,
+    KillOther,
+    KillSame,
+    Nap,
+    Terminate,
+    Usurper,
+    WrongClock,
+    Zombie,
+)
+from tests.soak.faults.messages import DeleteQueue, Duplicates, Poison
+from tests.soak.faults.servers import (
+    FreezeRabbitmq,
+    FreezeRedis,
+    FullDisk,
+    FullMemory,
+    KillRabbitmq,
+    KillRedis,
+    RestartRabbitmq,
+    RestartRedis,
+)
+from tests.soak.faults.wires import (
+    CutRabbitmq,
+    CutRedis,
+    HalfOpenRabbitmq,
+    HalfOpenRedis,
+    HoldRabbitmqReplies,
+    HoldRabbitmqRequests,
+    HoldRedisReplies,
+    HoldRedisRequests,
+    LateRabbitmq,
+    LateRedis,
+)
+
+__all__ = ["FAULTS", "SLOW", "Fault", "Skipped"]
+
+FAULTS: tuple[type[Fault], ...] = (
+    KillSame, KillOther, Zombie, Nap, Terminate, WrongClock, Usurper, BlockLoop,
+    RestartRedis, KillRedis, FreezeRedis, FullMemory, FullDisk,
+    RestartRabbitmq, KillRabbitmq, FreezeRabbitmq,
+    CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis,
+    CutRabbitmq, HoldRabbitmqReplies, HoldRabbitmqRequests, LateRabbitmq, HalfOpenRabbitmq,
+    DeleteQueue, Duplicates, Poison,
+)  # fmt: skip
+SLOW: frozenset[type[Fault]] = frozenset({RestartRabbitmq, KillRabbitmq})
