@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     field_validator,
@@ -18,6 +16,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from groupflow.core.settings_section import Section, Server
 from groupflow.core.settings_types import (
     AmqpUrl,
     AppName,
@@ -37,49 +36,12 @@ from groupflow.core.settings_types import (
     Tenants,
     Whole,
 )
-from groupflow.core.transport import TLS_SCHEMES, connection_url
+from groupflow.core.transport import connection_url
 
 YEAR = 31_536_000.0
 """Seconds; the longest delay, and the most that a priority may weigh."""
 
 _MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
-
-
-class Section(BaseModel):
-    """One table of the file: frozen, and unknown names are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Server(Section):
-    """What both servers' sections share: where it is, and how the way there is secured."""
-
-    url: SecretUrl
-    ca_file: FileName = Field(
-        default="", description="PEM file of the CA to trust alone; empty: those of the system."
-    )
-    cert_file: FileName = Field(
-        default="", description="PEM file of our own certificate, where the server asks for one."
-    )
-    key_file: FileName = Field(
-        default="", description="PEM file of its key; empty: it is in cert_file."
-    )
-    allow_plaintext: bool = Field(
-        default=False, description="Whether a connection to another machine may go without TLS."
-    )
-
-    @model_validator(mode="after")
-    def _files_are_used(self) -> Self:
-        if self.key_file and not self.cert_file:
-            raise ValueError("Give key_file its cert_file.")
-        files = (self.ca_file, self.cert_file, self.key_file)
-        scheme = self.url.get_secret_value().partition("://")[0]
-        if scheme not in TLS_SCHEMES and any(files):
-            raise ValueError(
-                f"ca_file, cert_file and key_file are for TLS, and url is {scheme}://: change the "
-                "one or leave out the others."
-            )
-        return self
 
 
 class RabbitMQ(Server):
