@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -11,9 +13,38 @@ import pytest
 from groupflow.core.errors import ConfigError
 from groupflow.core.http_access import is_loopback, reading_is_open, token_of
 from groupflow.core.settings import Http
+from groupflow.ops.page.patience import FIRST_WAIT, LONGEST_WAIT, REMEMBERED, WAITING, Patience
+from groupflow.servers import RabbitmqServer, RedisServer
+from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN, World
 
 PAUSE = {"group": "ready-005:8"}
+
+
+@pytest.fixture(scope="module")
+def tokenless(
+    tmp_path_factory: pytest.TempPathFactory,
+    rabbitmq_server: RabbitmqServer,
+    redis_server: RedisServer,
+) -> Iterator[str]:
+    """The page of a daemon that has no token; one message could not be routed there."""
+    folder = tmp_path_factory.mktemp("tokenless")
+    rig = Rig(folder, rabbitmq_server, redis_server, http={"listen": "127.0.0.1:0"})
+    try:
+        daemon = rig.start()
+        rig.publish([Raw("gone")])
+        rig.wait_for_all()
+        yield daemon.wait_for("http.listening")["url"].rstrip("/")
+    finally:
+        rig.close()
+
+
+class Raw(Job):
+    """A message that is no JSON."""
+
+    @property
+    def body(self) -> bytes:
+        return b"not routed"
 
 
 def _post(world: World, **headers: str) -> httpx.Response:
@@ -37,6 +68,9 @@ class TestActions:
         [
             {"Origin": "https://evil.example"},
             {"Origin": "null"},
+            {"Origin": "http://["},
+            {"Origin": "http://[::1"},
+            {"Origin": "\\"},
             {"Sec-Fetch-Site": "cross-site"},
             {"Sec-Fetch-Site": "same-site"},
         ],
@@ -61,6 +95,71 @@ class TestActions:
     def test_from_our_own_page(self, world: World) -> None:
         headers = {"Origin": world.url, "Sec-Fetch-Site": "same-origin"}
         assert world.act("resume", PAUSE, **headers).status_code == 200
+
+
+class TestContents:
+    """Where there is a token, what a tenant sent is for those who have it."""
+
+    def test_a_letter_without_the_token(self, world: World) -> None:
+        letter = world.get("letter", id="dead-2")
+        assert letter["is_withheld"]
+        assert (letter["body"], letter["body_base64"], letter["headers"]) == (None, None, {})
+        assert letter["body_bytes"] > 0
+        assert [error["message"] for error in letter["errors"]] == ["(shown with the token)"]
+
+    def test_it_with_the_token(self, world: World) -> None:
+        letter = world.get("letter", TOKEN, id="dead-2")
+        assert not letter["is_withheld"]
+        assert "on purpose" in letter["errors"][0]["message"]
+        assert "note" in letter["body"]
+
+    def test_a_failed_attempts_words_nowhere_else(self, world: World) -> None:
+        for path, query in (("task", {"id": "dead-2"}), ("dead", {"type": "fail", "limit": 3})):
+            open_, shown = world.get(path, **query), world.get(path, TOKEN, **query)
+            assert "(shown with the token)" in str(open_)
+            assert "(shown with the token)" not in str(shown)
+
+    def test_where_there_is_no_token(self, tokenless: str) -> None:
+        """Whoever reaches a page without a token sees all that it can show."""
+        letter = httpx.get(f"{tokenless}/api/letter?id=gone", trust_env=False)
+        assert letter.json()["is_withheld"] is False
+        assert letter.json()["body"] == "not routed"
+
+
+class TestWrongTokens:
+    def test_they_are_in_the_log(self, world: World) -> None:
+        given = "a-guess-of-somebody-0123456789"
+        assert _post(world, Authorization=f"Bearer {given}").status_code == 401
+        said = world.daemon.wait_for("http.wrong_token")
+        assert said["peer"] == "127.0.0.1"
+        assert given not in world.daemon.log.read_text()
+
+    def test_each_waits_longer(self) -> None:
+        patience = Patience()
+        waits = [patience.noted("192.0.2.1") for _ in range(8)]
+        assert waits[0] == FIRST_WAIT
+        assert waits[-1] == LONGEST_WAIT
+        assert waits == sorted(waits)
+        assert patience.noted("192.0.2.2") == FIRST_WAIT
+        patience.right("192.0.2.1")
+        assert patience.noted("192.0.2.1") == FIRST_WAIT
+
+    def test_what_is_remembered_is_bounded(self) -> None:
+        patience = Patience()
+        for number in range(3 * REMEMBERED):
+            patience.noted(str(number))
+        assert len(patience) == REMEMBERED
+
+    async def test_so_many_wait_and_no_more(self) -> None:
+        """The rest is refused at once, and the right token never waits."""
+        patience = Patience()
+        waiting = [asyncio.create_task(patience.wrong("192.0.2.1")) for _ in range(WAITING)]
+        await asyncio.sleep(0)
+        assert await patience.wrong("192.0.2.3") is False
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert await patience.wrong("192.0.2.4") is True
 
 
 class TestBrowser:

@@ -76,6 +76,9 @@ class TestDescription:
             ("groups", {"state": "sleeping"}, 400, "state"),
             ("groups", {"limit": 100_000}, 400, "limit"),
             ("groups", {"cursor": "1; DROP"}, 400, "cursor"),
+            ("groups", {"state": "parked", "cursor": "9" * 20}, 400, "cursor"),
+            ("groups", {"cursor": "9" * 5000}, 400, "cursor"),
+            ("groups", {"cursor": "\N{ARABIC-INDIC DIGIT ONE}"}, 400, "cursor"),
             ("groups", {"text": "x" * 2000}, 400, "text"),
             ("group", {}, 400, "key"),
             ("group", {"key": "x", "colour": "red"}, 400, "colour"),
@@ -146,7 +149,7 @@ class TestReading:
         assert any(sample["latency_p50"] for sample in world.get("samples"))
 
     def test_a_body_is_as_it_came(self, world: World) -> None:
-        letter = world.get("letter", id="dead-3")
+        letter = world.get("letter", TOKEN, id="dead-3")
         assert orjson.loads(letter["body"])["note"] == HOSTILE
         assert letter["body_bytes"] == len(letter["body"].encode())
 

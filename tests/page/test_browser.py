@@ -78,6 +78,11 @@ def at(page: Page, view: str, **params: str) -> None:
 def allow(page: Page, name: str = "the browser") -> None:
     """Enter the token."""
     page.get_by_role("button", name="Read-only").click()
+    enter_token(page, name)
+
+
+def enter_token(page: Page, name: str) -> None:
+    """Fill in the dialog that asks for the token."""
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Token").fill(TOKEN)
     dialog.get_by_label("Your name").fill(name)
@@ -159,7 +164,13 @@ class TestViews:
         expect(page.get_by_role("link", name="<b>no type</b>")).to_have_count(0)
         page.get_by_role("link", name="dead-0").click()
         expect(page.get_by_text("attempt 1: ValueError")).to_be_visible()
+        expect(page.get_by_text("Body and headers want the token")).to_be_visible()
+        expect(page.get_by_text("(shown with the token)")).to_be_visible()
+        expect(page.locator("pre")).to_have_count(0)
+        page.get_by_role("button", name="Enter the token").click()
+        enter_token(page, "Ada")
         expect(page.locator("pre")).to_contain_text("<script>")
+        expect(page.get_by_text("on purpose").first).to_be_visible()
 
     def test_configuration(self, page: Page) -> None:
         page.get_by_role("link", name="Configuration", exact=True).click()

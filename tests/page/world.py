@@ -69,9 +69,10 @@ class World:
 
         return run(do())
 
-    def get(self, path: str, **query: Any) -> Any:
-        """A GET's answer."""
-        answer = self.http.get(f"/api/{path}", params=query)
+    def get(self, path: str, token: str = "", /, **query: Any) -> Any:
+        """A GET's answer, with a token or without."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        answer = self.http.get(f"/api/{path}", params=query, headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -72,6 +72,12 @@ class Gate:
             return False
         return hmac.compare_digest(given[len(_BEARER) :].strip().encode(), self._token)
 
+    def shows_wrong_token(self, headers: Headers) -> bool:
+        """Whether a request carries what is meant as the token, and isn't it."""
+        given = headers.get("authorization", "")
+        meant = given[: len(_BEARER)].lower() == _BEARER and bool(given[len(_BEARER) :].strip())
+        return bool(self._token) and meant and not self.shows_token(headers)
+
     def check_reading(self, request: Request) -> None:
         """Let a look through.
 
@@ -114,9 +120,17 @@ class Gate:
         site = headers.get("sec-fetch-site", "same-origin")
         origin = headers.get("origin")
         host = headers.get("host", "").lower()
-        is_ours = origin is None or urlsplit(origin).netloc.lower() == host
+        is_ours = origin is None or _netloc_of(origin) == host
         if site not in ("same-origin", "none") or not is_ours:
             raise Refused(HTTPStatus.FORBIDDEN, "This comes from another site's page.")
+
+
+def _netloc_of(origin: str) -> str | None:
+    """The host and port of an Origin header; ``None`` where it is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _host_of(netloc: str) -> str:

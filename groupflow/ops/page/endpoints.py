@@ -28,10 +28,18 @@ MAX_INPUT = 2 * 1024 * 1024  # bytes of a request's body
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the address, for the log, and whether the token was shown."""
+    """Who calls.
+
+    Attributes:
+        peer: the address, for the log.
+        shows_token: whether the token was shown.
+        sees_contents: whether bodies, headers and errors' words may be shown: with the token, and
+            where there is none.
+    """
 
     peer: str
     shows_token: bool
+    sees_contents: bool
 
 
 Handle = Callable[[Any, Caller], Awaitable[Any]]
@@ -72,6 +80,13 @@ class Endpoint:
         return Route(f"/api{self.path}", serve, methods=[self.method])
 
 
+def caller_of(request: Request, gate: Gate) -> Caller:
+    """Who sent a request."""
+    peer = request.client.host if request.client else "unknown"
+    shows = gate.shows_token(request.headers)
+    return Caller(peer, shows, shows or not gate.has_token)
+
+
 async def _served(endpoint: Endpoint, gate: Gate, request: Request) -> Response:
     """Every end that a request may come to."""
     try:
@@ -82,8 +97,7 @@ async def _served(endpoint: Endpoint, gate: Gate, request: Request) -> Response:
         elif not endpoint.is_public:
             gate.check_reading(request)
         asked = await _read(endpoint, request)
-        peer = request.client.host if request.client else "unknown"
-        answer = await endpoint.handle(asked, Caller(peer, gate.shows_token(request.headers)))
+        answer = await endpoint.handle(asked, caller_of(request, gate))
         if answer is None:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
         return Response(orjson.dumps(answer), media_type="application/json")

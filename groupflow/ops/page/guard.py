@@ -1,4 +1,4 @@
-"""Around every request: the host's name is known, and headers tie a browser's hands."""
+"""Around every request: hosts are known, wrong tokens wait, headers tie a browser's hands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groupflow.ops.page.access import Gate
+from groupflow.ops.page.patience import LONGEST_WAIT, Patience
 from groupflow.ops.page.problems import problem_response
 
 _POLICY = "; ".join(
@@ -35,11 +36,12 @@ _HEADERS = {
 
 
 class Guard:
-    """Middleware: refuses hosts that are not ours, and adds the headers to every answer."""
+    """Middleware: refuses hosts that are not ours, lets wrong tokens wait, adds the headers."""
 
     def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app
         self._gate = gate
+        self._patience = Patience()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -55,12 +57,24 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        host = Headers(scope=scope).get("host", "")
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
         if not self._gate.knows_host(host):
             refusal = problem_response(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "This daemon does not know itself by the name that was called: add it to "
                 "http.hosts if it is right.",
+            )
+            await refusal(scope, receive, send_guarded)
+            return
+        peer = scope["client"][0] if scope.get("client") else "unknown"
+        if self._gate.shows_token(headers):
+            self._patience.right(peer)
+        elif self._gate.shows_wrong_token(headers) and not await self._patience.wrong(peer):
+            refusal = problem_response(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "Too many wrong tokens come just now; the right one is never kept waiting.",
+                {"retry-after": f"{LONGEST_WAIT:g}"},
             )
             await refusal(scope, receive, send_guarded)
             return

@@ -13,49 +13,55 @@ from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError
 from groupflow.ops.page.access import Gate
-from groupflow.ops.page.endpoints import refused_response
+from groupflow.ops.page.endpoints import caller_of, refused_response
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.snapshots import Snapshot
+from groupflow.ops.page.streams import MOST, Stream, Streams
 from groupflow.store.overview import Overview
 
 EVERY = 1.0  # seconds
-MOST = 100  # open streams
 
 
 class Live:
-    """The stream of one daemon's page."""
+    """The streams of one page."""
 
     def __init__(self, gate: Gate, overview: Snapshot[Overview]) -> None:
         self._gate = gate
         self._overview = overview
-        self._open = 0
-        self.closing = asyncio.Event()
+        self._streams = Streams()
 
     def route(self) -> Route:
         """`/api/events`."""
         return Route("/api/events", self._serve, methods=["GET"])
 
+    def close(self) -> None:
+        """End all streams."""
+        self._streams.end_all()
+
     async def _serve(self, request: Request) -> Response:
         try:
             self._gate.check_reading(request)
-            if self._open >= MOST:
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST} pages are open already.")
+            stream = self._streams.admit(caller_of(request, self._gate))
+            if stream is None:
+                raise Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"{MOST} pages are open already, all of them with the token: close some.",
+                )
         except Refused as refusal:
             return refused_response(refusal)
-        return StreamingResponse(self._events(), media_type="text/event-stream")
+        return StreamingResponse(self._events(stream), media_type="text/event-stream")
 
-    async def _events(self) -> AsyncIterator[bytes]:
-        self._open += 1
+    async def _events(self, stream: Stream) -> AsyncIterator[bytes]:
         try:
-            while not self.closing.is_set():
+            while not stream.ended.is_set():
                 yield await self._event()
                 try:
                     async with asyncio.timeout(EVERY):
-                        await self.closing.wait()
+                        await stream.ended.wait()
                 except TimeoutError:
                     continue
         finally:
-            self._open -= 1
+            self._streams.leave(stream)
 
     async def _event(self) -> bytes:
         """The totals, or why there are none: the page stays, and says so."""

@@ -19,6 +19,7 @@ _PROBLEMS = {
     404: "It is not there",
     413: "The body is too long",
     415: "The body is not declared as JSON",
+    429: "Too many wrong tokens come just now",
     503: "Redis does not answer",
 }
 
@@ -84,7 +85,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         "summary": endpoint.summary,
         "security": [{"token": []}] if endpoint.acts else [{}, {"token": []}],
     }
-    problems = [400, 401, 403, 503]
+    problems = [400, 401, 403, 429, 503]
     if endpoint.may_miss:
         problems.append(404)
     if endpoint.method == "GET":

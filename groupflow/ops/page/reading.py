@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 from groupflow.core.errors import Unroutable
 from groupflow.core.masking import mask_all, mask_secrets
@@ -26,6 +27,7 @@ from groupflow.ops.page.shapes import (
     Way,
 )
 from groupflow.ops.page.snapshots import Snapshot
+from groupflow.ops.page.withholding import withheld, without_words
 from groupflow.store.dead import DeadLetters, DeadPage, Filter
 from groupflow.store.finding import Found, find_task, list_tasks
 from groupflow.store.groups import Groups
@@ -112,29 +114,33 @@ class Reading:
             tenant=asked.tenant,
         )
 
-    async def _group(self, asked: GroupQuery, _: Caller) -> GroupStory:
+    async def _group(self, asked: GroupQuery, caller: Caller) -> GroupStory:
         lane = await list_lane(
             self._parts.client, asked.key, passed=asked.passed, limit=asked.limit
         )
+        if not caller.sees_contents:
+            lane = replace(lane, tasks=withheld(lane.tasks))
         return GroupStory(await self._groups.why(asked.key), lane)
 
     async def _tasks(self, asked: TasksQuery, _: Caller) -> TaskList:
         rows = await list_tasks(self._parts.client, asked.state, asked.limit)
         return TaskList(asked.state, [TaskRow(*row) for row in rows])
 
-    async def _task(self, asked: TaskQuery, _: Caller) -> Found | None:
-        return await find_task(self._parts.client, asked.id)
+    async def _task(self, asked: TaskQuery, caller: Caller) -> Found | None:
+        found = await find_task(self._parts.client, asked.id)
+        return found if found is None or caller.sees_contents else withheld([found])[0]
 
-    async def _dead(self, asked: DeadQuery, _: Caller) -> DeadPage:
+    async def _dead(self, asked: DeadQuery, caller: Caller) -> DeadPage:
         wanted = Filter(
             reason=asked.reason or None,
             type=asked.type or None,
             group=asked.group or None,
             tenant=asked.tenant or None,
         )
-        return await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
+        page = await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
+        return page if caller.sees_contents else replace(page, letters=withheld(page.letters))
 
-    async def _letter(self, asked: TaskQuery, _: Caller) -> Letter | None:
+    async def _letter(self, asked: TaskQuery, caller: Caller) -> Letter | None:
         letter = await self._letters.get(asked.id)
         if letter is None:
             return None
@@ -142,7 +148,8 @@ class Reading:
             envelope = await self._letters.envelope(asked.id)
         except KeyError:  # redriven or dropped a moment ago
             return None
-        body, text = envelope.body, None
+        is_shown = caller.sees_contents
+        body, text = envelope.body if is_shown else b"", None
         try:
             body.decode()
             text = body[:_SHOWN_BODY].decode(errors="ignore")
@@ -156,13 +163,14 @@ class Reading:
             reason=letter.reason,
             attempts=letter.attempts,
             died_at=letter.died_at,
-            errors=letter.errors,
-            headers=dict(envelope.headers),
-            body=text,
+            errors=letter.errors if is_shown else without_words(letter.errors),
+            headers=dict(envelope.headers) if is_shown else {},
+            body=text if is_shown else None,
             body_base64=base64.b64encode(body[:_SHOWN_BODY]).decode() if text is None else None,
-            body_bytes=len(body),
+            body_bytes=len(envelope.body),
             is_cut=len(body) > _SHOWN_BODY,
             routed_first=letter.died_at_the_door,
+            is_withheld=not is_shown,
         )
 
     async def _configuration(self, _: Nothing, __: Caller) -> Configuration:

@@ -58,5 +58,5 @@ class Serving:
 
     def end(self) -> None:
         """Let open answers end, its streams first, and take no more."""
-        self._site.live.closing.set()
+        self._site.live.close()
         self._server.should_exit = True

@@ -11,6 +11,7 @@ from groupflow.store.groups import Why
 from groupflow.store.listing import Lane
 
 MOST_IDS = 500  # dead letters an action
+_CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
 
 
 def _one_line(value: str) -> str:
@@ -19,9 +20,16 @@ def _one_line(value: str) -> str:
     return value
 
 
+def _cursor(value: str) -> str:
+    if not (value.isascii() and value.isdigit() and int(value[:21]) < _CURSORS):
+        raise ValueError("give 0, or what `next` of the page before said")
+    return value
+
+
 Key = Annotated[str, Field(min_length=1, max_length=1024)]
 Text = Annotated[str, Field(max_length=1024)]
 Limit = Annotated[int, Field(ge=1, le=500)]
+Cursor = Annotated[str, Field(max_length=20), AfterValidator(_cursor)]
 By = Annotated[str, Field(max_length=64), AfterValidator(_one_line)]
 
 
@@ -41,7 +49,7 @@ class GroupsQuery(Asked):
     state: Literal["ready", "running", "delayed", "parked", "paused"] = "ready"
     text: Text = Field("", description="What the group's name must have in it.")
     tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
-    cursor: Annotated[str, Field(pattern=r"^[0-9]{1,20}$")] = "0"
+    cursor: Cursor = "0"
     limit: Limit = 50
 
 
@@ -128,14 +136,18 @@ class TaskList:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter with all that is kept of it.
+    """A dead letter with all that is kept of it, for those who may see it.
 
     Attributes:
+        errors: one entry for each failed attempt that is remembered, oldest first; its words are
+            withheld as the body is.
         body: its body where that is UTF-8, cut where it is long.
         body_base64: its body where it isn't.
         body_bytes: how long the body is in all.
         is_cut: whether a part of it is shown.
         routed_first: whether a redrive routes it anew, since it never had a route.
+        is_withheld: whether body, headers and the errors' words are left out, since there is a
+            token and the caller has not shown it.
     """
 
     id: str
@@ -152,6 +164,7 @@ class Letter:
     body_bytes: int
     is_cut: bool
     routed_first: bool
+    is_withheld: bool
 
 
 @dataclass(frozen=True, slots=True)

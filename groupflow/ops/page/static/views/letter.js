@@ -54,6 +54,12 @@ export function letter(params, context) {
       ]),
       headers.length > 0 && h("dl", { class: "settings" }, headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, typeof value === "string" ? value : JSON.stringify(value))])));
     replace(attempts, failuresOf(found.errors));
+    if (found.is_withheld) {
+      size.textContent = bytes(found.body_bytes);
+      replace(body, empty("Body and headers want the token",
+        h("button", { type: "button", onclick: async () => { if (await context.act()) await refresh(); } }, "Enter the token")));
+      return;
+    }
     size.textContent = `${bytes(found.body_bytes)}${found.is_cut ? ", its beginning" : ""}${found.body === null ? ", not UTF-8: as base64" : ""}`;
     replace(body, h("pre", { class: "document", tabindex: "0" }, pretty(found)));
   }

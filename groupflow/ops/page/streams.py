@@ -1,0 +1,72 @@
+"""Which event streams are open: so many and no more, and never full for who comes next.
+
+A stream costs little, but each is a connection that stays. Where there are too many, the oldest
+that showed no token is ended for the new one (its page, if it is one, opens another), so that
+neither a hundred idle streams nor one address can keep the others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from groupflow.ops.page.endpoints import Caller
+
+MOST = 100  # in all
+MOST_OF_ONE = 20  # of one address: the open tabs of one person, or of the few behind a proxy
+
+
+@dataclass(eq=False, slots=True)
+class Stream:
+    """One open stream.
+
+    Attributes:
+        caller: whose it is.
+        ended: set once it has to end.
+    """
+
+    caller: Caller
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Streams:
+    """The open streams, the oldest first."""
+
+    def __init__(self) -> None:
+        self._open: dict[Stream, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, caller: Caller) -> Stream | None:
+        """Open one, at the cost of another where there are too many; ``None`` where it can't be.
+
+        Those with the token only ever make way for others with the token.
+        """
+        peers = Counter(stream.caller.peer for stream in self._open)
+        crowded = [s for s in self._open if s.caller.peer == caller.peer]
+        if peers[caller.peer] >= MOST_OF_ONE and not self._end_one(crowded, caller):
+            return None
+        if len(self._open) >= MOST and not self._end_one(list(self._open), caller):
+            return None
+        stream = Stream(caller)
+        self._open[stream] = None
+        return stream
+
+    def _end_one(self, streams: list[Stream], caller: Caller) -> bool:
+        anonymous = [stream for stream in streams if not stream.caller.shows_token]
+        for stream in anonymous or (streams if caller.shows_token else []):
+            self.leave(stream)
+            return True
+        return False
+
+    def leave(self, stream: Stream) -> None:
+        """End a stream, or take note that it has ended."""
+        self._open.pop(stream, None)
+        stream.ended.set()
+
+    def end_all(self) -> None:
+        """End all of them."""
+        for stream in list(self._open):
+            self.leave(stream)

@@ -1,0 +1,30 @@
+"""What a caller without the token is not shown of a task, where there is a token.
+
+A body, its headers and what a handler said of them are a tenant's own: looking at the queue, which
+may be open to all of a machine, is no reason to show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from groupflow.store.dead import DeadLetter
+from groupflow.store.finding import Found
+from groupflow.store.listing import Waiting
+
+WITHHELD = "(shown with the token)"
+
+
+_Shown = TypeVar("_Shown", Found, Waiting, DeadLetter)
+
+
+def without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Failed attempts by their number and kind; what they said is left out."""
+    return [{**error, "message": WITHHELD} for error in errors]
+
+
+def withheld(tasks: Sequence[_Shown]) -> list[_Shown]:
+    """Tasks without what their failed attempts said."""
+    return [replace(task, errors=without_words(task.errors)) for task in tasks]
