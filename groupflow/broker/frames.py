@@ -4,23 +4,65 @@ RabbitMQ checks how a message's properties are laid out, but not what is in them
 message id, a type or a header's name that isn't UTF-8, a time beyond the year 9999, and tables
 nested some hundred deep: aiormq then closes the connection, RabbitMQ hands the message out again,
 and so on for ever. One message would stop intake for all. So these kinds are read here, and never
-refused: what isn't text is escaped, what is too much is cut, and admission judges the rest.
+refused: what isn't text is told in hex, what is too much is cut, and admission judges the rest.
+
+Nothing here costs more than its bytes: what lies in a table or a list ends where that ends, so each
+byte is read once; and a table holds so many values and no more.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
 import pamqp.decode
 
+from groupflow.core.octets import as_text
+
 DEPTH = 32  # of nested tables and lists that is read; what lies deeper is left out
+VALUES = 1024  # of a table that are read, nested ones too: one takes more memory than its bytes
 _MILLISECONDS_FROM = 0xFFFFFFFF  # seconds up to the year 2106; more is likely milliseconds
 
-Reader: TypeAlias = Callable[[bytes, int, int], tuple[int, Any]]
+
+class Table(dict[str, Any]):
+    """A table as it was read.
+
+    Attributes:
+        size: bytes that it took.
+        count: how many values were read, nested ones too.
+        is_cut: whether there were more than `VALUES`.
+    """
+
+    size = 0
+    count = 0
+    is_cut = False
+
+
+@dataclass(slots=True)
+class _Source:
+    """The bytes of a table, and how much of them may still be read."""
+
+    data: bytes
+    left: int = VALUES
+    is_cut: bool = False
+
+    def goes_on(self, at: int, end: int, depth: int) -> bool:
+        """Whether there is another value to read before `end`."""
+        if not depth or at >= end:
+            return False
+        if not self.left:
+            self.is_cut = True
+            return False
+        self.left -= 1
+        return True
+
+
+# What to read, from where, not beyond where, how deep at most: where it ends, and the value.
+Reader: TypeAlias = Callable[[_Source, int, int, int], tuple[int, Any]]
 
 
 def tolerate_strangers() -> None:
@@ -31,100 +73,114 @@ def tolerate_strangers() -> None:
 
 
 def short_string(value: bytes) -> tuple[int, str]:
-    """A short text; what isn't UTF-8 is escaped."""
+    """A short text; what isn't UTF-8 is told in hex."""
     end = 1 + value[0]
-    return end, _text(value[1:end])
+    return end, as_text(value[1:end])
 
 
 def timestamp(value: bytes) -> tuple[int, Any]:
     """A time, or the bare number where no calendar has it."""
-    return _time(value, 0, 0)
+    return _time(_Source(value), 0, len(value), 0)
 
 
-def table(value: bytes) -> tuple[int, dict[str, Any]]:
+def table(value: bytes) -> tuple[int, Table]:
     """A table of headers. What can't be read ends it; its length says where the rest goes on."""
-    return _table(value, 0, DEPTH)
+    source = _Source(value)
+    end, found = _table(source, 0, len(value), DEPTH)
+    found.size = end
+    found.count = VALUES - source.left
+    found.is_cut = source.is_cut
+    return end, found
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace")
+def _bounds(source: _Source, at: int, end: int) -> tuple[int, int]:
+    """Where something with a length before it begins and ends: never beyond what it lies in."""
+    begin = at + 4
+    if begin > end:
+        raise struct.error
+    length: int = struct.unpack_from(">I", source.data, at)[0]
+    return begin, min(begin + length, end)
 
 
-def _length(data: bytes, at: int) -> int:
-    length: int = struct.unpack_from(">I", data, at)[0]
-    return length
-
-
-def _table(data: bytes, at: int, depth: int) -> tuple[int, dict[str, Any]]:
-    end = at + 4 + _length(data, at)
-    found: dict[str, Any] = {}
-    at += 4
+def _table(source: _Source, at: int, end: int, depth: int) -> tuple[int, Table]:
+    at, end = _bounds(source, at, end)
+    found = Table()
     try:
-        while depth and at < end:
-            name_end = at + 1 + data[at]
-            name = _text(data[at + 1 : name_end])
-            at, found[name] = _value(data, name_end, depth)
+        while source.goes_on(at, end, depth):
+            name_end = at + 1 + source.data[at]
+            name = as_text(source.data[at + 1 : min(name_end, end)])
+            at, found[name] = _value(source, name_end, end, depth)
     except (LookupError, struct.error):
         pass
     return end, found
 
 
-def _list(data: bytes, at: int, depth: int) -> tuple[int, list[Any]]:
-    end = at + 4 + _length(data, at)
+def _list(source: _Source, at: int, end: int, depth: int) -> tuple[int, list[Any]]:
+    at, end = _bounds(source, at, end)
     found: list[Any] = []
-    at += 4
     try:
-        while depth and at < end:
-            at, value = _value(data, at, depth)
+        while source.goes_on(at, end, depth):
+            at, value = _value(source, at, end, depth)
             found.append(value)
     except (LookupError, struct.error):
         pass
     return end, found
 
 
-def _value(data: bytes, at: int, depth: int) -> tuple[int, Any]:
-    return _READERS[data[at]](data, at + 1, depth - 1)
+def _value(source: _Source, at: int, end: int, depth: int) -> tuple[int, Any]:
+    if at >= end:
+        raise struct.error
+    return _READERS[source.data[at]](source, at + 1, end, depth - 1)
+
+
+def _unpack(shape: struct.Struct, source: _Source, at: int, end: int) -> tuple[int, Any]:
+    if at + shape.size > end:
+        raise struct.error
+    found = shape.unpack_from(source.data, at)
+    return at + shape.size, found[0] if len(found) == 1 else found
 
 
 def _fixed(layout: str) -> Reader:
     shape = struct.Struct(">" + layout)
 
-    def read(data: bytes, at: int, _depth: int) -> tuple[int, Any]:
-        return at + shape.size, shape.unpack_from(data, at)[0]
+    def read(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
+        return _unpack(shape, source, at, end)
 
     return read
 
 
-def _time(data: bytes, at: int, _depth: int) -> tuple[int, Any]:
-    seconds: float = struct.unpack_from(">Q", data, at)[0]
-    if seconds > _MILLISECONDS_FROM:
-        seconds /= 1000
+_TIME = struct.Struct(">Q")
+_DECIMAL = struct.Struct(">Bi")
+
+
+def _time(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
+    end, number = _unpack(_TIME, source, at, end)
+    seconds: float = number / 1000 if number > _MILLISECONDS_FROM else number
     try:
-        return at + 8, datetime.fromtimestamp(seconds, tz=UTC)
+        return end, datetime.fromtimestamp(seconds, tz=UTC)
     except (ValueError, OverflowError, OSError):
-        return at + 8, struct.unpack_from(">Q", data, at)[0]
+        return end, number
 
 
-def _decimal(data: bytes, at: int, _depth: int) -> tuple[int, Any]:
-    places, digits = struct.unpack_from(">Bi", data, at)
-    return at + 5, Decimal(digits).scaleb(-places)
+def _decimal(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
+    end, (places, digits) = _unpack(_DECIMAL, source, at, end)
+    return end, Decimal(digits).scaleb(-places)
 
 
-def _long_string(data: bytes, at: int, _depth: int) -> tuple[int, Any]:
-    end = at + 4 + _length(data, at)
-    value = data[at + 4 : end]
+def _long_string(source: _Source, at: int, end: int, depth: int) -> tuple[int, Any]:
+    end, value = _bytes(source, at, end, depth)
     try:
         return end, value.decode()
     except UnicodeDecodeError:
         return end, value
 
 
-def _bytes(data: bytes, at: int, _depth: int) -> tuple[int, Any]:
-    end = at + 4 + _length(data, at)
-    return end, data[at + 4 : end]
+def _bytes(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
+    at, end = _bounds(source, at, end)
+    return end, source.data[at:end]
 
 
-def _nothing(_data: bytes, at: int, _depth: int) -> tuple[int, Any]:
+def _nothing(_source: _Source, at: int, _end: int, _depth: int) -> tuple[int, Any]:
     return at, None
 
 

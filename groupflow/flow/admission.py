@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
+from groupflow.core.octets import apart, as_text
 from groupflow.core.routing import Message, Router
 from groupflow.core.template import has_controls
 from groupflow.store.enqueue import Arrival
@@ -70,18 +71,23 @@ class Admission:
 
 
 def json_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """AMQP headers as JSON can carry them: text for bytes, ISO dates, text for the rest."""
+    """AMQP headers as JSON can carry them: text for bytes, ISO dates, text for the rest.
+
+    Different headers stay different: bytes that aren't UTF-8 are told in hex (`as_text`).
+    """
     return {name: _json_value(value, HEADER_DEPTH) for name, value in headers.items()}
 
 
 def _json_value(value: Any, depth: int) -> Any:  # noqa: PLR0911  one a kind
     match value:
-        case None | bool() | float() | str():
+        case None | bool() | float():
             return value
+        case str():
+            return apart(value)
         case int():
             return value if -(2**63) <= value < 2**64 else str(value)
         case bytes() | bytearray():
-            return bytes(value).decode(errors="backslashreplace")
+            return as_text(bytes(value))
         case dict() | list() | tuple() if depth == 0:
             return "(nested too deep)"
         case dict():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import patch
 
 import aiormq
 import pamqp.decode
@@ -20,6 +21,8 @@ from pamqp.common import FieldValue
 from groupflow.broker import frames, topology
 from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
+from groupflow.core.octets import MARK, as_text
+from groupflow.flow.admission import json_headers
 from tests.security.conftest import TlsRabbitmq
 
 
@@ -74,7 +77,7 @@ def test_any_short_string(text: bytes) -> None:
     assert end == 1 + len(text)
     found.encode()
     with suppress(UnicodeDecodeError):
-        assert found == text.decode()
+        assert found == text.decode() or found.startswith(MARK)
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,6 +98,81 @@ def test_deep_nesting_is_cut(kind: bytes) -> None:
         found = found["a"] if isinstance(found, dict) else found[0]
         depth += 1
     assert depth <= frames.DEPTH
+
+
+def _calls(packed: bytes) -> int:
+    """How many values, of any kind and depth, are read of a table."""
+    calls = 0
+
+    def counted(read: frames.Reader) -> frames.Reader:
+        def count(*words: Any) -> tuple[int, Any]:
+            nonlocal calls
+            calls += 1
+            assert calls < 100_000, "it would not end"
+            return read(*words)
+
+        return count
+
+    with patch.dict(frames._READERS, {k: counted(r) for k, r in frames._READERS.items()}):
+        frames.table(packed)
+    return calls
+
+
+_OVERLAPPING = _table(
+    b"\x01a" + b"".join(b"A" + struct.pack(">I", (5, 21)[n % 2]) for n in range(50))
+)
+_kinds = st.tuples(st.sampled_from([b"A", b"\x01aF", b"S", b"V", b"D", b"T"]), st.integers(0, 30))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_kinds, max_size=60))
+def test_lengths_that_overlap_cost_no_more_than_their_bytes(kinds: list[tuple[bytes, int]]) -> None:
+    inside = b"\x01aA" + b"".join(kind + struct.pack(">I", length) for kind, length in kinds)
+    assert _calls(_table(inside)) <= len(inside)
+
+
+def test_lists_that_lie_in_each_other_s_middle_are_read_once() -> None:
+    """251 bytes took 104 s."""
+    assert _calls(_OVERLAPPING) <= len(_OVERLAPPING)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60), st.binary(max_size=60), st.sampled_from([b"S", b"x", b"A", b"F"]))
+def test_nothing_is_read_beyond_the_table_that_it_is_in(
+    inside: bytes, behind: bytes, kind: bytes
+) -> None:
+    """Whatever an inner length says, what stands behind the outer end changes nothing."""
+    inner = b"\x01a" + kind + struct.pack(">I", 2**31) + inside
+    assert frames.table(_table(inner) + behind) == frames.table(_table(inner))
+
+
+def test_values_are_counted_and_cut() -> None:
+    packed = _table(b"\x01aA" + _table(b"V" * 60_000))
+    end, found = frames.table(packed)
+    assert end == found.size == len(packed)
+    assert len(found["a"]) == frames.VALUES - 1
+    assert found.count == frames.VALUES
+    assert found.is_cut
+    assert not frames.table(_table(b"\x01aV"))[1].is_cut
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_different_bytes_are_different_texts(one: bytes, other: bytes) -> None:
+    for raw in (one, as_text(one).encode(), b"\\xff", f"{MARK}ff".encode()):
+        assert (as_text(raw) == as_text(other)) == (raw == other)
+        with suppress(UnicodeDecodeError):
+            if not raw.startswith(MARK.encode()):
+                assert as_text(raw) == raw.decode(), "text stays as it is"
+
+
+def test_bytes_and_the_text_of_their_escapes_are_two_ids() -> None:
+    ids = [b"\xff\xfe", b"\\xff\\xfe", f"{MARK}fffe".encode(), MARK.encode(), b"fffe"]
+    found = [frames.short_string(bytes([len(raw)]) + raw)[1] for raw in ids]
+    assert len(set(found)) == len(ids)
+    assert found[1] == r"\xff\xfe"
+    headers = [json_headers({"x": frames.table(_table(b"\1xS" + _table(raw)))[1]}) for raw in ids]
+    assert len({str(each) for each in headers}) == len(ids)
 
 
 def _short_bytes(value: str) -> bytes:
@@ -142,7 +220,7 @@ async def test_no_message_stops_intake(
     finally:
         await connection.close()
         await publisher.close()
-    assert found[0].message_id == "id\\xff"
-    assert found[1].type == "\\xc3"
-    assert found[3].headers == {"\\xff": None, "a": 2**64 - 1}
+    assert found[0].message_id == MARK + "6964ff"
+    assert found[1].type == MARK + "c3"
+    assert found[3].headers == {MARK + "ff": None, "a": 2**64 - 1}
     assert found[-1].message_id == "the last one"
