@@ -111,6 +111,7 @@ class Workbench:
         return Admission(
             Router(settings),
             max_body=settings.rabbitmq.max_body,
+            max_headers=settings.rabbitmq.max_headers,
             step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
         )
 

@@ -18,10 +18,12 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from groupflow.broker.connection import broker_calls, close_quietly, open_channel
+from groupflow.broker.frames import Table
 from groupflow.core.errors import BrokerUnavailable
 
 STREAM = 8  # deliveries that have come since the last batch: more are behind them
 GATHER = 0.004  # seconds that a batch of a stream may wait to be whole
+VALUE_BYTES = 128  # of memory that a header's value takes beside its own bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class Delivery:
         type: the AMQP ``type`` property, or ``None``.
         headers: the AMQP headers.
         priority: the AMQP ``priority`` property, or ``None``.
+        header_bytes: how many the headers took as they came.
+        header_values: how many values were read of them, nested ones too.
+        headers_cut: whether there were more, which are lost.
     """
 
     tag: int
@@ -43,6 +48,14 @@ class Delivery:
     type: str | None
     headers: Mapping[str, Any]
     priority: int | None
+    header_bytes: int = 0
+    header_values: int = 0
+    headers_cut: bool = False
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that it takes, about."""
+        return len(self.body) + self.header_bytes + self.header_values * VALUE_BYTES
 
 
 class Consumer:
@@ -53,7 +66,8 @@ class Consumer:
 
         Args:
             queue: which queue.
-            max_bytes: of the bodies that were delivered and not taken yet; beyond it the term ends.
+            max_bytes: of what was delivered and not taken yet, bodies and headers; beyond it the
+                term ends.
         """
         self._channel: AbstractChannel
         self._queue = queue
@@ -77,18 +91,9 @@ class Consumer:
     async def _on_delivery(self, message: DeliveredMessage) -> None:
         if self._ended:
             return  # it comes again in the next term
-        properties = message.header.properties
-        self._waiting.append(
-            Delivery(
-                tag=message.delivery_tag or 0,
-                body=message.body,
-                message_id=properties.message_id,
-                type=properties.message_type,
-                headers=properties.headers or {},
-                priority=properties.priority,
-            )
-        )
-        self._bytes += len(message.body)
+        delivery = _delivery_of(message)
+        self._waiting.append(delivery)
+        self._bytes += delivery.weight
         if self._has_enough:
             self._come.set()
         if self._bytes > self._max_bytes and len(self._waiting) > 1:
@@ -115,7 +120,7 @@ class Consumer:
 
         Args:
             most: deliveries at most.
-            most_bytes: stop after the delivery with which the bodies reach so many bytes.
+            most_bytes: stop after the delivery with which they reach so many bytes.
 
         Raises:
             BrokerUnavailable: the term has ended. What was not acked comes again in the next one.
@@ -131,8 +136,8 @@ class Consumer:
         size = 0
         while self._waiting and len(batch) < most and size < most_bytes:
             delivery = self._waiting.popleft()
-            size += len(delivery.body)
-            self._bytes -= len(delivery.body)
+            size += delivery.weight
+            self._bytes -= delivery.weight
             batch.append(delivery)
         return batch
 
@@ -150,7 +155,7 @@ class Consumer:
 
     @property
     def bytes_waiting(self) -> int:
-        """Bytes of the bodies that were delivered and not taken yet."""
+        """Bytes of what was delivered and not taken yet, bodies and headers."""
         return self._bytes if self.is_open else 0
 
     @property
@@ -170,6 +175,24 @@ class Consumer:
     def finish(self) -> None:
         """End the term: what was not taken yet comes again to whoever consumes next."""
         self._end("the daemon stops")
+
+
+def _delivery_of(message: DeliveredMessage) -> Delivery:
+    properties = message.header.properties
+    headers = properties.headers
+    if not isinstance(headers, Table):  # there are none, or `frames` hasn't read them
+        headers = Table(headers or {})
+    return Delivery(
+        tag=message.delivery_tag or 0,
+        body=message.body,
+        message_id=properties.message_id,
+        type=properties.message_type,
+        headers=headers,
+        priority=properties.priority,
+        header_bytes=headers.size,
+        header_values=headers.count,
+        headers_cut=headers.is_cut,
+    )
 
 
 @asynccontextmanager

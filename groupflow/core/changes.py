@@ -20,6 +20,7 @@ SETTINGS_AT_ONCE = frozenset(
         "workers.drain",
         "workers.max_crashes",
         "rabbitmq.max_body",
+        "rabbitmq.max_headers",
     }
 )
 _ABSENT = object()

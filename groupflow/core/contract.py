@@ -154,7 +154,8 @@ def _headers(settings: Settings) -> dict[str, Any]:
     }
     return {
         "type": "object",
-        "description": "AMQP headers. Others are handed to the handler.",
+        "description": "AMQP headers, at most "
+        f"{settings.rabbitmq.max_headers} bytes. Others are handed to the handler.",
         "properties": properties,
     }
 

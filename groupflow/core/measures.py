@@ -204,7 +204,7 @@ class Vitals:
         busy: workers that run a handler, by pool.
         lease_left: seconds until our lease ends, unless it is renewed; below 0 once it has.
         consumes: whether intake has a connection on which it consumes; ``None`` without an intake.
-        bytes_in_flight: of message bodies that were delivered and are not written yet.
+        bytes_in_flight: of messages that were delivered and are not written yet, headers too.
     """
 
     workers: dict[str, int]

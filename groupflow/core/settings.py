@@ -69,10 +69,16 @@ class RabbitMQ(Server):
         le=_MAX_BODY_LIMIT,
         description="Bytes of the largest body that becomes a task; a larger one is a dead letter.",
     )
+    max_headers: Whole = Field(
+        default=65_536,
+        ge=1024,
+        le=_MAX_BODY_LIMIT,
+        description="Bytes of the largest AMQP headers of a task; with larger ones: a dead letter.",
+    )
     max_in_flight: Whole = Field(
         default=268_435_456,
         ge=1,
-        description="Bytes of message bodies held before they are written; beyond: fewer at once.",
+        description="Bytes of messages held before they are written; beyond: fewer at once.",
     )
 
 

@@ -17,7 +17,8 @@ from groupflow.core.template import has_controls
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 
-HEAD_BYTES = 4096  # of a body over the limit that its dead letter keeps
+HEAD_BYTES = 4096  # of a body over the limit that its dead letter keeps; and of headers
+HEADER_CHARS = 256  # of a text in headers over the limit that is kept whole
 HEADER_DEPTH = 16  # of nested tables in AMQP headers; what lies deeper is left out
 SHOWN_CHARS = 80  # of a stranger's text in a reason
 
@@ -25,49 +26,82 @@ SHOWN_CHARS = 80  # of a stranger's text in a reason
 class Admission:
     """Turns deliveries into arrivals."""
 
-    def __init__(self, router: Router, *, max_body: int, step_aside: frozenset[str]) -> None:
+    def __init__(
+        self,
+        router: Router,
+        *,
+        max_body: int,
+        max_headers: int = 65_536,
+        step_aside: frozenset[str],
+    ) -> None:
         """Binds the rules.
 
         Args:
             router: the routing of the loaded configuration.
             max_body: bytes; a larger body becomes a dead letter of its size and head.
+            max_headers: bytes; larger headers make a dead letter that keeps some short ones.
             step_aside: names of the rules whose groups go on while a delayed task waits.
         """
         self._router = router
         self._max_body = max_body
+        self._max_headers = max_headers
         self._step_aside = step_aside
 
     def admit(self, delivery: Delivery) -> Arrival:
         """What this delivery becomes."""
-        headers = json_headers(delivery.headers)
-        body = delivery.body
         id_ = delivery.message_id or uuid4().hex
+        body, headers = delivery.body, delivery.headers
+        reasons = []
+        if has_controls(id_):
+            reasons.append(f"the message id {id_[:SHOWN_CHARS]!a} has control characters")
+            id_ = uuid4().hex
+        if len(body) > self._max_body:
+            reasons.append(
+                f"the body has {len(body)} bytes, over rabbitmq.max_body = {self._max_body}; "
+                f"its first {HEAD_BYTES} are kept"
+            )
+            body = body[:HEAD_BYTES]
+        if over := self._headers_over(delivery):
+            reasons.append(f"the headers have {over}; only some short ones are kept")
+            headers = _short_headers(headers)
+        shown = json_headers(headers)
         try:
-            if has_controls(id_):
-                shown = ascii(id_[:SHOWN_CHARS])
-                id_ = uuid4().hex
-                raise Unroutable(f"the message id {shown} has control characters")
-            if len(body) > self._max_body:
-                size, body = len(body), body[:HEAD_BYTES]
-                raise Unroutable(
-                    f"the body has {size} bytes, over rabbitmq.max_body = {self._max_body}; "
-                    f"its first {HEAD_BYTES} are kept"
-                )
+            if reasons:
+                raise Unroutable("; ".join(reasons))
             route = self._router.route(
-                Message(body=body, headers=headers, type=delivery.type, priority=delivery.priority)
+                Message(body=body, headers=shown, type=delivery.type, priority=delivery.priority)
             )
         except Unroutable as refusal:
             type_ = delivery.type if delivery.type and not has_controls(delivery.type) else ""
-            return Arrival(
-                id_, Envelope(type_, None, None, None, headers, body), dead=refusal.reason
-            )
+            return Arrival(id_, Envelope(type_, None, None, None, shown, body), dead=refusal.reason)
         return Arrival(
             id=id_,
-            envelope=Envelope(route.type, route.group, route.tenant, route.rule, headers, body),
+            envelope=Envelope(route.type, route.group, route.tenant, route.rule, shown, body),
             priority=route.priority,
             delay=route.delay,
             steps_aside=route.rule in self._step_aside,
         )
+
+    def _headers_over(self, delivery: Delivery) -> str:
+        """What of the headers is over a limit; empty if nothing is."""
+        if delivery.header_bytes > self._max_headers:
+            return f"{delivery.header_bytes} bytes, over rabbitmq.max_headers = {self._max_headers}"
+        return f"over {delivery.header_values} values" if delivery.headers_cut else ""
+
+
+def _short_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The first of those that are no tables, lists or long texts."""
+    kept: dict[str, Any] = {}
+    left = HEAD_BYTES
+    for name, value in headers.items():
+        is_text = isinstance(value, str | bytes | bytearray)
+        if isinstance(value, dict | list | tuple) or (is_text and len(value) > HEADER_CHARS):
+            continue
+        left -= len(name) + (len(value) if is_text else 8)
+        if left < 0:
+            break
+        kept[name] = value
+    return kept
 
 
 def json_headers(headers: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ log = structlog.get_logger("groupflow.intake")
 BATCH = 500  # messages a script at most: bounds how long one script may block Redis
 WINDOW = 4  # parts of the prefetch: while one is written, the others are on their way
 BATCH_BYTES = 4 * 1024 * 1024
+TURN_BYTES = 256 * 1024  # that are routed before the loop may turn
 SET_UP = 15.0  # seconds from a connection to its consumer
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
 
@@ -48,7 +49,7 @@ class IntakeSettings:
         queue: which queue.
         prefetch: unacked deliveries at most.
         heartbeat: seconds.
-        max_in_flight: bytes of bodies that may be held here before they are written.
+        max_in_flight: bytes of messages that may be held here before they are written.
         name: shown on RabbitMQ's page.
     """
 
@@ -97,7 +98,7 @@ class Intake:
 
     @property
     def bytes_in_flight(self) -> int:
-        """Bytes of bodies that were delivered and not taken yet."""
+        """Bytes of what was delivered and not taken yet, bodies and headers."""
         return self._consumer.bytes_waiting if self._consumer is not None else 0
 
     def adopt(self, admission: Admission) -> None:
@@ -200,7 +201,7 @@ class Intake:
         """
         most = min(BATCH, max(1, self._prefetch // WINDOW))
         deliveries = await consumer.take(most, BATCH_BYTES)
-        arrivals = [self._admission.admit(delivery) for delivery in deliveries]
+        arrivals = await self._admit(deliveries)
         crash_point("before_enqueue")
         with self._span_of(arrivals):
             enqueued = await self._enqueue(consumer, arrivals)
@@ -213,6 +214,19 @@ class Intake:
         self._report(deliveries, arrivals, enqueued)
         if reason := await self._pressure.reason(enqueued.queued):
             await self._pause(consumer, reason)
+
+    async def _admit(self, deliveries: list[Delivery]) -> list[Arrival]:
+        """What a batch becomes, by the rules of its beginning; the loop turns on the way."""
+        admission = self._admission
+        arrivals = []
+        weight = 0
+        for delivery in deliveries:
+            arrivals.append(admission.admit(delivery))
+            weight += delivery.weight
+            if weight >= TURN_BYTES:
+                weight = 0
+                await asyncio.sleep(0)
+        return arrivals
 
     def _span_of(self, arrivals: list[Arrival]) -> AbstractContextManager[object]:
         if self._tracing is None:

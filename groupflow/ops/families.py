@@ -137,7 +137,7 @@ def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]
     yield _now("groupflow_lease_seconds", "The lease as configured", lease)
     yield _now("groupflow_lease_margin_seconds", "Until our lease ends", vitals.lease_left)
     yield _now("groupflow_event_loop_lag_seconds", "Worst delay of the last 15 s", lag)
-    yield _now("groupflow_intake_in_flight_bytes", "Bodies not yet taken", vitals.bytes_in_flight)
+    yield _now("groupflow_intake_in_flight_bytes", "Messages not yet taken", vitals.bytes_in_flight)
     up: Rows = {} if vitals.consumes is None else {(): float(vitals.consumes)}
     yield _gauge("groupflow_broker_up", "1: connected, and consuming", up, [])
 

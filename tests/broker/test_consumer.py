@@ -8,19 +8,23 @@ from typing import Any, cast
 import pytest
 from aiormq.abc import DeliveredMessage
 from pamqp import commands, header
+from pamqp.encode import field_table
 
 from groupflow.broker import consumer as module
-from groupflow.broker.consumer import STREAM, Consumer
+from groupflow.broker.consumer import STREAM, VALUE_BYTES, Consumer
+from groupflow.broker.frames import VALUES, table
 from groupflow.core.errors import BrokerUnavailable
 
 MOST, MOST_BYTES = 20, 1_000
 
 
-async def _deliver(consumer: Consumer, number: int, size: int = 10) -> None:
+async def _deliver(
+    consumer: Consumer, number: int, size: int = 10, headers: dict[str, Any] | None = None
+) -> None:
     for tag in range(1, number + 1):
         message = DeliveredMessage(
             delivery=commands.Basic.Deliver(delivery_tag=tag),
-            header=header.ContentHeader(properties=commands.Basic.Properties()),
+            header=header.ContentHeader(properties=commands.Basic.Properties(headers=headers)),
             body=b"x" * size,
             channel=cast(Any, None),
         )
@@ -65,6 +69,26 @@ async def test_a_stream_waits_for_no_more_bytes_than_a_batch_may_have(consumer: 
     await asyncio.sleep(0)
     await _deliver(consumer, 1, size=MOST_BYTES)
     assert len(await taking) == STREAM + 1
+
+
+async def test_headers_count_as_bodies_do(consumer: Consumer) -> None:
+    """1,200 messages with 64 KiB of headers took 2.3 GB: nothing bounded them."""
+    _, headers = table(field_table({"x": "y" * (2 * MOST_BYTES)}))
+    await _deliver(consumer, 3, headers=headers)
+    assert consumer.bytes_waiting > 3 * 2 * MOST_BYTES
+    assert len(await _take(consumer)) == 1, "the batch is full of bytes"
+    await _take(consumer)
+    await _take(consumer)
+    assert consumer.bytes_waiting == 0
+    await _deliver(consumer, 1_000_000 // (2 * MOST_BYTES) + 1, headers=headers)
+    assert not consumer.is_open
+    assert consumer.overflowed > 1
+
+
+async def test_many_small_headers_count_for_the_memory_that_they_take(consumer: Consumer) -> None:
+    _, headers = table(field_table({str(n): None for n in range(VALUES)}))
+    await _deliver(consumer, 1, headers=headers)
+    assert consumer.bytes_waiting > VALUES * VALUE_BYTES
 
 
 async def test_a_stream_that_ends_goes_when_its_moment_is_over(

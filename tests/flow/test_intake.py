@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -11,15 +12,16 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.routing import Router
 from groupflow.core.settings import GroupRule, Settings
 from groupflow.flow.admission import Admission
-from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.intake import TURN_BYTES, Intake, IntakeSettings
 from groupflow.flow.pressure import Pressure
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Enqueuer
+from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.reading import read_status
 from groupflow.store.scripts import load_scripts
@@ -88,6 +90,41 @@ async def test_bodies_in_flight_are_bounded_and_none_is_lost_or_moved(
     assert prefetches[0] == 500
     assert prefetches[-1] < 500, "it never had to take fewer at once: the test proves nothing"
     assert await order_of(client, 60) == list(range(60))
+
+
+async def test_a_flood_of_headers_leaves_the_loop_to_others(
+    client: StoreClient, rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 messages with 64 KiB of two bytes that aren't UTF-8 stopped everything else for 5 s."""
+    queue, number, size = f"intake-{uuid4().hex}", 150, 60_000
+    headers = {"x": bytearray(b"\xff\xc3" * (size // 2))}
+    async with publishing(rabbitmq_server.url, queue) as publisher:
+        flood = (Outgoing(b'{"type": "t"}', headers=headers) for _ in range(number))
+        assert await publisher.publish_all(flood) == number
+    turn, admitted = 0, Counter[int]()
+    admit = Admission.admit
+
+    def spy(admission: Admission, delivery: Delivery) -> Arrival:
+        admitted[turn] += delivery.weight
+        return admit(admission, delivery)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Admission, "admit", spy)
+    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**9, pressure=pressure)
+    turning = asyncio.create_task(count_turns())
+    running = asyncio.create_task(intake.run())
+    await until_taken(client, number)
+    intake.stop()
+    await running
+    turning.cancel()
+    assert sum(admitted.values()) >= number * size, "headers aren't counted"
+    assert max(admitted.values()) < TURN_BYTES + 2 * size, "the loop didn't turn"
 
 
 async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(

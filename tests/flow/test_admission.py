@@ -1,0 +1,110 @@
+"""What is kept of a message costs little more than its bytes, whatever they are."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from groupflow.broker.consumer import Delivery
+from groupflow.broker.frames import VALUES, Table, table
+from groupflow.core.routing import Router
+from groupflow.core.settings import Settings
+from groupflow.flow.admission import HEAD_BYTES, Admission
+
+MAX_HEADERS = 65_536
+ADMISSION = Admission(
+    Router(Settings()), max_body=1000, max_headers=MAX_HEADERS, step_aside=frozenset()
+)
+
+
+def long_string(text: bytes) -> bytes:
+    return b"S" + struct.pack(">I", len(text)) + text
+
+
+def headers_of(fields: dict[bytes, bytes]) -> Table:
+    """Headers as they come: each value with its letter."""
+    inside = b"".join(bytes([len(name)]) + name + value for name, value in fields.items())
+    return table(struct.pack(">I", len(inside)) + inside)[1]
+
+
+def delivery(headers: Table, **words: Any) -> Delivery:
+    known: dict[str, Any] = {
+        "tag": 1,
+        "body": b'{"type": "t"}',
+        "message_id": "i",
+        "type": "t",
+        "headers": headers,
+        "priority": None,
+        "header_bytes": headers.size,
+        "header_values": headers.count,
+        "headers_cut": headers.is_cut,
+    }
+    return Delivery(**{**known, **words})
+
+
+@given(st.binary(max_size=500), st.integers(1, 100))
+@example(b"\xff\xc3", 32_000)
+@settings(max_examples=60, deadline=None)
+def test_what_is_stored_of_bytes_grows_by_no_more_than_json_does(piece: bytes, times: int) -> None:
+    """64 KiB that aren't UTF-8 became 330 KiB."""
+    raw = piece * times
+    headers = headers_of({b"x": long_string(raw)})
+    if headers.size > MAX_HEADERS:
+        return
+    stored = len(ADMISSION.admit(delivery(headers)).envelope.pack())
+    control_characters = 6  # as JSON writes one
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        control_characters = 2
+    assert stored <= control_characters * len(raw) + 200
+
+
+def test_headers_over_the_limit_make_a_dead_letter_of_the_short_ones() -> None:
+    headers = headers_of(
+        {
+            b"x-tenant": long_string(b"acme"),
+            b"x-n": b"b\x07",
+            b"x-long": long_string(b"\xff\xc3" * 40_000),
+            b"x-table": b"F" + struct.pack(">I", 0),
+        }
+    )
+    arrival = ADMISSION.admit(delivery(headers))
+    assert arrival.id == "i"
+    assert arrival.dead == (
+        f"the headers have {headers.size} bytes, over rabbitmq.max_headers = 65536; "
+        "only some short ones are kept"
+    )
+    assert arrival.envelope.type == "t"
+    assert arrival.envelope.headers == {"x-tenant": "acme", "x-n": 7}
+    assert arrival.envelope.body == b'{"type": "t"}'
+
+
+@pytest.mark.parametrize("value", [b"V", long_string(b"x" * 200)])
+def test_many_headers_leave_a_few_kilobytes(value: bytes) -> None:
+    headers = headers_of({str(n).encode(): value for n in range(VALUES + 50)})
+    arrival = ADMISSION.admit(delivery(headers))
+    assert "the headers have over 1024 values" in arrival.dead or "max_headers" in arrival.dead
+    assert arrival.envelope.headers
+    assert len(arrival.envelope.pack()) < 4 * HEAD_BYTES
+
+
+def test_headers_at_the_limits_make_a_task() -> None:
+    fields = {str(n).encode(): b"V" for n in range(VALUES - 1)}
+    rest = MAX_HEADERS - headers_of({**fields, b"x": long_string(b"")}).size
+    headers = headers_of({**fields, b"x": long_string(b"y" * rest)})
+    assert headers.size == MAX_HEADERS
+    arrival = ADMISSION.admit(delivery(headers))
+    assert not arrival.dead
+    assert arrival.envelope.headers["x"] == "y" * rest
+
+
+def test_a_message_that_is_too_much_in_every_way_is_cut_in_every_way() -> None:
+    headers = headers_of({b"x": long_string(b"\xff" * 100_000)})
+    arrival = ADMISSION.admit(delivery(headers, message_id="\n", body=b"x" * 100_000))
+    assert all(word in arrival.dead for word in ("control", "max_body", "max_headers"))
+    assert len(arrival.envelope.pack()) < HEAD_BYTES + 100
