@@ -19,7 +19,7 @@ import structlog
 
 from groupflow.building import Workbench
 from groupflow.core.app import App
-from groupflow.core.changes import shown
+from groupflow.core.changes import told
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Vitals
@@ -387,7 +387,7 @@ class Daemon:
 
     async def tell(self) -> None:
         """Let `status`, `reload` and `check-config --diff` know."""
-        await self._sessions.tell(self._info(), shown(self._settings))
+        await self._sessions.tell(self._info(), told(self._settings))
 
     def reload_began(self) -> None:
         """Tell the service manager."""

@@ -84,7 +84,7 @@ def _show_changes(config: Path | None, settings: Settings, target: str, *, as_js
 
 def _changes(config: Path | None, settings: Settings, target: str) -> list[Change]:
     """What `settings` would change for a file or a daemon."""
-    from groupflow.core.changes import compare, compare_shown, shown  # noqa: PLC0415
+    from groupflow.core.changes import compare, compare_told, told  # noqa: PLC0415
     from groupflow.core.settings_load import load_settings  # noqa: PLC0415
 
     if Path(target).is_file():
@@ -96,7 +96,7 @@ def _changes(config: Path | None, settings: Settings, target: str) -> list[Chang
         raise typer.BadParameter(
             f"{target!r} is no file, and no daemon of that name is running.", param_hint="--diff"
         )
-    return compare_shown(found, shown(settings))
+    return compare_told(found, told(settings))
 
 
 def change_lines(changes: list[dict[str, Any]]) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 from groupflow.cli.bodies import STDIN, BodiesArgument, read_bodies
 from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
 from groupflow.core.errors import Unroutable
+from groupflow.core.masking import mask_command
 
 if TYPE_CHECKING:
     from groupflow.core.app import App
@@ -106,7 +107,7 @@ def _describe_handler(settings: Settings, app: App | None, task_type: str) -> st
     outside = settings.handlers.get(task_type)
     if outside is None:
         return NO_HANDLER
-    return f"exec {' '.join(outside.exec)}" if outside.exec else f"http {outside.http}"
+    return f"exec {mask_command(outside.exec)}" if outside.exec else f"http {outside.http}"
 
 
 def _print(number: int, answer: dict[str, Any]) -> None:

@@ -5,12 +5,14 @@ Values are shown as an operator may see them: passwords are hidden, and one that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from groupflow.core.masking import mask_all
 from groupflow.core.settings import Settings
+from groupflow.core.settings_types import HandlerCommand, HandlerUrl
 
 SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "log"})
 SETTINGS_AT_ONCE = frozenset(
@@ -24,6 +26,8 @@ SETTINGS_AT_ONCE = frozenset(
     }
 )
 _ABSENT = object()
+_DIGESTS = "digests"
+_DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guessed secret by
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +57,41 @@ class Change:
 
 
 def shown(settings: Settings) -> dict[str, Any]:
-    """A configuration as it may be shown: passwords hidden, in every text."""
+    """A configuration as it may be shown: of URLs and commands no more than isn't secret."""
     masked: dict[str, Any] = mask_all(settings.model_dump(mode="json"))
     return masked
 
 
+def told(settings: Settings) -> dict[str, Any]:
+    """What a daemon tells others of its configuration, so that `compare_told` finds what differs.
+
+    That is what may be shown, and for each handler a digest of what of it may not. It is so short
+    that thousands of values share it: it says that something differs, and not what it was.
+    """
+    digests = {
+        setting: _digest(setting, value)
+        for setting, value in _values(settings)
+        if isinstance(value, HandlerUrl | HandlerCommand)
+    }
+    return {**shown(settings), _DIGESTS: digests}
+
+
 def compare(old: Settings, new: Settings) -> list[Change]:
     """All that differs, in the order of the file."""
-    changes = compare_shown(shown(old), shown(new))
-    named = {change.setting for change in changes}
-    for setting in _hidden_changes(old, new):
-        if setting not in named:
-            changes.append(_change(setting, "(hidden)", "(another, hidden)"))
-    return changes
+    changes = _compare_shown(shown(old), shown(new))
+    before, after = dict(_values(old)), dict(_values(new))
+    different = {name for name in before if name in after and before[name] != after[name]}
+    return _with_hidden(changes, [name for name in before if name in different])
 
 
-def compare_shown(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """The same for two configurations as `shown` gave them; hidden passwords aren't compared."""
+def compare_told(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """The same for two configurations as `told` gave them; passwords of servers aren't compared."""
+    before, after = old.get(_DIGESTS, {}), new.get(_DIGESTS, {})
+    different = [name for name in before if name in after and before[name] != after[name]]
+    return _with_hidden(_compare_shown(old, new), different)
+
+
+def _compare_shown(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     changes = []
     before, after = dict(_flat(old)), dict(_flat(new))
     for setting in dict.fromkeys([*before, *after]):
@@ -77,6 +99,23 @@ def compare_shown(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change
         if values[0] != values[1]:
             changes.append(_change(setting, *(None if v is _ABSENT else v for v in values)))
     return changes
+
+
+def _with_hidden(changes: list[Change], different: Iterable[str]) -> list[Change]:
+    """The changes, and behind them settings that differ although they are shown alike."""
+    named = {change.setting for change in changes}
+    hidden = [
+        _change(setting, "(hidden)", "(another, hidden)")
+        for setting in different
+        if setting not in named
+    ]
+    return changes + hidden
+
+
+def _digest(setting: str, value: HandlerUrl | HandlerCommand) -> str:
+    words = [value.get_secret_value()] if isinstance(value, HandlerUrl) else list(value)
+    text = "\0".join([setting, *words])
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
 
 
 def _change(setting: str, old: Any, new: Any) -> Change:
@@ -90,25 +129,29 @@ def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if section == "groups":
             yield "groups.order", [rule["name"] for rule in values]
             for rule in values:
-                for name, value in rule.items():
-                    yield f"groups.{rule['name']}.{name}", value
+                yield from _settings(f"groups.{rule['name']}", rule)
         elif section == "handlers":
             for type_, rule in values.items():
-                for name, value in rule.items():
-                    yield f'handlers."{type_}".{name}', value
-        else:
-            for name, value in values.items():
-                yield f"{section}.{name}", value
+                yield from _settings(f'handlers."{type_}"', rule)
+        elif section != _DIGESTS:
+            yield from _settings(section, values)
 
 
-def _hidden_changes(old: Settings, new: Settings) -> Iterator[str]:
-    """Where a secret differs that looks the same as shown."""
-    for section in ("rabbitmq", "redis"):
-        if getattr(old, section).url != getattr(new, section).url:
-            yield f"{section}.url"
-    for type_, rule in old.handlers.items():
-        other = new.handlers.get(type_)
-        if other is not None:
-            for name in ("http", "exec"):
-                if getattr(rule, name) != getattr(other, name):
-                    yield f'handlers."{type_}".{name}'
+def _settings(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        yield f"{section}.{name}", value
+
+
+def _values(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Every setting's own value by the same names, secrets as they are: never to be shown."""
+    return _flat(
+        {
+            "groups": [dict(rule) for rule in settings.groups],
+            "handlers": {type_: dict(rule) for type_, rule in settings.handlers.items()},
+            **{
+                name: dict(getattr(settings, name))
+                for name in Settings.model_fields
+                if name not in ("groups", "handlers")
+            },
+        }
+    )

@@ -1,25 +1,76 @@
-"""Hiding passwords: what may be shown of a URL, or of a text that has one somewhere in it."""
+"""Hiding secrets: what may be shown of a URL or a command, or of a text that has a URL in it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 HIDDEN = "***"
 
-_QUERY_SECRET = re.compile(r"(?i)([?&](?:pass|passwd|password|secret|token|api_?key)=)[^&#\s\"']+")
+# A parameter of a query or a fragment. No name reaches past the next delimiter, so that a text is
+# read once, however many it has of them.
+_PARAMETER = re.compile(r"([?&;#])([^?&;#=\s\"'<>`]*)=([^&;#\s\"'<>`]+)")
+_SECRET_NAME = re.compile(
+    r"(?i)auth|code|cookie|cred|jwt|key|pass|pwd|secret|session|sid\b|sig|ticket|token"
+)
 _TOKEN_END = re.compile(r"[\s\"'<>`]")
+_SHORT = 4  # characters of a part of a URL below which it is no secret, and may be any word
 
 
 def mask_url(url: str) -> str:
-    """The URL with its password hidden.
+    """The URL with its password hidden, and its user where it has no password: a token, mostly.
 
     What has no scheme is hidden whole: it may be a bare password that was put in the wrong place.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
         return HIDDEN if url else ""
-    return f"{scheme}://{_mask_user_info(rest)}"
+    return f"{scheme}://{_mask_rest(rest)}"
+
+
+def mask_place(url: str) -> str:
+    """Of a URL only where it leads: scheme, host and port.
+
+    For URLs whose path may itself be the secret, as webhooks' are. What can't be read as a URL is
+    hidden whole.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return HIDDEN
+    if not (parts.scheme and host):
+        return HIDDEN if url else ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+
+
+def mask_command(command: Sequence[str]) -> str:
+    """Of a command only its name: arguments may be passwords."""
+    return PurePath(command[0]).name or command[0]
+
+
+def mask_parts(text: str, url: str) -> str:
+    """A text that somebody behind `url` wrote, without what `mask_place` hides of that URL.
+
+    Servers repeat what they were asked: ``Cannot POST /hooks/T0KEN``.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return text
+    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    pieces = {target, parts.path, parts.username or "", parts.password or ""}
+    pieces |= {value.partition("=")[2] for value in parts.query.split("&")}
+    pieces |= {unquote(piece) for piece in pieces}
+    text = text.replace(url, mask_place(url))
+    for piece in sorted(pieces, key=len, reverse=True):
+        if len(piece) >= _SHORT:
+            text = text.replace(piece, HIDDEN)
+    return mask_secrets(text)
 
 
 def mask_secrets(text: str) -> str:
@@ -31,20 +82,27 @@ def mask_secrets(text: str) -> str:
         part = parts[index]
         end = _TOKEN_END.search(part)
         cut = end.start() if end else len(part)
-        parts[index] = _mask_user_info(part[:cut]) + part[cut:]
+        parts[index] = _mask_rest(part[:cut]) + part[cut:]
     return "://".join(parts)
 
 
-def _mask_user_info(rest: str) -> str:
-    """Hide the password in what follows ``://``.
+def _mask_rest(rest: str) -> str:
+    """Hide the secrets in what follows ``://``.
 
-    Up to the *last* ``@``, since a password that was not percent-encoded may hold ``@`` or ``/``:
-    better to hide too much than to show the end of one.
+    The user info is taken up to the *last* ``@``, since a password that was not percent-encoded may
+    hold ``@`` or ``/``: better to hide too much than to show the end of one.
     """
     user_info, at, host = rest.rpartition("@")
-    if at and ":" in user_info:
-        rest = f"{user_info.partition(':')[0]}:{HIDDEN}@{host}"
-    return _QUERY_SECRET.sub(rf"\g<1>{HIDDEN}", rest) if "=" in rest else rest
+    if at:
+        user, colon, _ = user_info.partition(":")
+        rest = f"{user}:{HIDDEN}@{host}" if colon else f"{HIDDEN}@{host}"
+    return _PARAMETER.sub(_mask_parameter, rest) if "=" in rest else rest
+
+
+def _mask_parameter(found: re.Match[str]) -> str:
+    delimiter, name, _ = found.groups()
+    is_secret = _SECRET_NAME.search(unquote(name)) is not None
+    return f"{delimiter}{name}={HIDDEN}" if is_secret else found.group()
 
 
 def mask_all(value: Any) -> Any:

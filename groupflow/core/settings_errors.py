@@ -12,14 +12,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from groupflow.core.errors import Problem
-from groupflow.core.masking import HIDDEN, mask_secrets, mask_url
-from groupflow.core.settings import Settings
+from groupflow.core.masking import HIDDEN, mask_place, mask_secrets, mask_url
+from groupflow.core.settings import Override, Settings
 from groupflow.core.template import show
 
 Location = Sequence[int | str]
 
-_URL_SETTINGS = {"url", "http"}
-_HIDDEN_SETTINGS = {"token", *_URL_SETTINGS}
+_HIDDEN_SETTINGS = {"token", "url"}
+_SHOWN_OF_HANDLERS = {"timeout", *Override.model_fields}
 _SHOWN = 80
 
 _REMEDIES: dict[str, str] = {
@@ -70,9 +70,8 @@ def _shown(location: Location, detail: ErrorDetails) -> str:
     value = detail["input"]
     if detail["type"] == "missing":
         return ""
-    if len(location) > 1 and location[-1] in _HIDDEN_SETTINGS:
-        is_url = location[-1] in _URL_SETTINGS and isinstance(value, str)
-        return mask_url(value) if is_url else HIDDEN
+    if _is_hidden(location) and value and not isinstance(value, Mapping):
+        return _masked(location[-1], value)
     if location and location[0] == "handlers" and isinstance(value, Mapping):
         return ""
     if isinstance(value, Mapping) or (isinstance(value, list | tuple) and len(location) == 1):
@@ -80,6 +79,25 @@ def _shown(location: Location, detail: ErrorDetails) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return mask_secrets(ascii(value)[:_SHOWN] if isinstance(value, list | tuple) else show(value))
+
+
+def _is_hidden(location: Location) -> bool:
+    """Whether a secret may stand there, be it by a slip.
+
+    Of a handler: a command, a word of one, a URL, or one of them where a table belongs.
+    """
+    if len(location) <= 1:
+        return False
+    in_handlers = location[0] == "handlers" and location[-1] not in _SHOWN_OF_HANDLERS
+    return in_handlers or location[-1] in _HIDDEN_SETTINGS
+
+
+def _masked(setting: int | str, value: object) -> str:
+    if not isinstance(value, str):
+        return HIDDEN
+    return (
+        mask_url(value) if setting == "url" else mask_place(value) if setting == "http" else HIDDEN
+    )
 
 
 def _remedy(location: Location, detail: ErrorDetails) -> str:

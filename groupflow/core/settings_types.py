@@ -7,10 +7,17 @@ from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, SecretStr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    SecretStr,
+)
 from pydantic_core import CoreSchema, core_schema
 
-from groupflow.core.masking import mask_url
+from groupflow.core.masking import mask_command, mask_place, mask_url
 from groupflow.core.template import FieldPath, Template
 from groupflow.core.transport import TLS_FILES
 
@@ -46,13 +53,33 @@ class SecretUrl(SecretStr):
     @classmethod
     def _accept(cls, value: object) -> SecretUrl:
         if isinstance(value, SecretUrl):
-            return value
+            return cls(value.get_secret_value())
         if not isinstance(value, str):
             raise ValueError("Write it as a URL in quotes.")  # noqa: TRY004  pydantic reads this one
         return cls(value)
 
     def _display(self) -> str:
         return mask_url(self.get_secret_value())
+
+
+class HandlerUrl(SecretUrl):
+    """A handler's URL; only scheme, host and port are shown, as a webhook's path is a secret."""
+
+    def _display(self) -> str:
+        return mask_place(self.get_secret_value())
+
+
+class HandlerCommand(tuple[str, ...]):
+    """A handler's command, of which only the name is shown: arguments may be passwords."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(self.shown())
+
+    def shown(self) -> tuple[str, ...]:
+        """What may be shown of it, in its own shape."""
+        return (mask_command(self),)
 
 
 def _is_tls(option: str) -> bool:
@@ -190,12 +217,16 @@ def _tenants(value: object) -> tuple[str, ...]:
 def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not value[0] or any("\0" in word for word in value):
         raise ValueError('List the command and its arguments: ["./import-orders", "--fast"].')
-    return value
+    return HandlerCommand(value)
+
+
+def _shown_command(value: tuple[str, ...]) -> tuple[str, ...]:
+    return HandlerCommand(value).shown()
 
 
 AmqpUrl = Annotated[SecretUrl, AfterValidator(_url_check("amqp", "amqps", server=True))]
 RedisUrl = Annotated[SecretUrl, AfterValidator(_url_check("redis", "rediss", "unix", server=True))]
-HttpUrl = Annotated[SecretUrl, AfterValidator(_url_check("http", "https", server=False))]
+HttpUrl = Annotated[HandlerUrl, AfterValidator(_url_check("http", "https", server=False))]
 Whole = Annotated[int, BeforeValidator(_no_bool)]
 Seconds = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 RetryInterval = Annotated[Seconds, AfterValidator(_not_zero)]
@@ -210,4 +241,6 @@ AppName = Annotated[
 ]
 Name = Annotated[str, Field(max_length=_MAX_NAME), AfterValidator(_printable)]
 Tenants = Annotated[tuple[str, ...], BeforeValidator(_tenants)]
-Command = Annotated[tuple[str, ...], AfterValidator(_command)]
+Command = Annotated[
+    tuple[str, ...], AfterValidator(_command), PlainSerializer(_shown_command, return_type=tuple)
+]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from groupflow.core.app import RetryOverride
+from groupflow.core.masking import mask_secrets
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import Task
 
@@ -72,14 +73,29 @@ def checked(answer: Any) -> Outcome | Failed:
 
 def failed(error: BaseException, *, is_final: bool = False) -> Failed:
     """What is kept of an exception: its type and text, whatever its `__str__` does."""
-    return Failed(type(error).__name__, text_of(error), is_final)
+    return Failed(type(error).__name__, message_of(error), is_final)
+
+
+def message_of(said: object) -> str:
+    """The same as `text_of`, for people to read: without the passwords of URLs in it.
+
+    Errors name the URL that failed, and a dead letter shows them to whoever may look.
+    """
+    return _encodable(mask_secrets(_text(said)))
 
 
 def text_of(said: object) -> str:
     """What strangers' code said, as text that any encoder takes, capped; ``None`` is no text."""
+    return _encodable(_text(said))
+
+
+def _text(said: object) -> str:
     try:
-        text = "" if said is None else str(said)
+        return "" if said is None else str(said)
     except Exception:  # noqa: BLE001  a stranger's __str__
         return "(its text can't be read)"
+
+
+def _encodable(text: str) -> str:
     # A file name that is no UTF-8 comes with surrogates, which neither JSON nor Redis takes.
     return text[:MESSAGE_CHARS].encode(errors="backslashreplace").decode()

@@ -16,7 +16,7 @@ import httpx
 import orjson
 
 from groupflow.core.app import RetryOverride
-from groupflow.core.masking import mask_url
+from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
 from groupflow.core.settings import HandlerRule
 from groupflow.core.task import Task
@@ -61,10 +61,10 @@ class HttpRunner:
             async with self._client.stream(
                 "POST", self._url, content=task.body, headers=_headers_of(task)
             ) as response:
-                return _outcome(response, await _read_capped(response))
+                return _outcome(self._url, response, await _read_capped(response))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            what = str(error) or type(error).__name__
-            return Failed(type(error).__name__, f"{mask_url(self._url)} did not answer: {what}")
+            what = mask_parts(str(error), self._url) or type(error).__name__
+            return Failed(type(error).__name__, f"{mask_place(self._url)} did not answer: {what}")
 
 
 def _headers_of(task: Task) -> dict[str, str]:
@@ -95,9 +95,10 @@ def _encoding(response: httpx.Response) -> str:
     return encoding.strip().lower()
 
 
-def _outcome(response: httpx.Response, answer: bytes) -> Outcome | Failed:
+def _outcome(url: str, response: httpx.Response, answer: bytes) -> Outcome | Failed:
     status = response.status_code
-    said = answer[: SHOWN_CHARS * 4].decode(errors="backslashreplace").strip()[:SHOWN_CHARS]
+    said = answer[: SHOWN_CHARS * 4].decode(errors="backslashreplace").strip()
+    said = mask_parts(said, url)[:SHOWN_CHARS]  # before it is cut, which might leave half a secret
     reason = f"HTTP {status}: {said}" if said else f"HTTP {status}"
     if response.is_success:
         return _next_stage(response, answer)

@@ -12,7 +12,7 @@ import orjson
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.policy import Policy
 from groupflow.core.settings import YEAR
-from groupflow.flow.handling import Failed, text_of
+from groupflow.flow.handling import Failed, message_of, text_of
 from groupflow.store import settlements
 from groupflow.store.settlements import Claim, Settlement
 
@@ -91,7 +91,7 @@ def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settleme
 
 
 def _bury(claim: Claim, error: str, message: str, policy: Policy) -> Settlement:
-    message = text_of(message)
+    message = message_of(message)
     named = error in ("Dead", "Retry", "Advance")
     reason = message if named and message else f"{error}: {message}" if message else error
     return settlements.Bury(claim, reason, _errors(claim, error, message), policy.parks)
@@ -103,6 +103,6 @@ def _errors(claim: Claim, error: str, message: str) -> list[dict[str, Any]]:
         "stage": claim.task.stage,
         "fence": claim.fence,
         "error": error,
-        "message": text_of(message),
+        "message": message_of(message),
     }
     return [*claim.errors, entry][-ERRORS_KEPT:]

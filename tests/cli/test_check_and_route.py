@@ -170,8 +170,8 @@ class TestRoute:
         code, out, _ = run("route", "in.json", "--config", str(CONFIG / "groupflow.toml"))
         assert code == 0
         assert out.splitlines() == [
-            "1: plain, type import.orders, handler exec ./import-orders",
-            "2: plain, type import.invoices, handler http http://127.0.0.1:8000/import",
+            "1: plain, type import.orders, handler exec import-orders",
+            "2: plain, type import.invoices, handler http http://127.0.0.1:8000",
         ]
 
     @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 
-from groupflow.core.changes import compare, compare_shown, shown
+from groupflow.core.changes import compare, compare_told, shown, told
 from groupflow.core.settings import Settings
 
 RULE: dict[str, Any] = {"name": "crm", "app": "crm", "key": "{entity}"}
@@ -39,7 +40,7 @@ def test_every_setting_is_at_once_or_needs_a_restart() -> None:
         for name in type(default).model_fields:
             old = {section: {name: None}}
             new = {section: {name: "other"}}
-            (change,) = compare_shown(_as_dump(old), _as_dump(new))
+            (change,) = compare_told(_as_dump(old), _as_dump(new))
             allowed = section in at_once or f"{section}.{name}" in {
                 "workers.plain",
                 "workers.grouped",
@@ -85,9 +86,45 @@ def test_passwords_are_compared_and_never_shown() -> None:
         assert secret not in str(found)
 
 
-def test_what_is_shown_survives_the_store() -> None:
+def test_what_is_told_survives_the_store() -> None:
     """A daemon's word, packed and read again, is the same as the configuration's own."""
     settings = Settings(groups=[RULE], handlers={"t": {"http": "http://u:p@h/"}})
-    told = orjson.loads(orjson.dumps(shown(settings)))
-    assert compare_shown(told, shown(settings)) == []
-    assert "u:p@" not in str(told)
+    read = orjson.loads(orjson.dumps(told(settings)))
+    assert compare_told(read, told(settings)) == []
+    assert "u:p@" not in str(read)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"http": "https://hooks.h/T1/B1/T0KEN"}, {"http": "https://hooks.h/T1/B1/two"}),
+        ({"http": "https://h/in?access_token=T0KEN"}, {"http": "https://h/in?access_token=two"}),
+        ({"http": "https://T0KEN@h/in"}, {"http": "https://two@h/in"}),
+        ({"exec": ["./in", "--password=T0KEN"]}, {"exec": ["./in", "--password=two"]}),
+        ({"exec": ["./T0KEN/in"]}, {"exec": ["./two/in"]}),
+    ],
+)
+def test_a_handlers_secret_that_changed_is_noticed_and_not_shown(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    """Between two files, and between a file and what a daemon tells: without telling it."""
+    before, after = (Settings(handlers={"t": each}) for each in (old, new))
+    (name,) = old
+    for changes in (compare(before, after), compare_told(told(before), told(after))):
+        (change,) = changes
+        assert change.setting == f'handlers."t".{name}'
+        assert (change.old, change.new) == ("(hidden)", "(another, hidden)")
+    for dump in (str(told(before)), str(shown(before)), repr(before), str(before.model_dump())):
+        assert "T0KEN" not in dump
+
+
+def test_a_token_that_changed_is_noticed() -> None:
+    tokens = ("one-0123456789abcdef", "two-0123456789abcdef")
+    found = changed({"http": {"token": tokens[0]}}, {"http": {"token": tokens[1]}})
+    assert found == {"http.token": ("(hidden)", "(another, hidden)", True)}
+
+
+def test_a_daemon_of_an_earlier_version_tells_no_digests() -> None:
+    before = Settings(handlers={"t": {"exec": ["./in", "a"]}})
+    after = Settings(handlers={"t": {"exec": ["./in", "b"]}})
+    assert compare_told(shown(before), told(after)) == []

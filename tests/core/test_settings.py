@@ -127,7 +127,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[[groups]]\nkey = "a"\ntenants = "acme"', "groups[0].tenants", "'acme'", '"*"'),
     ('[[groups]]\nkey = "a"\nkeyy = 1', "groups[0].keyy", "", "groups[0].key"),
     ('[handlers."a.b"]\n', 'handlers."a.b"', "", "exactly one"),
-    ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "'ls'", "list"),
+    ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "***", "list"),
     ("[handlers.a]\nexec = []", "handlers.a.exec", "[]", "command"),
 ]
 

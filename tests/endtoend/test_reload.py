@@ -243,10 +243,15 @@ def test_a_terminal_that_is_closed_ends_its_daemon(rig: Rig) -> None:
 
 def test_what_would_change(rig: Rig) -> None:
     """`check-config --diff`, against a running daemon and against a file."""
+    handler = '[handlers."say"]\nexec = ["true", "--password={}"]\n'
+    with rig.config.open("a") as file:
+        file.write(handler.format("one"))
     rig.start(DAEMON)
     old = rig.folder / "old.toml"
     old.write_text(rig.config.read_text())
     rig.configure(workers={"grouped": 9, "lease": 9.0})
+    with rig.config.open("a") as file:
+        file.write(handler.format("two"))
 
     def differences(target: str) -> dict[str, bool]:
         found = ask(rig, "check-config", "--diff", target)["changes"]
@@ -256,7 +261,7 @@ def test_what_would_change(rig: Rig) -> None:
             if change["setting"] != "http.listen"  # each process of the rig has its own
         }
 
-    wanted = {"workers.grouped": False, "workers.lease": True}
+    wanted = {"workers.grouped": False, "workers.lease": True, 'handlers."say".exec': False}
     assert differences(str(old)) == wanted
     rig.until(lambda: bool(rig.raw.hexists(rig.keys("daemon", DAEMON), "settings")), "its word")
     assert differences(DAEMON) == wanted

@@ -315,6 +315,21 @@ async def test_a_refused_connection_is_a_failed_attempt_without_the_password(
     assert not outcome.is_final
 
 
+async def test_what_is_secret_in_its_url_is_in_no_reason(server: Server) -> None:
+    """Many servers repeat what they were asked, and a reason is shown to whoever may look."""
+    secret = f"http://127.0.0.1:{server.port}/hooks/T0KEN?code=T0KEN&n=1"
+    for status in ("404 Not Found", "429 Too Many", "500 Oh"):
+        server.answer = response(status, f"{'x' * 485} POST /hooks/T0KEN?code=T0KEN&n=1".encode())
+        async with asyncio.timeout(DEADLINE), running(secret) as runner:
+            outcome = await runner.handle(task())
+        said = outcome.message if isinstance(outcome, Failed) else outcome.reason  # type: ignore[union-attr]
+        assert said.endswith(" POST ***"), said
+    async with asyncio.timeout(DEADLINE), running("http://127.0.0.1:1/hooks/T0KEN") as runner:
+        outcome = await runner.handle(task())
+    assert isinstance(outcome, Failed)
+    assert "T0KEN" not in outcome.message
+
+
 @pytest.mark.parametrize(
     "said",
     [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"SSH-2.0-OpenSSH_9.6\r\n"],

@@ -9,7 +9,7 @@ import pytest
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
-from groupflow.flow.handling import Failed
+from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
 from groupflow.flow.settling import CONTEXT_BYTES, ERRORS_KEPT, settlement_of
 from groupflow.store import settlements
 from groupflow.store.settlements import Bury, Complete, Settlement, calls_of
@@ -175,3 +175,19 @@ def test_settling_is_pure() -> None:
     first, second = (settle(FAILED, policy()) for _ in range(2))
     assert shape(first) == shape(second)
     assert isinstance(settle(Done(), policy()), Complete)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Dead("can't get https://T0KEN@h/x?access_token=T0KEN"),
+        Retry(reason="can't get https://T0KEN@h/x?access_token=T0KEN"),
+        failed(ValueError("x" * (MESSAGE_CHARS - 12) + " https://T0KEN@h/x")),
+    ],
+)
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_passwords_of_urls_are_in_no_reason(outcome: Outcome | Failed, attempt: int) -> None:
+    """An error names the URL that failed, and a dead letter shows it to whoever may look."""
+    settlement = settle(outcome, policy(), attempt=attempt)
+    assert "T0K" not in str(calls_of([], [settlement], wake=False)[1])
+    assert "https://" in settlement.errors[-1]["message"]  # type: ignore[union-attr]

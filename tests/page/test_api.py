@@ -10,7 +10,7 @@ import orjson
 import pytest
 from openapi_spec_validator import validate
 
-from tests.page.world import HOSTILE, HOSTILE_ID, TOKEN, World
+from tests.page.world import HOSTILE, HOSTILE_ID, SECRET, TOKEN, World
 
 READS: list[tuple[str, dict[str, Any]]] = [
     ("access", {}),
@@ -157,6 +157,17 @@ class TestReading:
         text = world.http.get("/api/configuration").text
         assert TOKEN not in text
         assert "guest:***@" in text
+        handlers = world.get("configuration")["settings"]["handlers"]
+        assert handlers["hook"]["http"] == "https://hooks.example.com"
+        assert handlers["command"]["exec"] == ["true"]
+        ways = [
+            world.act("route", {"body": "{}", "type": type_}).json()["handler"]
+            for type_ in ("hook", "command")
+        ]
+        assert ways == ["http https://hooks.example.com", "exec true"]
+        told = world.raw.hget(world.rig.keys("daemon", "d1"), "settings")
+        for shown in (text, str(told), world.daemon.log.read_text()):
+            assert SECRET not in shown
 
     def test_route(self, world: World) -> None:
         body = {"app_name": "crm", "entity": "a", "tenant_id": 42, "type": "work"}

@@ -17,6 +17,13 @@ from groupflow.store.scripts import load_scripts
 from tests.endtoend.rig import Job, Process, Rig, run
 
 TOKEN = "a-token-of-the-tests-0123456789"
+SECRET = "T0KEN-of-a-handler"
+HANDLERS = f"""
+[handlers."hook"]
+http = "https://{SECRET}@hooks.example.com/{SECRET}?access_token={SECRET}"
+[handlers."command"]
+exec = ["/bin/true", "--password={SECRET}"]
+"""
 HOSTILE = '<script>document.title="owned"</script>/../"\'&?#%2F \N{SNOWMAN}'
 HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
 
@@ -32,6 +39,8 @@ class World:
             http={"listen": "127.0.0.1:0", "token": TOKEN},
             workers={"plain": 2, "grouped": 2},
         )
+        with self.rig.config.open("a") as file:
+            file.write(HANDLERS)
         self.daemon: Process = self.rig.start("d1")
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
         self.http = httpx.Client(base_url=self.url, timeout=10.0, trust_env=False)
@@ -94,4 +103,4 @@ def without_times(text: str) -> str:
     return re.sub(r"[0-9.]+ (ms|s|min|h)\b", "T", text)
 
 
-__all__ = ["HOSTILE", "HOSTILE_ID", "TOKEN", "Settings", "World", "without_times"]
+__all__ = ["HOSTILE", "HOSTILE_ID", "SECRET", "TOKEN", "Settings", "World", "without_times"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
+from groupflow.core.changes import shown
 from groupflow.core.errors import Unroutable
-from groupflow.core.masking import mask_all, mask_secrets
+from groupflow.core.masking import mask_command
 from groupflow.core.routing import Message, Router
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -174,8 +175,7 @@ class Reading:
         )
 
     async def _configuration(self, _: Nothing, __: Caller) -> Configuration:
-        settings = mask_all(self._parts.settings.model_dump(mode="json"))
-        return Configuration(settings, self._parts.app.types)
+        return Configuration(shown(self._parts.settings), self._parts.app.types)
 
     async def _route(self, asked: DryRun, _: Caller) -> Way:
         message = Message(body=asked.body.encode(), headers=asked.headers, type=asked.type or None)
@@ -204,6 +204,4 @@ class Reading:
         outside = self._parts.settings.handlers.get(task_type)
         if outside is None:
             return None
-        return mask_secrets(
-            f"exec {' '.join(outside.exec)}" if outside.exec else f"http {outside.http}"
-        )
+        return f"exec {mask_command(outside.exec)}" if outside.exec else f"http {outside.http}"

@@ -1,0 +1,120 @@
+"""What may be shown of a URL, of a command, and of a text that has a URL in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groupflow.core.errors import ConfigError
+from groupflow.core.masking import mask_command, mask_parts, mask_place, mask_secrets, mask_url
+from groupflow.core.settings import HandlerRule, Settings
+from groupflow.core.settings_load import load_settings
+
+NAMES = [
+    *("token", "access_token", "refresh-token", "key", "api-key", "apikey", "X-Api-Key", "sig"),
+    *("signature", "X-Amz-Signature", "X-Amz-Credential", "code", "client_secret", "auth", "pwd"),
+    *("password", "passwd", "pass", "authorization", "jwt", "session", "sid", "access%5Ftoken"),
+]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://T0KEN@h/x", "https://***@h/x"),
+        ("redis://T0KEN@h:6379/0", "redis://***@h:6379/0"),
+        ("amqp://me:T0KEN@h/", "amqp://me:***@h/"),
+        ("redis://:T0KEN@h/", "redis://:***@h/"),
+        ("redis://:T0@K/EN@h/", "redis://:***@h/"),
+        ("https://h/x?a=1&sig=T0KEN&b=2", "https://h/x?a=1&sig=***&b=2"),
+        ("https://h/x#access_token=T0KEN", "https://h/x#access_token=***"),
+        ("T0KEN", "***"),
+        ("", ""),
+    ],
+)
+def test_urls(url: str, shown: str) -> None:
+    assert mask_url(url) == shown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_that_are_secret_by_their_name(name: str) -> None:
+    text = f"can't get https://h/x?n=1&{name}=T0KEN&page=2, will retry"
+    assert mask_secrets(text) == f"can't get https://h/x?n=1&{name}=***&page=2, will retry"
+
+
+def test_a_text_is_read_once() -> None:
+    """Strangers' text too: no time that grows with the square of its length."""
+    for part in ("?key", "?a=b&", "://", "@", "://a@", "&token&"):
+        mask_secrets("x://" + part * 200_000)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hooks.h/services/T0/B0/T0KEN", "https://hooks.h"),
+        ("https://T0KEN@h:8443/x?key=T0KEN#T0KEN", "https://h:8443"),
+        ("http://[::1]:80/T0KEN", "http://[::1]:80"),
+        ("http://h:T0KEN/", "***"),
+        ("hooks.h/T0KEN", "***"),
+    ],
+)
+def test_places(url: str, shown: str) -> None:
+    assert mask_place(url) == shown
+
+
+def test_commands() -> None:
+    assert mask_command(["/opt/in/import-orders", "--password=T0KEN"]) == "import-orders"
+    assert mask_command(["/"]) == "/"
+
+
+def test_what_a_server_repeats() -> None:
+    url = "https://me:pa%23ss@h/hooks/T0KEN?code=a%2Fbcd&n=1"
+    said = f"Cannot POST /hooks/T0KEN?code=a%2Fbcd&n=1 by me with pa#ss: a/bcd, see {url}"
+    assert mask_parts(said, url) == "Cannot POST *** by me with ***: ***, see https://h"
+
+
+SECRETS = {
+    "hook": {"http": "https://T0KEN@hooks.h/services/T0KEN?access_token=T0KEN"},
+    "command": {"exec": ["/opt/T0KEN/import", "--password=T0KEN", "T0KEN"]},
+}
+
+
+def test_handlers_are_masked_in_every_form() -> None:
+    settings = Settings(handlers=SECRETS)
+    shown = [
+        str(settings),
+        repr(settings.handlers["command"]),
+        str(settings.model_dump()),
+        settings.model_dump_json(),
+    ]
+    assert not any("T0KEN" in text for text in shown), shown
+    dump = settings.model_dump(mode="json")["handlers"]
+    assert dump["hook"]["http"] == "https://hooks.h"
+    assert dump["command"]["exec"] == ["import"]
+    assert settings.handlers["command"].exec == ("/opt/T0KEN/import", "--password=T0KEN", "T0KEN")
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        'exec = "curl -u me:T0KEN https://h/"',
+        'exec = ["x", "--password=T0KEN\\u0000"]',
+        'exec = [["T0KEN"]]',
+        'http = "hooks.h/T0KEN"',
+        'http = "http://h:0/T0KEN"',
+        'http = ["http://h/T0KEN"]',
+        'exec = ["x"]\nhttp = "http://h/T0KEN"',
+        'exec = ["x"]\nhttps = "T0KEN"',
+    ],
+)
+def test_wrong_handlers_are_refused_without_their_secrets(toml: str, tmp_path: Path) -> None:
+    file = tmp_path / "groupflow.toml"
+    file.write_text(f"[handlers.t]\n{toml}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    assert "T0KEN" not in "".join(str(problem) for problem in caught.value.problems)
+
+
+def test_a_rule_is_equal_to_its_like() -> None:
+    assert HandlerRule(exec=("a", "b")) == HandlerRule(exec=("a", "b"))
+    assert HandlerRule(exec=("a", "b")) != HandlerRule(exec=("a", "c"))
