@@ -35,8 +35,8 @@ Each setting is also
   names, or that systemd hands over as credentials. URLs with passwords belong there.
 
 The environment goes before secrets, secrets before the file. A name that sets nothing is refused,
-with the nearest right one. `groupflow check-config` shows what it all comes to, passwords hidden: of
-an HTTP handler the host, and of a command its name, is all that is shown anywhere.
+with the nearest right one. `groupflow check-config` shows what it all comes to, passwords hidden:
+of an HTTP handler the host, and of a command its name, is all that is shown anywhere.
 """
 RULES = """\
 A list: the first rule that matches a message counts, and a message that none matches is plain. In
