@@ -18,7 +18,7 @@ from groupflow.core.errors import Unroutable
 
 if TYPE_CHECKING:
     from groupflow.store.client import StoreClient
-    from groupflow.store.dead import DeadLetter, DeadLetters, Filter
+    from groupflow.store.dead import DeadLetter, DeadLetters, DeadStory, Filter
 
 verbs = typer.Typer()
 dead = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
@@ -202,7 +202,7 @@ async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[Dead
     return letters
 
 
-async def _look(client: StoreClient, id_: str) -> tuple[DeadLetter, dict[str, Any], bytes] | None:
+async def _look(client: StoreClient, id_: str) -> tuple[DeadStory, dict[str, Any], bytes] | None:
     from groupflow.store.dead import DeadLetters  # noqa: PLC0415
 
     letters = DeadLetters(client)
@@ -213,7 +213,7 @@ async def _look(client: StoreClient, id_: str) -> tuple[DeadLetter, dict[str, An
     return letter, dict(envelope.headers), envelope.body
 
 
-def _shown(letter: DeadLetter, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
+def _shown(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
     shown = {**letter.as_json(), "tenant": letter.tenant, "errors": letter.errors}
     shown["headers"] = headers
     try:
@@ -247,6 +247,7 @@ def _act_on_many(
         from groupflow.store.dead import DeadLetters  # noqa: PLC0415
 
         letters = DeadLetters(client)
+        chosen: list[DeadLetter]
         if ids:
             named = [(id_, await letters.get(id_)) for id_ in ids]
             chosen = [letter for _, letter in named if letter is not None]

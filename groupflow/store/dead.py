@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -15,7 +15,6 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import history_line
 
 PAGE = 200  # dead letters a script: bounds how long one may block Redis
-REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class DeadLetter:
         reason: why it died.
         attempts: how many attempts failed.
         died_at: Unix seconds by Redis's clock.
-        errors: one entry for each failed attempt that is remembered, oldest first.
+        died_at_the_door: whether it was never routed; a redrive then routes it first.
     """
 
     id: str
@@ -40,12 +39,7 @@ class DeadLetter:
     reason: str
     attempts: int
     died_at: float
-    errors: list[dict[str, Any]]
-
-    @property
-    def died_at_the_door(self) -> bool:
-        """Whether it was never routed; a redrive then routes it first."""
-        return bool(self.errors) and self.errors[0].get("error") == REJECTED
+    died_at_the_door: bool
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of an entry of ``groupflow dead list --json``."""
@@ -57,6 +51,17 @@ class DeadLetter:
             "attempts": self.attempts,
             "died_at": self.died_at,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class DeadStory(DeadLetter):
+    """A dead letter and what its attempts said.
+
+    Attributes:
+        errors: one entry for each failed attempt that is remembered, oldest first.
+    """
+
+    errors: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +85,9 @@ class Filter:
         """Whether it leaves anything out."""
         return self != Filter()
 
-    def matches(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter passes."""
-        return (
-            (self.reason is None or self.reason in letter.reason)
-            and (self.type is None or self.type == letter.type)
-            and (self.group is None or self.group == letter.group)
-            and (self.tenant is None or self.tenant == letter.tenant)
-        )
+    def pack(self) -> bytes:
+        """What `dead.lua` takes: those that are wanted."""
+        return orjson.dumps({name: text for name, text in asdict(self).items() if text is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,12 @@ class DeadLetters:
 
     async def each(self, wanted: Filter | None = None) -> AsyncIterator[DeadLetter]:
         """The matching dead letters, the latest death first; what dies meanwhile may be missed."""
-        passed = 0
-        while rows := await self._client.run(Verb.DEAD, passed, PAGE):
-            for row in rows:
-                letter = _letter(*row)
-                if wanted is None or wanted.matches(letter):
-                    yield letter
-            passed += len(rows)
+        passed, looked = 0, PAGE
+        while looked == PAGE:
+            looked, letters = await self._look(wanted or Filter(), passed, PAGE)
+            for letter in letters:
+                yield letter
+            passed += looked
 
     async def page(
         self, wanted: Filter, *, passed: int = 0, limit: int = 50, looks: int = 5
@@ -135,24 +134,26 @@ class DeadLetters:
         found: list[DeadLetter] = []
         looked = 0
         for _ in range(looks):
-            rows = await self._client.run(Verb.DEAD, passed + looked, PAGE)
-            for row in rows:
-                looked += 1
-                letter = _letter(*row)
-                if wanted.matches(letter):
-                    found.append(letter)
-                if len(found) >= limit:
-                    return DeadPage(looked, passed + looked, found)
-            if len(rows) < PAGE:
+            more, letters = await self._look(wanted, passed + looked, limit - len(found))
+            looked += more
+            found += letters
+            if len(found) >= limit:
+                break
+            if more < PAGE:
                 return DeadPage(looked, None, found)
         return DeadPage(looked, passed + looked, found)
 
-    async def get(self, id_: str) -> DeadLetter | None:
+    async def _look(self, wanted: Filter, passed: int, most: int) -> tuple[int, list[DeadLetter]]:
+        """How many were looked at, a page or until there were as many as wanted, and those."""
+        looked, rows = await self._client.run(Verb.DEAD, passed, PAGE, most, wanted.pack())
+        return looked, [DeadLetter(id_.decode(), *_facts(*row)) for id_, *row in rows]
+
+    async def get(self, id_: str) -> DeadStory | None:
         """The dead letter of that id, or ``None``."""
-        _now, packed, flat, died, *_ = await self._client.run(Verb.FIND, id_)
-        if not (packed and died):
+        died, *row, errors = await self._client.run(Verb.LETTER, id_)
+        if not died:
             return None
-        return _letter(id_.encode(), died, packed.partition(b"\n")[0], flat)
+        return DeadStory(id_, *_facts(died, *row), orjson.loads(errors or b"[]"))
 
     async def envelope(self, id_: str) -> Envelope:
         """The envelope of a dead letter: its headers and its raw body.
@@ -160,8 +161,8 @@ class DeadLetters:
         Raises:
             KeyError: there is no such dead letter.
         """
-        _now, packed, _flat, died, *_ = await self._client.run(Verb.FIND, id_)
-        if not (packed and died):
+        packed = await self._client.run(Verb.ENVELOPE, id_)
+        if not packed:
             raise KeyError(id_)
         return Envelope.unpack(packed)
 
@@ -181,7 +182,10 @@ class DeadLetters:
         group = envelope.group if envelope is not None else letter.group
         packed = envelope.pack() if envelope is not None else b""
         order = round(priority * MICROSECONDS)
-        return bool(await self._client.run(Verb.REDRIVE, letter.id, group or "", packed, order))
+        facts = (envelope.type, envelope.tenant or "") if envelope is not None else ("", "")
+        return bool(
+            await self._client.run(Verb.REDRIVE, letter.id, group or "", packed, order, *facts)
+        )
 
     async def drop(self, letter: DeadLetter) -> bool:
         """Remove a dead letter for good.
@@ -203,18 +207,22 @@ class DeadLetters:
         return [id_.decode() for id_ in ids]
 
 
-def _letter(id_: bytes, died_at: bytes, facts: bytes, flat_life: list[bytes]) -> DeadLetter:
-    life = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
-    type_, _group, tenant, *_ = orjson.loads(facts) or ["", None, None]
-    errors = orjson.loads(life.get(b"errors") or b"[]")
-    remembered = len([error for error in errors if error.get("error") != REJECTED])
-    return DeadLetter(
-        id=id_.decode(),
-        type=type_,
-        group=life.get(b"group", b"").decode() or None,
-        tenant=tenant,
-        reason=life.get(b"reason", b"").decode(),
-        attempts=max(remembered, int(life.get(b"attempt", 0))),
-        died_at=float(died_at) / MICROSECONDS,
-        errors=errors,
+def _facts(  # noqa: PLR0917  the row that the scripts answer, in its order
+    died: bytes,
+    type_: bytes,
+    group: bytes,
+    tenant: bytes,
+    reason: bytes,
+    attempts: int,
+    at_door: int,
+) -> tuple[str, str | None, str | None, str, int, float, bool]:
+    """The fields of a dead letter behind its id."""
+    return (
+        type_.decode(),
+        group.decode() or None,
+        tenant.decode() or None,
+        reason.decode(),
+        attempts,
+        float(died) / MICROSECONDS,
+        at_door == 1,
     )

@@ -12,6 +12,8 @@ from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb
 
 MICROSECONDS = 1_000_000
+REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
+READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,10 @@ class Arrival:
     dead: str = ""
 
     def arguments(self) -> tuple[Argument, ...]:
-        """The eight arguments that `enqueue.lua` takes for one message."""
-        errors = orjson.dumps([{"error": "rejected", "message": self.dead}]) if self.dead else b""
+        """The nine arguments that `enqueue.lua` takes for one message."""
+        packed = self.envelope.pack()
+        is_listed_apart = bool(self.dead) or len(packed) > READ_WHOLE
+        errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
         return (
             self.id,
             self.envelope.group or "",
@@ -45,7 +49,8 @@ class Arrival:
             "aside" if self.steps_aside else "",
             self.dead,
             errors,
-            self.envelope.pack(),
+            packed,
+            self.envelope.pack_facts() if is_listed_apart else b"",
         )
 
 

@@ -48,6 +48,10 @@ class Envelope:
             facts.append(self.headers)
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
+    def pack_facts(self) -> bytes:
+        """What lists show of it, to be kept apart from headers and body: type and tenant."""
+        return orjson.dumps([self.type, self.tenant or ""])
+
     @classmethod
     def unpack(cls, packed: bytes) -> Envelope:
         """The envelope in a stored string.

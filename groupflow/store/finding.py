@@ -9,7 +9,6 @@ import orjson
 
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.envelope import Envelope
 from groupflow.store.keys import ARRIVAL_DIGITS, split_checkpoint
 from groupflow.store.scripts import Verb
 
@@ -69,25 +68,28 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, packed, flat, died, ended, daemon, worker, checkpoint = await client.run(Verb.FIND, id_)
-    if not packed:
+    now, is_there, type_, group, tenant, life, *rest = await client.run(Verb.FIND, id_)
+    died, ended, daemon, worker, checkpoint = rest
+    if not is_there:
         return _ended(id_, ended) if ended else None
-    envelope = Envelope.unpack(packed)
-    life = dict(zip(flat[::2], flat[1::2], strict=True))
-    stage, due = life.get(b"stage"), int(life.get(b"due", 0))
+    attempt, crashes, stage, due, reason, errors = life
     facts: dict[str, Any] = {
         "id": id_,
-        "type": envelope.type,
-        "group": envelope.group,
-        "tenant": envelope.tenant,
-        "attempt": int(life.get(b"attempt", 1)),
-        "crashes": int(life.get(b"crashes", 0)),
+        "type": type_.decode(),
+        "group": group.decode() or None,
+        "tenant": tenant.decode() or None,
+        "attempt": int(attempt or 1),
+        "crashes": int(crashes or 0),
         "stage": stage.decode() if stage is not None else None,
-        "errors": orjson.loads(life.get(b"errors") or b"[]"),
+        "errors": orjson.loads(errors or b"[]"),
     }
     if died:
-        reason = life.get(b"reason", b"").decode()
-        return Found(state="dead", since=float(died) / MICROSECONDS, reason=reason, **facts)
+        return Found(
+            state="dead",
+            since=float(died) / MICROSECONDS,
+            reason=(reason or b"").decode(),
+            **facts,
+        )
     if checkpoint:
         fence, since, _, _ = split_checkpoint(checkpoint)
         return Found(
@@ -98,8 +100,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
             since=since / MICROSECONDS,
             **facts,
         )
-    if due > now:
-        return Found(state="delayed", until=due / MICROSECONDS, **facts)
+    if due is not None and int(due) > now:
+        return Found(state="delayed", until=int(due) / MICROSECONDS, **facts)
     return Found(state="queued", **facts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -97,7 +98,7 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
     checkpoint: bytes,
     lease: int,
     head: bytes,
-    flat_life: list[bytes],
+    life: Sequence[bytes | None],
     ready: bytes,
     held: bytes,
     parked: bytes,
@@ -105,7 +106,7 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
     paused_all: bytes,
 ) -> Why:
     head_id = split_element(head)[1] if head else None
-    life = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
+    attempt = int(life[0] or 1)
 
     def told(
         state: State,
@@ -119,7 +120,6 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
         return Why(group, state, queued, head, holder, since, until, reason)
 
     if lock:
-        attempt = int(life.get(b"attempt", b"1"))
         return _running(told, now, lock, checkpoint, lease, attempt)
     if paused or (paused_all and queued):
         by, at = orjson.loads(paused or paused_all)
@@ -134,7 +134,7 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
         )
     if held:
         due = float(held) / MICROSECONDS
-        return told("delayed", _delay_reason(life, due - now / MICROSECONDS), until=due)
+        return told("delayed", _delay_reason(attempt, life[1], due - now / MICROSECONDS), until=due)
     if ready:
         return told("ready", "its head may be claimed: all workers are busy, or none is running")
     return told("idle", "nothing waits in it")
@@ -163,10 +163,9 @@ def _running(  # noqa: PLR0917  private, and called once
     return result
 
 
-def _delay_reason(life: dict[bytes, bytes], left: float) -> str:
-    errors = orjson.loads(life.get(b"errors") or b"[]")
+def _delay_reason(attempt: int, failed: bytes | None, left: float) -> str:
+    errors = orjson.loads(failed or b"[]")
     if errors:
-        attempt = life.get(b"attempt", b"1").decode()
         return (
             f"attempt {attempt} of its head is due in {left:.1f} s, after {errors[-1]['message']}"
         )

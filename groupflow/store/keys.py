@@ -13,7 +13,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``lock:<group>`` | string | the group runs: ``fence daemon worker`` |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
-| ``life:<id>`` | hash | what has happened to a task; only for one that left the straight path |
+| ``life:<id>`` | hash | what has happened to a task that left the straight path; see below |
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
 | ``daemons`` | zset | daemon → when its lease runs out |
 | ``daemon:<name>`` | hash | session, what `status` tells of it (JSON), its configuration (JSON) |
@@ -28,7 +28,9 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
 The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
-never looks for one. The arrival is the task's place in its group for good.
+never looks for one. The arrival is the task's place in its group for good. A *life* has what
+settles have changed; of a dead letter or a large task also its type and tenant, so that nobody who
+looks at it has to read its body.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -164,7 +165,8 @@ def _group_row(  # noqa: PLR0917  the row that groups.lua answers, in its order
     note: bytes,
     waiting: int,
     head: bytes,
-    facts: bytes,
+    type_: bytes,
+    tenant: bytes,
     daemon: bytes,
     worker: bytes,
 ) -> GroupRow:
@@ -172,8 +174,7 @@ def _group_row(  # noqa: PLR0917  the row that groups.lua answers, in its order
     if head:
         arrival, told["head"] = split_element(head)
         told["enqueued_at"] = arrival / MICROSECONDS
-    if facts:
-        told["type"], _, told["tenant"], *_ = orjson.loads(facts)
+        told["type"], told["tenant"] = type_.decode() or None, tenant.decode() or None
     match state:
         case "delayed":
             told["until"] = float(note) / MICROSECONDS
@@ -186,19 +187,17 @@ def _group_row(  # noqa: PLR0917  the row that groups.lua answers, in its order
     return GroupRow(group.decode(), state, waiting, **told)
 
 
-def _waiting(element: bytes, facts: bytes, flat_life: list[bytes]) -> Waiting:
+def _waiting(element: bytes, type_: bytes, tenant: bytes, life: Sequence[bytes | None]) -> Waiting:
     arrival, id_ = split_element(element)
-    type_, _group, tenant, *_ = orjson.loads(facts) if facts else ("", None, None)
-    life = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
-    stage, due = life.get(b"stage"), life.get(b"due")
+    attempt, crashes, stage, due, errors = life
     return Waiting(
         id=id_,
-        type=type_,
-        tenant=tenant,
+        type=type_.decode(),
+        tenant=tenant.decode() or None,
         enqueued_at=arrival / MICROSECONDS,
-        attempt=int(life.get(b"attempt", 1)),
-        crashes=int(life.get(b"crashes", 0)),
+        attempt=int(attempt or 1),
+        crashes=int(crashes or 0),
         stage=stage.decode() if stage is not None else None,
         due=int(due) / MICROSECONDS if due else None,
-        errors=orjson.loads(life.get(b"errors") or b"[]"),
+        errors=orjson.loads(errors or b"[]"),
     )

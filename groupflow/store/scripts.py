@@ -34,6 +34,8 @@ class Verb(StrEnum):
     BURY = "bury"
     PROMOTE = "promote"
     DEAD = "dead"
+    LETTER = "letter"
+    ENVELOPE = "envelope"
     REDRIVE = "redrive"
     DROP = "drop"
     SWEEP = "sweep"
@@ -56,6 +58,7 @@ class Verb(StrEnum):
 _SESSIONS = ("prelude", "sessions")
 _SETTLING = (*_SESSIONS, "settling")
 _BURIAL = ("prelude", "burial")
+_LETTERS = ("prelude", "facts", "letters")
 _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.REGISTER: _SESSIONS,
     Verb.RENEW: _SESSIONS,
@@ -72,11 +75,12 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.REDRIVE: _BURIAL,
     Verb.DROP: _BURIAL,
     Verb.SWEEP: _BURIAL,
-    Verb.FIND: _SESSIONS,
+    Verb.FIND: (*_SESSIONS, "facts"),
     Verb.WHY: _SESSIONS,
     Verb.TOP: _SESSIONS,
     Verb.LIST: _SESSIONS,
-    Verb.DEAD: ("prelude", "facts"),
+    Verb.DEAD: _LETTERS,
+    Verb.LETTER: _LETTERS,
     Verb.LANE: ("prelude", "facts"),
     Verb.SURVEY: (*_SESSIONS, "walking"),
     Verb.TOPS: (*_SESSIONS, "walking"),

@@ -10,7 +10,7 @@ import orjson
 
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, Call
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.enqueue import MICROSECONDS, REJECTED
 from groupflow.store.scripts import Verb
 
 Standing: TypeAlias = Literal["hold", "step-aside"]
@@ -161,8 +161,18 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
             return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors)]
         case Advance(_, stage, context, standing):
             return Verb.ADVANCE, [stage, context, standing]
-        case Bury(_, reason, errors, park):
-            return Verb.BURY, [reason, orjson.dumps(errors), "park" if park else "skip"]
+        case Bury(claim, reason, errors, park):
+            # Only so many errors are kept, and what a message died of at the door was no attempt.
+            attempts = max(claim.task.attempt, sum(is_attempt(error) for error in errors))
+            return Verb.BURY, [
+                *(reason, orjson.dumps(errors), "park" if park else "skip"),
+                *(attempts, claim.task.type, claim.task.tenant or ""),
+            ]
+
+
+def is_attempt(error: dict[str, Any]) -> bool:
+    """Whether an entry of a task's errors is of an attempt, not of its way in."""
+    return error.get("error") != REJECTED
 
 
 def _proof(claim: Claim) -> tuple[Argument, ...]:

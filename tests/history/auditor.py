@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 from redis import Redis
 
+from groupflow.store.enqueue import READ_WHOLE
 from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_checkpoint, split_element
 from tests.history.events import State, Totals
 from tests.history.invariants import Violation
@@ -223,6 +224,23 @@ def _tasks(found: Snapshot) -> Iterator[Violation]:
     for id_ in found.names("dead"):
         if b"reason" not in found.lives.get(id_, {}):
             yield Violation("S1", f"the dead letter {id_} has no reason")
+        if b"attempts" not in found.lives.get(id_, {}):
+            yield Violation("S5", f"the dead letter {id_} doesn't say how many attempts failed")
+    yield from _facts(found)
+
+
+def _facts(found: Snapshot) -> Iterator[Violation]:
+    """What lists show of a task lies apart from a large body and is what its envelope says."""
+    dead = set(found.names("dead"))
+    for id_, packed in found.tasks.items():
+        type_, _group, tenant, *_ = orjson.loads(packed.partition(b"\n")[0])
+        life = found.lives.get(id_, {})
+        told = life.get(b"type"), life.get(b"tenant")
+        if told == (None, None):
+            if id_ in dead or len(packed) > READ_WHOLE:
+                yield Violation("S9", f"{id_} has to be read whole to tell its type and tenant")
+        elif told != (type_.encode(), (tenant or "").encode()):
+            yield Violation("S9", f"{id_} is told to be {told}, and is ({type_!r}, {tenant!r})")
 
 
 def _elements(found: Snapshot) -> Iterator[Violation]:

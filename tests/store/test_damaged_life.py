@@ -16,7 +16,7 @@ import pytest
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Script, Verb, load_scripts
-from tests.store import test_life
+from tests.store import test_life, test_looks
 from tests.store.bench import Bench
 
 Seen = Callable[[Bench], Awaitable[None]]
@@ -259,6 +259,62 @@ DAMAGES = [
         "",
         _same(test_life.test_fair_leaves_a_ready_group_its_turn_whatever_happens_in_it, "promote"),
         order="fair",
+    ),
+    Damage(
+        "a large message that has to be read whole",
+        Verb.ENQUEUE,
+        "'type', facts[1], 'tenant', facts[2]",
+        "'kind', facts[1]",
+        test_looks.test_a_letter_that_is_none_has_neither_story_nor_body,
+    ),
+    Damage(
+        "a death that doesn't say whose it was",
+        Verb.BURY,
+        "'type', ARGV[11], 'tenant', ARGV[12]",
+        "'type', '', 'tenant', ARGV[12]",
+        test_looks.test_a_filter_is_tried_where_the_letters_are,
+    ),
+    Damage(
+        "a death that forgets how often it was tried",
+        Verb.BURY,
+        "'attempts', ARGV[10],",
+        "",
+        test_looks.test_a_filter_is_tried_where_the_letters_are,
+    ),
+    Damage(
+        "a redrive that stays at the door",
+        Verb.REDRIVE,
+        ", 'door')",
+        ")",
+        test_looks.test_what_died_at_the_door_is_routed_once,
+    ),
+    Damage(
+        "a redrive that tells whose it was before",
+        Verb.REDRIVE,
+        ", 'type', ARGV[5], 'tenant', ARGV[6]",
+        "",
+        test_looks.test_what_died_at_the_door_is_routed_once,
+    ),
+    Damage(
+        "a reason that is a pattern",
+        Verb.DEAD,
+        "wanted.reason, 1, true",
+        "wanted.reason",
+        test_looks.test_a_filter_is_tried_where_the_letters_are,
+    ),
+    Damage(
+        "a page that counts what it has not looked at",
+        Verb.DEAD,
+        "if #rows == limit then break end",
+        "",
+        test_looks.test_a_page_ends_where_it_has_enough,
+    ),
+    Damage(
+        "a body for whoever asks",
+        Verb.ENVELOPE,
+        "if not call('ZSCORE', K.dead, ARGV[1]) then return '' end",
+        "",
+        test_looks.test_a_letter_that_is_none_has_neither_story_nor_body,
     ),
     Damage(
         "a crash that nobody counts",

@@ -18,7 +18,7 @@ import pytest
 
 from groupflow.core.errors import StoreFull
 from groupflow.servers import RedisServer
-from groupflow.store.dead import DeadLetter, DeadLetters, Filter
+from groupflow.store.dead import DeadLetters, DeadStory, Filter
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.finding import Found, ListedState, find_task, list_tasks
 from groupflow.store.groups import ALL, Groups, Why
@@ -99,7 +99,7 @@ async def why(shop: Bench, group: str) -> Why:
     return await Groups(shop.client).why(group)
 
 
-async def letter(shop: Bench, id_: str) -> DeadLetter:
+async def letter(shop: Bench, id_: str) -> DeadStory:
     dead = await DeadLetters(shop.client).get(id_)
     assert dead is not None
     return dead

@@ -131,15 +131,14 @@ class Reading:
         found = await find_task(self._parts.client, asked.id)
         return found if found is None or caller.sees_contents else withheld([found])[0]
 
-    async def _dead(self, asked: DeadQuery, caller: Caller) -> DeadPage:
+    async def _dead(self, asked: DeadQuery, _: Caller) -> DeadPage:
         wanted = Filter(
             reason=asked.reason or None,
             type=asked.type or None,
             group=asked.group or None,
             tenant=asked.tenant or None,
         )
-        page = await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
-        return page if caller.sees_contents else replace(page, letters=withheld(page.letters))
+        return await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
 
     async def _letter(self, asked: TaskQuery, caller: Caller) -> Letter | None:
         letter = await self._letters.get(asked.id)

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from groupflow.store.dead import DeadLetter
 from groupflow.store.finding import Found
 from groupflow.store.listing import Waiting
 
 WITHHELD = "(shown with the token)"
 
 
-_Shown = TypeVar("_Shown", Found, Waiting, DeadLetter)
+_Shown = TypeVar("_Shown", Found, Waiting)
 
 
 def without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

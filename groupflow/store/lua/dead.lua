@@ -1,14 +1,32 @@
 #!lua flags=no-writes
--- dead: a page of the dead letters, the latest death first.
+-- dead: a page of the dead letters, the latest death first. It looks at so many and no more, whatever
+-- passes the filter, and at nothing of one but what a list shows.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 how many to pass over · 2 how many at most
--- returns  rows of { id, died at (µs), envelope without its body, life as a flat list }
-local rows = {}
-local found = call('ZRANGE', K.dead, ARGV[1], ARGV[1] + ARGV[2] - 1, 'REV', 'WITHSCORES')
-for i = 1, #found, 2 do
-  local id = found[i]
-  local facts = facts_of(id)
-  rows[#rows + 1] = { id, found[i + 1], facts ~= '' and facts or '[]', call('HGETALL', K.life .. id) }
+-- ARGV     1 how many to pass over · 2 how many to look at · 3 how many to return · 4 the filter, a JSON
+--          object: a part of its `reason`, and its `type`, `group` and `tenant`, those that are wanted
+-- returns  { looked at, rows of { id, died at (µs), type, group or '', tenant or '', reason, attempts,
+--          1 if it died at the door, else 0 } }
+local from, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local wanted, rows, looked = cjson.decode(ARGV[4]), {}, 0
+
+local function passes(letter)
+  if wanted.reason and not string.find(letter.reason, wanted.reason, 1, true) then return false end
+  return (not wanted.type or wanted.type == letter.type)
+    and (not wanted.group or wanted.group == letter.group)
+    and (not wanted.tenant or wanted.tenant == letter.tenant)
 end
-return rows
+
+local found = call('ZRANGE', K.dead, from, from + most - 1, 'REV', 'WITHSCORES')
+for i = 1, #found, 2 do
+  if #rows == limit then break end
+  looked = looked + 1
+  local letter = letter_of(found[i])
+  if passes(letter) then
+    rows[#rows + 1] = {
+      found[i], found[i + 1], letter.type, letter.group, letter.tenant, letter.reason,
+      letter.attempts, letter.at_door,
+    }
+  end
+end
+return { looked, rows }

@@ -4,10 +4,11 @@
 -- window) is dropped as a duplicate, so a batch may be run again.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 the daemon, which claims right behind this call, or '' · then eight a message:
+-- ARGV     1 the daemon, which claims right behind this call, or '' · then nine a message:
 --          id · group ('' = plain) · priority (µs, may be negative) · delay (µs)
 --          · 'aside' where a delay lets the group go on, else '' · reason of a dead letter ('' = a
---          task) · its errors (JSON) · envelope and body
+--          task) · its errors (JSON) · envelope and body · its type and tenant (JSON) where they are to
+--          be known without reading that: of a dead letter, of a large message; else ''
 -- returns  { tasks that wait in all, one row of 1 (taken) or 0 (duplicate) a message }
 local now = clock()
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
@@ -20,7 +21,7 @@ local function is_known(id)
   return old_history and call('HEXISTS', K.history_old, id) == 1
 end
 
-for i = 2, #ARGV, 8 do
+for i = 2, #ARGV, 9 do
   local id, group, priority, delay = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local reason = ARGV[i + 5]
   if is_known(id) or call('HSETNX', K.tasks, id, ARGV[i + 7]) == 0 then
@@ -29,13 +30,18 @@ for i = 2, #ARGV, 8 do
     taken[#taken + 1] = 1
     accepted = accepted + 1
     local straight = priority == '0' and delay == '0' and reason == ''
-    local element = digits(arrival) .. (straight and '.' or '+') .. id
-    if not straight then
+    local lives = not straight or ARGV[i + 8] ~= ''
+    local element = digits(arrival) .. (lives and '+' or '.') .. id
+    if lives then
       call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', group, 'priority', priority)
+    end
+    if ARGV[i + 8] ~= '' then
+      local facts = cjson.decode(ARGV[i + 8])
+      call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2])
     end
     if reason ~= '' then
       buried = buried + 1
-      call('HSET', K.life .. id, 'reason', reason, 'errors', ARGV[i + 6])
+      call('HSET', K.life .. id, 'reason', reason, 'errors', ARGV[i + 6], 'attempts', 0, 'door', 1)
       call('ZADD', K.dead, digits(now), id)
     else
       if group == '' then plain = plain + 1 else grouped = grouped + 1 end

@@ -1,11 +1,23 @@
--- Behind the prelude where tasks are listed: what an envelope says in front of its body.
+-- Behind the prelude where tasks are looked at: what is known of one, without its headers or body.
 
-local LISTED = 65536 -- bytes; a field of a hash is read whole, and a body may have megabytes
+-- Bytes of an envelope that is read for that, or of a letter's errors. A field of a hash is read whole,
+-- and a body may have megabytes; what is longer has its facts in the task's life, since its enqueue.
+local READ = 65536
 
--- The first line of a task's envelope; '' where there is none, or where it is too large to be read
--- for a list. Whoever looks at that one task sees it all.
-local function facts_of(id)
+-- The type, tenant and group that an envelope begins with, '' each where there is none.
+local function facts_in_envelope(id)
   local length = call('HSTRLEN', K.tasks, id)
-  if length == 0 or length > LISTED then return '' end
-  return string.match(call('HGET', K.tasks, id), '^[^\n]*')
+  if length == 0 or length > READ then return '', '', '' end
+  local line = string.match(call('HGET', K.tasks, id), '^[^\n]*')
+  local is_sound, facts = pcall(cjson.decode, line)
+  if not is_sound or type(facts) ~= 'table' then return '', '', '' end
+  local function text(place) return type(facts[place]) == 'string' and facts[place] or '' end
+  return text(1), text(3), text(2)
+end
+
+-- A task's type, tenant and group, '' each where there is none.
+local function facts_of(id)
+  local kept = call('HMGET', K.life .. id, 'type', 'tenant', 'group')
+  if kept[1] then return kept[1], kept[2] or '', kept[3] or '' end
+  return facts_in_envelope(id)
 end

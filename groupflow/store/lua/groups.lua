@@ -10,26 +10,21 @@
 --          '' for any
 -- returns  { now (µs), cursor of the next page or '', groups in that state, looked at,
 --            rows of { group, score (µs), note (JSON) or checkpoint, waiting in its lane, its head
---            element (the one that runs, or is next) or '', that task's facts or '', daemon or '',
---            worker or '' } }
+--            element (the one that runs, or is next) or '', that task's type and tenant, '' each where
+--            there is none, daemon or '', worker or '' } }
 local state, cursor, most, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local text, tenant = ARGV[5], ARGV[6]
 local rows, looked, total, next_cursor = {}, 0, 0, ''
-
-local function is_of(facts)
-  if tenant == '' then return true end
-  local is_sound, known = pcall(cjson.decode, facts)
-  return is_sound and known[3] == tenant
-end
 
 local function add(group, note, element, daemon, worker)
   looked = looked + 1
   if text ~= '' and not string.find(group, text, 1, true) then return end
   local head = element or call('LINDEX', K.lane .. group, -1) or ''
-  local facts = head ~= '' and facts_of(id_of(head)) or ''
-  if not is_of(facts) then return end
+  local head_type, head_tenant = '', ''
+  if head ~= '' then head_type, head_tenant = facts_of(id_of(head)) end
+  if tenant ~= '' and tenant ~= head_tenant then return end
   rows[#rows + 1] = {
-    group, note, call('LLEN', K.lane .. group), head, facts, daemon or '', worker or '',
+    group, note, call('LLEN', K.lane .. group), head, head_type, head_tenant, daemon or '', worker or '',
   }
 end
 

@@ -5,7 +5,7 @@
 -- ARGV     1 group
 -- returns  { now (µs), waiting in its lane, lock or '', the holder's checkpoint or '',
 --            µs until the holder's lease ends, head element (the one that runs, or is next) or '',
---            its life as a flat list,
+--            its life's attempt and errors (JSON), each nil where it has none,
 --            score in ready or '', due in held or '', parked (JSON) or '', paused (JSON) or '',
 --            all paused (JSON) or '' }
 local group = ARGV[1]
@@ -22,7 +22,7 @@ local claim = checkpoint ~= '' and claim_of(checkpoint)
 local head = claim and claim.element or call('LINDEX', K.lane .. group, -1) or ''
 return {
   now, call('LLEN', K.lane .. group), lock, checkpoint, lease, head,
-  head ~= '' and call('HGETALL', K.life .. id_of(head)) or {},
+  head ~= '' and call('HMGET', K.life .. id_of(head), 'attempt', 'errors') or { false, false },
   call('ZSCORE', K.ready, group) or '', call('ZSCORE', K.held, group) or '',
   call('HGET', K.parked, group) or '', call('HGET', K.paused, group) or '',
   call('GET', K.paused_all) or '',

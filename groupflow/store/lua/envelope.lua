@@ -1,0 +1,8 @@
+#!lua flags=no-writes
+-- envelope: the headers and the body of one dead letter. Nothing else that people ask reads a body.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 id
+-- returns  envelope and body, or '' where it is no dead letter
+if not call('ZSCORE', K.dead, ARGV[1]) then return '' end
+return call('HGET', K.tasks, ARGV[1]) or ''

@@ -1,0 +1,28 @@
+-- Behind the facts where dead letters are looked at: what a list shows of one.
+
+-- How many attempts failed, and whether it died at the door, of a letter that was buried by a version
+-- that did not write them down: counted in its errors.
+local function told_by_errors(id, attempt)
+  local life, rejected, failed = K.life .. id, false, 0
+  local length = call('HSTRLEN', life, 'errors')
+  if length > 0 and length <= READ then
+    local is_sound, errors = pcall(cjson.decode, call('HGET', life, 'errors'))
+    for i, error in ipairs(is_sound and errors or {}) do
+      if error.error ~= 'rejected' then failed = failed + 1 elseif i == 1 then rejected = true end
+    end
+  end
+  return math.max(failed, attempt), rejected
+end
+
+-- The group, reason, type, tenant, attempts and whether it died at the door; text '' where there is none.
+local function letter_of(id)
+  local kept = call('HMGET', K.life .. id, 'group', 'reason', 'type', 'tenant', 'attempts', 'door', 'attempt')
+  local task_type, tenant = kept[3], kept[4] or ''
+  if not task_type then task_type, tenant = facts_in_envelope(id) end
+  local attempts, at_door = tonumber(kept[5] or nil), kept[6] == '1'
+  if not attempts then attempts, at_door = told_by_errors(id, tonumber(kept[7] or nil) or 0) end
+  return {
+    group = kept[1] or '', reason = kept[2] or '', type = task_type, tenant = tenant,
+    attempts = attempts, at_door = at_door and 1 or 0,
+  }
+end

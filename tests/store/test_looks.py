@@ -1,0 +1,231 @@
+"""What operators look at: all facts of a task, at no cost that grows with its body or headers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from groupflow.servers import RedisServer
+from groupflow.store.busy import read_busy
+from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetters, DeadStory, Filter
+from groupflow.store.enqueue import READ_WHOLE, Arrival
+from groupflow.store.envelope import Envelope
+from groupflow.store.finding import ListedState, find_task, list_tasks
+from groupflow.store.groups import Groups
+from groupflow.store.keys import Keys
+from groupflow.store.listing import ListedGroups, list_groups, list_lane
+from groupflow.store.overview import read_overview, read_tops
+from groupflow.store.scripts import Script, Verb, load_scripts, read_lua, render
+from groupflow.store.settlements import Advance, Retry
+from tests.store.bench import Bench, arrival, bury
+
+SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
+LOOKS = (
+    *(Verb.FIND, Verb.LIST, Verb.DEAD, Verb.LETTER, Verb.WHY, Verb.GROUPS, Verb.LANE),
+    *(Verb.TOP, Verb.TOPS, Verb.STATUS),
+)
+# Refuses whatever would copy a large text, from any key.
+_WATCHED = f"""
+local sound = call
+call = function(...)
+  local reply = sound(...)
+  for _, each in ipairs(type(reply) == 'table' and reply or {{ reply }}) do
+    if type(each) == 'string' and #each > {SMALL_REPLY} then
+      error(table.concat({{ ... }}, ' ') .. ' read ' .. #each .. ' bytes')
+    end
+  end
+  return reply
+end
+"""
+HEADERS = {f"h{n}": "x" * 4000 for n in range(10)}
+BODY = b'{"rows": "' + b"y" * 300_000 + b'"}'
+
+
+def watched(keys: Keys) -> dict[Verb, Script]:
+    """The scripts, of which those that look at tasks fail where they read much."""
+    scripts = load_scripts(keys, "oldest")
+    for verb in LOOKS:
+        shebang, _, text = read_lua(verb).partition("\n")
+        scripts[verb] = render(verb, keys, "oldest", f"{shebang}\n{_WATCHED}{text}")
+    return scripts
+
+
+def heavy(id_: str, group: str | None = None, **facts: Any) -> Arrival:
+    """A message with much in its headers and its body."""
+    envelope = Envelope("import", group, "acme", "rule" if group else None, HEADERS, BODY)
+    return Arrival(id_, envelope, **facts)
+
+
+def light(id_: str, group: str | None = None, **facts: Any) -> Arrival:
+    """A message that lies in Redis as a short text."""
+    return Arrival(id_, Envelope("import", group, "acme", None, {"h": "é"}, b"{}"), **facts)
+
+
+@pytest.mark.parametrize("make", [heavy, light])
+async def test_no_look_reads_headers_or_bodies(store_server: RedisServer, make: Any) -> None:
+    """Whatever state a task is in, each look tells its type and tenant, and reads little."""
+    keys = Keys("looks")
+    shop = Bench(store_server.url, keys=keys, scripts=watched(keys))
+    try:
+        await _look_at_all(shop, make)
+    finally:
+        await shop.close()
+
+
+async def _look_at_all(shop: Bench, make: Any) -> None:
+    client = shop.client
+    await shop.enqueue(make("plain"), make("late", delay=60.0), make("d", "dying"))
+    await shop.enqueue(make("r0", "run"), make("r1", "run"), make("door", dead="no type"))
+    await shop.enqueue(make("s0", "staged"), make("h0", "hold", delay=60.0), make("f0", "fail"))
+    daemon = await shop.daemon()
+    claims = {c.task.id: c for c in await daemon.claim("grouped", "w1", "w2", "w3", "w4")}
+    assert {claim.task.body for claim in claims.values()} == {make("x").envelope.body}
+    await daemon.settle(bury(claims["d"], park=True))
+    await daemon.settle(Advance(claims["s0"], "two", b'"' + b"c" * 900_000 + b'"'))
+    await daemon.settle(Retry(claims["f0"], 60.0, [{"error": "E", "message": "m" * 2000}]))
+
+    states = {
+        "plain": "queued",
+        "late": "delayed",
+        "d": "dead",
+        "r0": "running",
+        "r1": "queued",
+        "door": "dead",
+        "s0": "queued",
+        "h0": "delayed",
+        "f0": "delayed",
+    }
+    for id_, state in states.items():
+        found = await find_task(client, id_)
+        assert found is not None
+        assert (found.id, found.state, found.type, found.tenant) == (id_, state, "import", "acme")
+    listed: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
+    for each in listed:
+        await list_tasks(client, each, 100)
+    of_groups: tuple[ListedGroups, ...] = ("ready", "running", "delayed")
+    for group_state in of_groups:
+        for row in (await list_groups(client, group_state, tenant="acme")).groups:
+            assert (row.type, row.tenant) == ("import", "acme")
+    for group in ("run", "staged", "hold", "fail"):
+        lane = await list_lane(client, group)
+        assert [(task.type, task.tenant) for task in lane.tasks] == [("import", "acme")]
+        assert (await Groups(client).why(group)).head
+    assert (await list_lane(client, "fail")).tasks[0].errors[0]["error"] == "E"
+    await read_overview(client)
+    await read_tops(client)
+    await read_busy(client)
+    await _look_at_the_dead(client, make)
+    await daemon.settle(Retry(claims["r0"], 60.0, []))
+    shop.events.clear()  # retries are the model's business
+    assert shop.audit() == []
+
+
+async def _look_at_the_dead(client: StoreClient, make: Any) -> None:
+    letters = DeadLetters(client)
+    page = await letters.page(Filter(tenant="acme"))
+    told = [(each.id, each.type, each.attempts, each.died_at_the_door) for each in page.letters]
+    assert told == [("d", "import", 1, False), ("door", "import", 0, True)]
+    story = await letters.get("d")
+    assert story is not None
+    assert (story.group, story.errors[0]["message"]) == ("dying", "broken")
+    assert (await letters.envelope("d")).body == make("x").envelope.body
+
+
+async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
+    """By a part of the reason, which is text and no pattern, and by all the rest as it is."""
+    await bench.enqueue(light("a", dead="50% of [rows]"), light("b", "g"), arrival("c", "g"))
+    daemon = await bench.daemon()
+    for _ in range(2):
+        await daemon.settle(bury(await daemon.claim_one(), "gone (50%)"))
+    letters = DeadLetters(bench.client)
+
+    async def found(**wanted: str) -> list[str]:
+        return sorted(letter.id for letter in (await letters.page(Filter(**wanted))).letters)
+
+    assert await found() == ["a", "b", "c"]
+    assert await found(reason="50%") == ["a", "b", "c"]
+    assert await found(reason="[rows]") == ["a"]
+    assert await found(reason="g.ne") == []
+    assert await found(group="g") == ["b", "c"]
+    assert await found(tenant="acme") == ["a", "b"]
+    assert await found(type="t", group="g") == ["c"]
+    assert await found(type="t", tenant="acme") == []
+    assert await found(type="") == []
+
+
+async def test_a_page_ends_where_it_has_enough(bench: Bench) -> None:
+    """And the next one begins behind the last letter that was looked at."""
+    await bench.enqueue(*(arrival(f"{n:03}", dead="odd" if n % 2 else "even") for n in range(9)))
+    letters = DeadLetters(bench.client)
+    page = await letters.page(Filter(reason="odd"), limit=2)
+    assert ([each.id for each in page.letters], page.looked_at, page.next) == (["007", "005"], 4, 4)
+    page = await letters.page(Filter(reason="odd"), passed=4, limit=2)
+    assert ([each.id for each in page.letters], page.next) == (["003", "001"], 8)
+    page = await letters.page(Filter(reason="odd"), passed=8, limit=2)
+    assert (page.letters, page.next) == ([], None)
+
+
+async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
+    """Once it has had a route, a later death of it is as any other."""
+    await bench.enqueue(arrival("a0", dead="no tenant"))
+    letters = DeadLetters(bench.client)
+    letter = await letters.get("a0")
+    assert letter is not None
+    assert letter.died_at_the_door
+    assert await letters.redrive(letter, Envelope("other", "a", "43", "crm", {}, b"{}"))
+    found = await find_task(bench.client, "a0")
+    assert found is not None
+    assert (found.type, found.tenant, found.group) == ("other", "43", "a")
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    await daemon.settle(bury(claim))
+    letter = await letters.get("a0")
+    assert letter is not None
+    assert (letter.died_at_the_door, letter.type, letter.tenant) == (False, "other", "43")
+    assert letter.attempts == 1
+    bench.events.clear()  # it ran by another route than it was published with
+
+
+@pytest.mark.parametrize("size", [10, READ_WHOLE + 1, 100_000])
+async def test_letters_that_an_older_version_buried_are_told_as_well(
+    bench: Bench, size: int
+) -> None:
+    """From what there is: the envelope where it isn't too large, and the errors."""
+    body = b"x" * size
+    await bench.enqueue(
+        Arrival("door", Envelope("t", None, "42", None, {}, body), dead="no tenant"),
+        Arrival("d0", Envelope("t", "a", "42", "r", {}, body)),
+    )
+    daemon = await bench.daemon()
+    await daemon.settle(bury(await daemon.claim_one()))
+    kept = {id_: bench.raw.hgetall(bench.keys("life", id_)) for id_ in ("door", "d0")}
+    for id_ in kept:
+        bench.raw.hdel(bench.keys("life", id_), "type", "tenant", "attempts", "door")
+    told = [each async for each in DeadLetters(bench.client).each()]
+    by_id = {each.id: each for each in told}
+    type_, tenant = ("t", "42") if size < 65_000 else ("", None)
+    assert (by_id["door"].type, by_id["door"].tenant) == (type_, tenant)
+    assert (by_id["door"].died_at_the_door, by_id["door"].attempts) == (True, 0)
+    assert (by_id["d0"].died_at_the_door, by_id["d0"].attempts) == (False, 1)
+    assert (by_id["d0"].group, by_id["d0"].reason) == ("a", "broken")
+    for id_, life in kept.items():  # for the auditor, who knows this version only
+        bench.raw.hset(bench.keys("life", id_), mapping=life)  # type: ignore[arg-type]
+
+
+async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) -> None:
+    await bench.enqueue(heavy("a0", "a"))
+    letters = DeadLetters(bench.client)
+    assert await letters.get("a0") is None
+    body = None
+    with suppress(KeyError):
+        body = (await letters.envelope("a0")).body
+    assert body is None
+    assert isinstance(await _dead(bench, heavy("b0", dead="no")), DeadStory)
+
+
+async def _dead(bench: Bench, one: Arrival) -> DeadStory | None:
+    await bench.enqueue(one)
+    return await DeadLetters(bench.client).get(one.id)
