@@ -86,6 +86,8 @@ def make_pool(url: str, timeout: float) -> ConnectionPool:
         socket_timeout=None,
         socket_connect_timeout=timeout,
         **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+        # Without it redis-py names itself by CLIENT SETINFO, a right that nothing else needs.
+        driver_info=None,
         retry=Retry(NoBackoff(), 0),
     )
     if tls is not None:

@@ -19,7 +19,7 @@ from groupflow.broker.consumer import Consumer, consuming
 from groupflow.broker.diagnosis import examine_broker
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
-from groupflow.servers import RedisServer
+from groupflow.servers import RedisServer, ValkeyServer
 from groupflow.store.busy import read_busy
 from groupflow.store.daemons import read_configuration
 from groupflow.store.dead import DeadLetters
@@ -42,13 +42,15 @@ ACL = (DEPLOY / "redis" / "groupflow.acl").read_text()
 KEYS = Keys("groupflow")
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """Redis with our ACL file, as it is but for a password."""
+@pytest.fixture(scope="module", params=[RedisServer, ValkeyServer])
+def guarded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """Redis, then Valkey, with our ACL file, as it is but for a password."""
     folder = tmp_path_factory.mktemp("acl")
     file = folder / "users.acl"
     file.write_text(f"user default on nopass ~* &* +@all\n{ACL.strip()} >pw\n")
-    with running(RedisServer(folder / "redis", extra=("--aclfile", str(file)))) as server:
+    with running(request.param(folder / "server", extra=("--aclfile", str(file)))) as server:
         yield server
 
 
