@@ -6,29 +6,54 @@
 # `groupflow` is the daemons' user: it declares the queue and consumes it, and can't publish.
 # `groupflow-publisher` is for applications and `groupflow publish`: it publishes to the default
 # exchange and can't read. The default exchange reaches every queue of its virtual host: give
-# groupflow a virtual host of its own where other queues must be out of publishers' reach.
+# groupflow a virtual host of its own where other queues must be out of publishers' reach. Run again,
+# it sets the passwords and rights anew.
 #
-# RABBITMQCTL names another rabbitmqctl, e.g. "docker exec rabbitmq rabbitmqctl".
+# RABBITMQCTL names another rabbitmqctl, e.g. "docker exec -i rabbitmq rabbitmqctl": a command that
+# hands on its input, without options of rabbitmqctl itself, since with any of them RabbitMQ 4 reads
+# no password. Another node is named by RABBITMQ_NODENAME. Each call may take RABBITMQCTL_TIMEOUT
+# seconds (60).
 set -eu
 vhost=${1:-/groupflow}
 queue=${2:-groupflow.jobs}
 : "${GROUPFLOW_PASSWORD:?set it to the password of the daemons}"
 : "${PUBLISHER_PASSWORD:?set it to the password of the publishers}"
+# From here on in no environment: rabbitmqctl may run as another user.
+daemons_password=$GROUPFLOW_PASSWORD publishers_password=$PUBLISHER_PASSWORD
+unset GROUPFLOW_PASSWORD PUBLISHER_PASSWORD
 ctl=${RABBITMQCTL:-rabbitmqctl}
+limit=${RABBITMQCTL_TIMEOUT:-60}
 
 # In a regular expression a dot is any character.
 pattern=$(printf %s "$queue" | sed 's/[][\\.*^$()+?{|}]/\\&/g')
 
-$ctl add_vhost "$vhost" >/dev/null 2>&1 || $ctl list_vhosts --silent | grep -qxF -- "$vhost"
+# call ARGUMENT…: rabbitmqctl, with our input, for as long as it may take.
+call() {
+    code=0
+    # shellcheck disable=SC2086  it may be several words
+    timeout "$limit" $ctl "$@" || code=$?
+    [ "$code" != 124 ] ||
+        printf '%s\n' "permissions.sh: '$ctl $1' gave no answer within $limit s. Is the node up? If" \
+            "RABBITMQCTL has options, give the node by RABBITMQ_NODENAME instead." >&2
+    return "$code"
+}
+
+# has LIST NAME: whether it is in the first column of one of rabbitmqctl's lists.
+has() {
+    listed=$(call "$1" --silent </dev/null) || exit
+    printf '%s\n' "$listed" | cut -f 1 | grep -qxF -e "$2"
+}
 
 # make_user NAME PASSWORD CONFIGURE WRITE READ
 make_user() {
+    verb=add_user
+    ! has list_users "$1" || verb=change_password
     # The password goes in by stdin: arguments are everybody's to read.
-    printf '%s\n' "$2" | $ctl add_user "$1" >/dev/null 2>&1 ||
-        printf '%s\n' "$2" | $ctl change_password "$1"
-    $ctl set_permissions --vhost "$vhost" "$1" "$3" "$4" "$5"
+    printf '%s\n' "$2" | call "$verb" "$1"
+    call set_permissions --vhost "$vhost" "$1" "$3" "$4" "$5" </dev/null
 }
 
-#                                             configure       write              read
-make_user groupflow "$GROUPFLOW_PASSWORD" "^$pattern\$" "^\$" "^$pattern\$"
-make_user groupflow-publisher "$PUBLISHER_PASSWORD" "^\$" "^amq\\.default\$" "^\$"
+has list_vhosts "$vhost" || call add_vhost "$vhost" </dev/null
+#                                               configure       write              read
+make_user groupflow "$daemons_password" "^$pattern\$" "^\$" "^$pattern\$"
+make_user groupflow-publisher "$publishers_password" "^\$" "^amq\\.default\$" "^\$"

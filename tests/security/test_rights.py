@@ -225,25 +225,63 @@ class TestDeniedRights:
         assert {c.name: c.verdict for c in checks} == {"redis.info": "warn", "redis.rights": "ok"}
 
 
-def _run_script(server: TlsRabbitmq, *arguments: str) -> None:
-    environment = server.environment()
-    ctl = "/usr/lib/rabbitmq/bin/rabbitmqctl"
-    subprocess.run(
+# Stands before rabbitmqctl and tells what others on the machine could read of each call.
+_WATCHED = """\
+#!/bin/sh
+{ tr '\\0' ' ' </proc/$$/cmdline; tr '\\0' ' ' </proc/$$/environ; echo; } >>"$SEEN"
+exec /usr/lib/rabbitmq/bin/rabbitmqctl "$@"
+"""
+
+
+def _program(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o700)
+    return str(path)
+
+
+def _run_script(
+    variables: dict[str, str], *arguments: str, password: str = "daemon-pw"
+) -> subprocess.CompletedProcess[str]:
+    passwords = {"GROUPFLOW_PASSWORD": password, "PUBLISHER_PASSWORD": "publisher-pw"}
+    return subprocess.run(
         [str(DEPLOY / "rabbitmq" / "permissions.sh"), *arguments],
-        check=True,
+        check=False,
         capture_output=True,
-        env={
-            **os.environ,
-            **environment,
-            "RABBITMQCTL": f"{ctl} --node {environment['RABBITMQ_NODENAME']}",
-            "GROUPFLOW_PASSWORD": "daemon-pw",
-            "PUBLISHER_PASSWORD": "publisher-pw",
-        },
+        text=True,
+        env={**os.environ, **variables, **passwords},
+        timeout=100,
     )
 
 
-async def test_rabbitmq(tls_rabbitmq: TlsRabbitmq) -> None:
-    await asyncio.to_thread(_run_script, tls_rabbitmq, "/groupflow", "jobs.a+b")
+def test_a_rabbitmqctl_without_an_answer(tmp_path: Path) -> None:
+    """It waits for an end of its input that never comes, as one of RabbitMQ 4 may."""
+    hung = _program(tmp_path / "hung", "#!/bin/sh\nexec sleep 1000\n")
+    told = _run_script({"RABBITMQCTL": hung, "RABBITMQCTL_TIMEOUT": "0.2"})
+    assert told.returncode == 124
+    assert "no answer within 0.2 s" in told.stderr
+
+
+def test_a_rabbitmqctl_that_fails(tmp_path: Path) -> None:
+    failing = _program(tmp_path / "failing", "#!/bin/sh\necho no such node >&2; exit 69\n")
+    told = _run_script({"RABBITMQCTL": failing})
+    assert (told.returncode, told.stderr) == (69, "no such node\n")
+
+
+async def test_rabbitmq(tls_rabbitmq: TlsRabbitmq, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    variables = tls_rabbitmq.environment() | {
+        "RABBITMQCTL": _program(tmp_path / "watched", _WATCHED),
+        "SEEN": str(seen),
+    }
+    # Twice: the second time all of it is there, and the passwords are set anew.
+    for password in ("another-pw", "daemon-pw"):
+        told = await asyncio.to_thread(
+            _run_script, variables, "/groupflow", "jobs.a+b", password=password
+        )
+        assert told.returncode == 0, told.stderr
+    text = seen.read_text()
+    assert text.count(" change_password ") == 2
+    assert "-pw" not in text
     where = f"127.0.0.1:{tls_rabbitmq.port}/%2Fgroupflow"
     daemon = f"amqp://groupflow:daemon-pw@{where}"
     publisher = f"amqp://groupflow-publisher:publisher-pw@{where}"
