@@ -18,6 +18,16 @@ from tests.conftest import _run
 
 _Server = TypeVar("_Server", bound=PrivateServer)
 
+# What SECURITY.md says that a CA must have, and what it signs.
+_CA = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+_SIGNED = """\
+basicConstraints=critical,CA:FALSE
+subjectKeyIdentifier=hash
+authorityKeyIdentifier=keyid
+keyUsage=critical,digitalSignature
+extendedKeyUsage=serverAuth,clientAuth
+"""
+
 
 @contextmanager
 def running(server: _Server) -> Iterator[_Server]:
@@ -49,7 +59,7 @@ class Authority:
     def sign(self, name: str, alternatives: str) -> None:
         """A certificate and its key, `NAME.pem` and `NAME.key`."""
         request, extensions = self.path(f"{name}.csr"), self.folder / f"{name}.ext"
-        extensions.write_text(f"subjectAltName={alternatives}\n")
+        extensions.write_text(_SIGNED + f"subjectAltName={alternatives}\n")
         _openssl(
             *("req", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
             *("-subj", f"/CN={name}", "-keyout", self.path(f"{name}.key"), "-out", request),
@@ -62,7 +72,7 @@ class Authority:
 
 
 def _openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
 
 
 def _authority(folder: Path) -> Authority:
@@ -70,6 +80,7 @@ def _authority(folder: Path) -> Authority:
     _openssl(
         *("req", "-x509", "-new", "-nodes", "-newkey", "ec"),
         *("-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=a test's CA", "-days", "2"),
+        *_CA,
         *("-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.pem")),
     )
     return Authority(folder)
