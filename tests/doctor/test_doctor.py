@@ -14,6 +14,8 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
+from groupflow.broker import topology
+from groupflow.broker.connection import connect
 from groupflow.cli import main
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
@@ -94,6 +96,13 @@ def queue(server: RabbitmqServer, name: str, *, durable: bool = True, **argument
         asyncio.run(act(False))
 
 
+async def declare(server: RabbitmqServer, name: str) -> None:
+    """As a daemon does."""
+    connection = await connect(server.url, heartbeat=10, timeout=20, name="test")
+    await topology.declare(connection, name)
+    await connection.close()
+
+
 @contextmanager
 def policy(server: RedisServer, name: str) -> Iterator[None]:
     redis: Any = Redis.from_url(server.url)
@@ -110,8 +119,8 @@ OURS: dict[str, Any] = {"queue_type": "quorum", "single_active_consumer": True}
 class TestDoctor:
     def test_all_is_well(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
         doctor.set(RABBITMQ__QUEUE="sound")
-        with queue(rabbitmq_server, "sound", **OURS):
-            code, found = doctor.checks()
+        asyncio.run(declare(rabbitmq_server, "sound"))
+        code, found = doctor.checks()
         assert code == 0
         assert {name for name, checks in found.items() if checks[0]["verdict"] != "ok"} == {
             "redis.memory"  # no maxmemory, which is worth a word
@@ -147,6 +156,17 @@ class TestDoctor:
         assert code == 0
         assert found["rabbitmq.queue"][0]["verdict"] == "ok"
         assert found["rabbitmq.delivery-limit"][0]["verdict"] == "warn"
+
+    def test_no_delivery_limit_given(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
+        """From RabbitMQ 4 on that is a limit of 20; the queue that we declare has none."""
+        doctor.set(RABBITMQ__QUEUE="unlimited")
+        with queue(rabbitmq_server, "unlimited", **OURS):
+            _, found = doctor.checks()
+        version = found["rabbitmq.version"][0]["found"].removeprefix("RabbitMQ ")
+        limited = int(version.partition(".")[0]) >= 4
+        (told,) = found["rabbitmq.delivery-limit"]
+        assert told["verdict"] == ("warn" if limited else "ok")
+        assert told["found"].startswith("the default of 20" if limited else "none")
 
     def test_eviction(self, doctor: Doctor, redis_server: RedisServer) -> None:
         with policy(redis_server, "allkeys-lru"):
