@@ -83,7 +83,9 @@ def _said(program: str, *arguments: str) -> str:
     found = shutil.which(program)
     if found is None:
         return ""
-    answer = subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [found, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
     return answer.stdout.strip()
 
 

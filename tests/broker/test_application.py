@@ -71,7 +71,7 @@ def test_the_package_is_light() -> None:
         "import sys, groupflow; assert 'aio_pika' not in sys.modules; "
         "groupflow.Publisher; assert 'aio_pika' in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 async def test_what_is_published_arrives_with_all_its_facts(

@@ -116,12 +116,15 @@ async def test_a_live_view_ends_with_q(
         stderr=subprocess.PIPE,
         env={**os.environ, "TERM": "xterm-256color"},
     ) as process:
-        _read_until(ours, b"ready0 on d1")
-        os.write(ours, b" ")
-        _read_until(ours, b"HELD")
-        os.write(ours, b"q")
-        _read_until(ours, b"\x1b[?1049l")
-        assert process.wait(30) == Exit.FINE
+        try:
+            _read_until(ours, b"ready0 on d1")
+            os.write(ours, b" ")
+            _read_until(ours, b"HELD")
+            os.write(ours, b"q")
+            _read_until(ours, b"\x1b[?1049l")
+            assert process.wait(30) == Exit.FINE
+        finally:
+            process.kill()
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)

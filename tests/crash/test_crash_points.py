@@ -36,7 +36,7 @@ def rows(
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.crash.forks", redis_server.url, rabbitmq_server.url]
     ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280
     )
     assert (folder / "rows.jsonl").exists(), ran.stdout + ran.stderr
     found = map(orjson.loads, (folder / "rows.jsonl").read_bytes().splitlines())
@@ -76,12 +76,22 @@ def test_the_variable_is_read_at_import() -> None:
     code = f"from groupflow.core.crashpoints import crash_point as p; {passes}"
     environment = os.environ | {crashpoints.VARIABLE: "after_ack:1,before_ack:3"}
     ran = subprocess.run(
-        [sys.executable, "-uc", code], cwd=ROOT, env=environment, capture_output=True, check=False
+        [sys.executable, "-uc", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=60,
     )
     assert (ran.returncode, ran.stdout) == (-9, b"alive\n")
     mistaken = os.environ | {crashpoints.VARIABLE: "before_lunch:1"}
     ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=mistaken, capture_output=True, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=mistaken,
+        capture_output=True,
+        check=False,
+        timeout=60,
     )
     assert ran.returncode == 1
     assert b"'before_lunch' is none of before_enqueue, " in ran.stderr

@@ -49,7 +49,11 @@ def expand(name: str) -> set[str]:
     if not name.startswith("@"):
         return {name}
     listed = subprocess.run(
-        ["systemd-analyze", "syscall-filter", name], capture_output=True, text=True, check=True
+        ["systemd-analyze", "syscall-filter", name],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     ).stdout.splitlines()[1:]
     words = [line.strip() for line in listed if not line.strip().startswith("#")]
     return set().union(*(expand(word) for word in words if word))

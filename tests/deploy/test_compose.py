@@ -45,7 +45,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the script makes up."""
     folder = tmp_path_factory.mktemp("compose") / "secrets"
     script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
-    subprocess.run(script, check=True, capture_output=True)
+    subprocess.run(script, check=True, capture_output=True, timeout=60)
     return folder
 
 
@@ -60,7 +60,11 @@ def test_it_is_a_compose_file() -> None:
     program = Path(sys.executable).with_name("check-jsonschema")
     schema = ["--builtin-schema", "vendor.compose-spec"]
     found = subprocess.run(
-        [program, *schema, COMPOSE / "compose.yaml"], capture_output=True, text=True, check=False
+        [program, *schema, COMPOSE / "compose.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert found.returncode == 0, found.stdout
 
@@ -70,7 +74,11 @@ def test_the_yaml_is_in_good_form() -> None:
     rules = "{extends: default, rules: {line-length: {max: 120}, document-start: disable, comments:"
     rules += " {min-spaces-from-content: 1}}}"
     found = subprocess.run(
-        [program, "--strict", "-d", rules, DEPLOY], capture_output=True, text=True, check=False
+        [program, "--strict", "-d", rules, DEPLOY],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert found.returncode == 0, found.stdout
 

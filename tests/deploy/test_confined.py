@@ -23,7 +23,11 @@ def confined(*command: str) -> list[str]:
 def refused(statement: str) -> str:
     """How a statement of Python ends under the filters."""
     found = subprocess.run(
-        confined(sys.executable, "-c", statement), capture_output=True, text=True, check=False
+        confined(sys.executable, "-c", statement),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     return found.stderr.strip().rpartition("\n")[2]
 

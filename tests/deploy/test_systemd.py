@@ -26,7 +26,11 @@ def value_of(name: str) -> str:
 
 def analyze(*arguments: str) -> tuple[int, str]:
     found = subprocess.run(
-        ["systemd-analyze", "--no-pager", *arguments], capture_output=True, text=True, check=False
+        ["systemd-analyze", "--no-pager", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     return found.returncode, found.stdout + found.stderr
 
@@ -77,7 +81,10 @@ def test_user_and_folders_are_made(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         shutil.copy(SYSTEMD / f"{program}.conf", folder / "groupflow.conf")
         found = subprocess.run(
-            [f"systemd-{program}", f"--root={tmp_path}", *options], capture_output=True, check=False
+            [f"systemd-{program}", f"--root={tmp_path}", *options],
+            capture_output=True,
+            check=False,
+            timeout=60,
         )
         assert found.returncode in fine, found.stderr
     assert f"{value_of('User')}:" in (tmp_path / "etc/passwd").read_text()

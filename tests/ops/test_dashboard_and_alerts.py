@@ -60,7 +60,7 @@ def promtool(*arguments: str | Path) -> str:
     tool = shutil.which("promtool")
     assert tool, "promtool is missing: make servers installs it (Debian's package prometheus)"
     found = subprocess.run(
-        [tool, *arguments], cwd=PROMETHEUS, capture_output=True, text=True, check=False
+        [tool, *arguments], cwd=PROMETHEUS, capture_output=True, text=True, check=False, timeout=60
     )
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout

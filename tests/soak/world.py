@@ -119,14 +119,18 @@ async def _small_disk(stack: AsyncExitStack) -> Path | None:
     folder = Path(tempfile.mkdtemp(prefix="groupflow-soak-disk-"))
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "none", str(folder)]
     try:
-        await asyncio.to_thread(subprocess.run, mount, check=True, capture_output=True)
+        await asyncio.to_thread(subprocess.run, mount, check=True, capture_output=True, timeout=60)
     except (OSError, subprocess.CalledProcessError):
         await asyncio.to_thread(folder.rmdir)
         return None
 
     async def unmount() -> None:
         done = await asyncio.to_thread(
-            subprocess.run, ["umount", "-l", str(folder)], check=False, capture_output=True
+            subprocess.run,
+            ["umount", "-l", str(folder)],
+            check=False,
+            capture_output=True,
+            timeout=60,
         )
         if done.returncode == 0:
             await asyncio.to_thread(folder.rmdir)

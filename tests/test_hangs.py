@@ -1,0 +1,78 @@
+"""No test can hang the suite: whatever waits for ever is ended, named, and the rest goes on."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# As a test does that waits for a child in a thread: the alarm of the plain time limit reaches the
+# main thread only, which then waits for that thread.
+HUNG = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+def hang():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(Event().wait).result()
+
+@pytest.fixture
+def hung():
+    hang()
+
+def test_hangs():
+    hang()
+
+def test_has_a_fixture_that_hangs(hung):
+    pass
+
+def test_is_well():
+    pass
+"""
+
+
+def test_what_hangs_is_ended(tmp_path: Path) -> None:
+    """By the project's own settings, with shorter times."""
+    (tmp_path / "test_hung.py").write_text(HUNG)
+    words = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-q", "-n", "1"]
+    times = ["--timeout=0.5", "-o", "faulthandler_timeout=1.5"]
+    with subprocess.Popen(
+        [*words, *times, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        cwd=tmp_path,
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            raise
+    assert "2 failed, 1 passed" in said
+    assert "test_hung.py::test_hangs" in said
+    assert "test_hung.py::test_has_a_fixture_that_hangs" in said
+
+
+def test_every_child_has_its_time() -> None:
+    """A `subprocess.run` without a timeout waits for ever; the programs of `make` may."""
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name == "__main__.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            named = (node.func, *node.args[:1])  # called, or handed to `asyncio.to_thread`
+            if "subprocess.run" not in (ast.unparse(each) for each in named):
+                continue
+            if not any(keyword.arg == "timeout" for keyword in node.keywords):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
