@@ -9,24 +9,45 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from groupflow.core.app import RetryOverride
+from groupflow.core.masking import mask_command, mask_secrets
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.core.settings import HandlerRule
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
+from groupflow.flow.process import Ended, Process
 
-OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
 EX_TEMPFAIL = 75
-KILL_AFTER = 2.0  # seconds between the polite signal and the other one
+
+# What systemd tells the daemon: where its passwords are, how to speak in its name, and the like.
+_OF_THE_SERVICE_MANAGER = frozenset(
+    {
+        "CREDENTIALS_DIRECTORY",
+        "FDSTORE",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "LISTEN_FDNAMES",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "LISTEN_PIDFDID",
+        "MAINPID",
+        "MANAGERPID",
+        "MANAGERPIDFDID",
+        "MEMORY_PRESSURE_WATCH",
+        "MEMORY_PRESSURE_WRITE",
+        "NOTIFY_SOCKET",
+        "SYSTEMD_EXEC_PID",
+        "WATCHDOG_PID",
+        "WATCHDOG_USEC",
+    }
+)
 
 
 class ExecRunner:
@@ -38,42 +59,33 @@ class ExecRunner:
         self.retry = RetryOverride(rule.max_attempts, rule.interval, rule.jitter)
 
     async def handle(self, task: Task) -> Outcome | Failed:
-        """Run the command on one task; when cancelled, end its whole process group."""
-        # A start that is cancelled halfway would end the command but none of its children, so it is
-        # let through to its end.
-        starting = asyncio.create_task(self._start(task))
+        """Run the command on one task; when cancelled, end all that it has started."""
         try:
-            process = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            with suppress(OSError, ValueError):
-                await _end(await starting)
-            raise
+            process = Process(self._command, _environment(task), task.body)
         except (OSError, ValueError) as error:
-            return Failed(type(error).__name__, f"{self._command[0]} can't be started: {error}")
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            name = mask_command(self._command)
+            return Failed(type(error).__name__, f"{name} can't be started: {why}")
         try:
-            stdout, stderr = await _talk(process, task.body)
-        except BaseException:
-            # Even where the command itself has exited: a child that holds its output may run on.
-            await _end(process)
+            return _outcome(await process.ended())
+        except asyncio.CancelledError:
+            # Even where the command itself has exited: what it left may run on.
+            await process.end()
             raise
-        return _outcome(process.returncode or 0, stdout, stderr)
-
-    async def _start(self, task: Task) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=_environment(task),
-            start_new_session=True,  # a group of its own, so that its children end with it
-        )
+        finally:
+            process.close()
 
 
 def _environment(task: Task) -> dict[str, str]:
-    """The daemon's environment without its own configuration, which may hold passwords."""
-    inherited = {n: v for n, v in os.environ.items() if not n.startswith("GROUPFLOW_")}
+    """The daemon's environment without what is meant for the daemon alone."""
+    inherited = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     trace = {name.upper(): text for name, text in CARRIED.get().items()}
     return {**inherited, **trace, **variables_of(task)}
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a variable is the daemon's configuration, in any case, or its service manager's."""
+    return name.upper().startswith("GROUPFLOW_") or name in _OF_THE_SERVICE_MANAGER
 
 
 def variables_of(task: Task) -> dict[str, str]:
@@ -93,65 +105,13 @@ def variables_of(task: Task) -> dict[str, str]:
     return {f"GROUPFLOW_{name}": str(fact) for name, fact in facts.items() if fact is not None}
 
 
-async def _talk(process: asyncio.subprocess.Process, body: bytes) -> tuple[bytes, bytes]:
-    """Write the body and read both streams to their end, all at once, so that nothing blocks."""
-    assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018  piped above
-    stdout, stderr, _ = await asyncio.gather(
-        _read_capped(process.stdout), _read_capped(process.stderr), _write(process.stdin, body)
-    )
-    await process.wait()
-    return stdout, stderr
-
-
-async def _write(stdin: asyncio.StreamWriter, body: bytes) -> None:
-    # A command may well end without having read its input, or before it is even written: then
-    # uvloop has closed the pipe already, and says so with a RuntimeError.
-    with suppress(BrokenPipeError, ConnectionResetError, RuntimeError):
-        stdin.write(body)
-        await stdin.drain()
-    with suppress(BrokenPipeError, ConnectionResetError, RuntimeError):
-        stdin.close()
-        await stdin.wait_closed()
-
-
-async def _read_capped(stream: asyncio.StreamReader) -> bytes:
-    """The last `OUTPUT_BYTES` of a stream: an error's cause stands at its end."""
-    kept = b""
-    while chunk := await stream.read(OUTPUT_BYTES):
-        kept = (kept + chunk)[-OUTPUT_BYTES:]
-    return kept
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process group: ask, then kill. The attempt counts as ended only when it has."""
-    try:
-        _signal_group(process, signal.SIGTERM)
-        await _wait_a_little(process)
-    finally:
-        # Whatever is left: a stubborn command, one whose polite wait was cancelled, its children.
-        _signal_group(process, signal.SIGKILL)
-        # Nobody writes or reads its pipes any more, and only this closes them.
-        if process.stdin is not None and not process.stdin.is_closing():
-            process.stdin.transport.abort()
-        process._transport.close()  # type: ignore[attr-defined]
-    await _wait_a_little(process)
-
-
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone, or of another user by now
-        os.killpg(process.pid, number)
-
-
-async def _wait_a_little(process: asyncio.subprocess.Process) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(KILL_AFTER):
-            await process.wait()
-
-
-def _outcome(code: int, stdout: bytes, stderr: bytes) -> Outcome | Failed:
-    said = _tail(stderr) or _tail(stdout)
+def _outcome(ended: Ended) -> Outcome | Failed:
+    code = ended.code
+    said = _tail(ended.stderr) or _tail(ended.stdout)
+    if code is None:
+        return Failed("ExitCode", "its exit code is lost: some handler waits for any child")
     if code == 0:
-        return _next_stage(stdout)
+        return _next_stage(ended.stdout)
     if code == EX_TEMPFAIL:
         return Retry(reason=said or "exit code 75")
     what = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -180,7 +140,8 @@ def advance_in(answer: Any) -> Outcome | Failed | None:
 
 
 def _tail(output: bytes) -> str:
-    return output.decode(errors="backslashreplace").strip()[-MESSAGE_CHARS:]
+    # Hidden before it is cut, which might leave half a URL.
+    return mask_secrets(output.decode(errors="backslashreplace")).strip()[-MESSAGE_CHARS:]
 
 
 def is_runnable(command: str) -> bool:

@@ -20,8 +20,9 @@ from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.core.settings import HandlerRule
-from groupflow.flow.exec_handlers import OUTPUT_BYTES, ExecRunner
+from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import MESSAGE_CHARS, Failed
+from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from tests.flow.tasks import TASK, task
 
@@ -78,16 +79,17 @@ async def test_a_command_neednt_read_its_body(script: str) -> None:
 
 
 async def variables(of: Any, tmp_path: Path) -> dict[str, str]:
-    """The ``GROUPFLOW_*`` that a command finds in its environment."""
+    """What a command finds in its environment."""
     assert await shell(f"env -0 > {tmp_path}/env").handle(of) == Done()
     pairs = (tmp_path / "env").read_bytes().decode().rstrip("\0").split("\0")
-    found = dict(pair.split("=", 1) for pair in pairs)
-    return {name: value for name, value in found.items() if name.startswith("GROUPFLOW_")}
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 @on_uvloop
 async def test_the_facts_of_the_task_are_in_the_environment(tmp_path: Path) -> None:
-    found = await variables(TASK, tmp_path)
+    everything = await variables(TASK, tmp_path)
+    found = {n: value for n, value in everything.items() if n.startswith("GROUPFLOW_")}
+    assert len(found.pop(MARK)) == 32
     assert orjson.loads(found.pop("GROUPFLOW_CONTEXT")) == {"rows": 3}
     assert found == {
         "GROUPFLOW_ID": "t-1",
@@ -126,6 +128,76 @@ async def test_the_daemons_own_environment_is_there(
 ) -> None:
     monkeypatch.setenv("DATABASE", "db1")
     assert await shell('test "$DATABASE" = db1').handle(task()) == Done()
+
+
+@on_uvloop
+async def test_what_is_meant_for_the_daemon_alone_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its passwords, where they lie, and what its service manager lets it say."""
+    names = [
+        *("GROUPFLOW_REDIS__URL", "groupflow_rabbitmq__url", "GROUPFLOW_SECRETS_DIR"),
+        *("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"),
+        *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "INVOCATION_ID", "JOURNAL_STREAM"),
+    ]
+    for name in names:
+        monkeypatch.setenv(name, "secret")
+    assert not (await variables(task(), tmp_path)).keys() & set(names)
+
+
+@on_uvloop
+async def test_no_file_of_the_daemons_is_open_in_a_command() -> None:
+    """A copy of a pipe's far end among them would be held by all its children."""
+    beside = [os.open(os.devnull, os.O_RDONLY), os.dup(2)]
+    os.set_inheritable(beside[1], True)
+    look = "for n in $(seq 0 255); do [ -h /proc/$$/fd/$n ] && echo $n; done; exit 1"
+    outcome = await shell(look).handle(task())
+    for fd in beside:
+        os.close(fd)
+    assert isinstance(outcome, Failed)
+    assert outcome.message.split()[3:] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("streams", ["</dev/null >/dev/null 2>&1", ""])
+@on_uvloop
+async def test_a_command_has_ended_when_it_has_exited(tmp_path: Path, streams: str) -> None:
+    """What it left behind neither holds the task nor outlives it, be its output open or not."""
+    script = f"sleep 600 {streams} & echo $! > {tmp_path}/a; exit 0"
+    async with asyncio.timeout(DEADLINE):
+        assert await shell(script).handle(task()) == Done()
+    pid = int((tmp_path / "a").read_text())
+    await until(lambda: not is_alive(pid))
+
+
+@on_uvloop
+async def test_who_got_its_output_may_finish() -> None:
+    """As `tee` does, which a shell doesn't wait for."""
+    script = '(sleep 0.2; echo \'{"stage": "two"}\') & exit 0'
+    assert await shell(script).handle(task()) == Advance("two")
+
+
+@on_uvloop
+async def test_a_lost_exit_code_is_a_failed_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python handler that waits for any child takes it; the task must not count as done."""
+
+    def taken(*_: object) -> None:
+        raise ChildProcessError
+
+    monkeypatch.setattr(os, "waitid", taken)
+    outcome = await shell("exit 0").handle(task())
+    assert isinstance(outcome, Failed)
+    assert "lost" in outcome.message
+
+
+@on_uvloop
+async def test_no_password_of_a_url_is_in_its_message() -> None:
+    long = "https://T0KEN@h/" + "x" * (MESSAGE_CHARS - 12)
+    outcome = await shell(f"echo {long} >&2; exit 1").handle(task())
+    assert isinstance(outcome, Failed)
+    assert "KEN" not in outcome.message
+    outcome = await runner("/no/T0KEN/import", "--password=T0KEN").handle(task())
+    assert isinstance(outcome, Failed)
+    assert outcome.message == "import can't be started: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +277,8 @@ async def test_a_next_stage_behind_much_output_is_found() -> None:
 async def test_a_program_that_cant_be_started_is_a_failed_attempt(command: str) -> None:
     outcome = await runner(command).handle(task())
     assert isinstance(outcome, Failed)
-    assert command in outcome.message
+    name = command if command == "/" else command.rpartition("/")[2]
+    assert outcome.message.startswith(f"{name} can't be started: ")
     assert not outcome.is_final
 
 
@@ -240,15 +313,25 @@ SHAPES = {
         '(sh -c "' + STUBBORN + 'echo \\$\\$ > {0}/b; sleep 600") & echo $$ > {0}/a; wait',
         2,
     ),
-    # It exits at once, but its child keeps stdout open: the attempt goes on, and ends with it.
-    "left a grandchild": ("sh -c 'echo $$ > {0}/b; sleep 600' & exit 0", 1),
+    "has a grandchild in a session of its own": (
+        "setsid sh -c 'echo $$ > {0}/b; sleep 600' & echo $$ > {0}/a; wait",
+        2,
+    ),
+    "has an orphan in a session of its own": (
+        "(setsid sh -c 'echo $$ > {0}/b; sleep 600' >/dev/null 2>&1 &); echo $$ > {0}/a; sleep 600",
+        2,
+    ),
+    "has a grandchild without the mark": (
+        "env -i setsid sh -c 'echo $$ > {0}/b; sleep 600' & echo $$ > {0}/a; wait",
+        2,
+    ),
     "closed its output": ("exec >&- 2>&-; echo $$ > {0}/a; sleep 600", 1),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @on_uvloop
-async def test_a_cancelled_attempt_ends_its_whole_process_group(tmp_path: Path, shape: str) -> None:
+async def test_a_cancelled_attempt_ends_all_that_it_started(tmp_path: Path, shape: str) -> None:
     script, count = SHAPES[shape]
 
     handling = shell(script.format(tmp_path)).handle(task(body=b"x" * 1_000_000))

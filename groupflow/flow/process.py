@@ -1,0 +1,233 @@
+"""One command as a process: started, fed, read, and ended with all that it has started.
+
+The loop's own subprocesses won't do. uvloop's keep a second copy of their pipes open in the command
+and all its children, so that even one that gave up its output would hold it; and all of them wait
+for the end of the output, which a child that was left behind may keep open for ever. Here the
+command has 0, 1 and 2 and nothing else, and it has ended when it has exited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Thread
+from typing import IO
+from uuid import uuid4
+
+from groupflow.flow.leftovers import Entry, family, look, send
+
+OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
+KILL_AFTER = 2.0  # seconds between the polite signal and the other one
+LINGER = 2.0  # seconds in which what an ended command left behind may close its output
+MARK = "GROUPFLOW_MARK"
+
+_DRAIN_READS = 17  # of `OUTPUT_BYTES`: more than the 1 MiB that a pipe can hold
+_ROUNDS = 10  # of killing what was started while the others were killed
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended.
+
+    Attributes:
+        code: its exit code; below 0 the signal that ended it; ``None`` where it can't be known.
+        stdout: the last `OUTPUT_BYTES` of it.
+        stderr: likewise.
+    """
+
+    code: int | None
+    stdout: bytes
+    stderr: bytes
+
+
+class Process:
+    """A command from its start to the end of all that it has started."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], body: bytes) -> None:
+        """Start it, in a session of its own.
+
+        Args:
+            command: the program and its arguments.
+            environment: all that it gets, but for its mark.
+            body: what it finds on stdin.
+
+        Raises:
+            OSError, ValueError: it can't be started.
+        """
+        mark = uuid4().hex
+        self._mark = f"{MARK}={mark}".encode()
+        self._popen = subprocess.Popen(  # noqa: S603  the operator's own list, and no shell
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**environment, MARK: mark},
+            start_new_session=True,
+        )
+        entry = look(self._popen.pid)
+        self._since = entry.start if entry else 0
+        self._code: int | None = None
+        self._exited = asyncio.Event()
+        self._is_closed = False
+        assert self._popen.stdin and self._popen.stdout and self._popen.stderr  # noqa: S101, PT018
+        self._stdin = _Input(self._popen.stdin, body)
+        self._stdout, self._stderr = _Output(self._popen.stdout), _Output(self._popen.stderr)
+        loop = asyncio.get_running_loop()
+        try:
+            Thread(target=self._watch, args=(loop,), daemon=True).start()
+        except RuntimeError as error:  # no thread is to be had
+            self._kill_group()
+            self._popen.wait()
+            self.close()
+            raise OSError(str(error)) from None
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for its exit, in a thread.
+
+        It isn't reaped by that: until then its number is nobody else's, and so can be sent signals.
+        """
+        code = None
+        with suppress(ChildProcessError):  # somebody in this process waited for any child
+            found = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+            if found is not None:
+                is_exit = found.si_code == os.CLD_EXITED
+                code = found.si_status if is_exit else -found.si_status
+        with suppress(RuntimeError):  # the loop is closed by now
+            loop.call_soon_threadsafe(self._on_exit, code)
+
+    def _on_exit(self, code: int | None) -> None:
+        self._code = code
+        self._exited.set()
+        if self._is_closed:
+            self._popen.wait()
+
+    async def ended(self) -> Ended:
+        """Wait for its exit, read its output as far as it came, end what it left in its group."""
+        await self._exited.wait()
+        with suppress(TimeoutError):
+            # It may have handed its output to another, `tee` say, who is still at it.
+            async with asyncio.timeout(LINGER):
+                await self._stdout.closed.wait()
+                await self._stderr.closed.wait()
+        self._kill_group()
+        return Ended(self._code, self._stdout.rest(), self._stderr.rest())
+
+    async def end(self) -> None:
+        """End it and all that it has started: ask, then kill."""
+        known = family(self._popen.pid, self._since, self._mark)
+        try:
+            self._signal_group(signal.SIGTERM)
+            send(signal.SIGTERM, [each for each in known if each.group != self._popen.pid])
+            await self._wait_a_little()
+        finally:
+            # Whatever is left: a stubborn command, one whose polite wait was cut off, its children.
+            self._kill_group()
+            self._kill_family(known)
+        await self._wait_a_little()
+
+    def _kill_family(self, known: set[Entry]) -> None:
+        """Kill what was known before the polite signal, and what has come since."""
+        more = known
+        for _ in range(_ROUNDS):
+            send(signal.SIGKILL, more)
+            more = family(self._popen.pid, self._since, self._mark) - known
+            known = known | more
+            if not more:
+                break
+
+    def close(self) -> None:
+        """Close its pipes and forget it; it is reaped when it exits, if that is still to come."""
+        for pipe in (self._stdin, self._stdout, self._stderr):
+            pipe.close()
+        self._is_closed = True
+        if self._exited.is_set():
+            self._popen.wait()
+
+    def _kill_group(self) -> None:
+        self._signal_group(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # of another user by now
+            os.killpg(self._popen.pid, number)
+
+    async def _wait_a_little(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KILL_AFTER):
+                await self._exited.wait()
+
+
+class _Input:
+    """Writes a body to a command, as fast as that takes it."""
+
+    def __init__(self, pipe: IO[bytes], body: bytes) -> None:
+        self._pipe = pipe
+        self._rest = memoryview(body)
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(pipe.fileno(), False)
+        self._loop.add_writer(pipe.fileno(), self._write)
+
+    def _write(self) -> None:
+        try:
+            self._rest = self._rest[os.write(self._pipe.fileno(), self._rest) :]
+        except BlockingIOError:
+            return
+        except OSError:  # a command may well end, or close its input, without having read it all
+            self.close()
+            return
+        if not self._rest:
+            self.close()
+
+    def close(self) -> None:
+        """Close it; a second time does nothing."""
+        if not self._pipe.closed:
+            self._loop.remove_writer(self._pipe.fileno())
+            self._pipe.close()
+
+
+class _Output:
+    """Keeps the end of what a command writes: an error's cause stands there.
+
+    Attributes:
+        closed: set once everybody who could write has closed it.
+    """
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.closed = asyncio.Event()
+        self._pipe = pipe
+        self._kept = b""
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(pipe.fileno(), False)
+        self._loop.add_reader(pipe.fileno(), self._read)
+
+    def _read(self) -> bool:
+        """Read once; whether there may be more."""
+        try:
+            chunk = os.read(self._pipe.fileno(), OUTPUT_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""
+        self._kept = (self._kept + chunk)[-OUTPUT_BYTES:]
+        if not chunk:
+            self.close()
+        return bool(chunk)
+
+    def rest(self) -> bytes:
+        """What is kept, with all that was written until now."""
+        for _ in range(_DRAIN_READS):
+            if self._pipe.closed or not self._read():
+                break
+        return self._kept
+
+    def close(self) -> None:
+        """Close it; a second time does nothing."""
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe.fileno())
+            self._pipe.close()
+            self.closed.set()
