@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures
+.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures elsewhere
 
 # What `make test` runs, in how many processes (they wait a third of the time, for leases and servers),
 # and what else is handed to the command.
@@ -20,7 +20,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 help: ## List the targets (this)
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 
 demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
 	@$(BIN)/groupflow demo $(ARGS)
@@ -54,11 +54,20 @@ soak: .venv/.ready servers ## Break everything on purpose, check every promise (
 figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
 	@$(BIN)/python -m tests.soak.figures $(ARGS)
 
+elsewhere: export SUITE := $(SUITE)
+elsewhere: export PROCESSES := $(PROCESSES)
+elsewhere: export TESTS := $(TESTS)
+elsewhere: export ARGS := $(ARGS)
+elsewhere: ## Run `make demo` and `make test` in a bare Debian 13, as root (SUITE=trixie, TESTS=…)
+	@.ci/setup elsewhere
+	@.ci/elsewhere
+
 lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versions too)
 	@uv=$$(.ci/setup uv) && "$$uv" lock $(ARGS)
 
 clean: ## Remove the environment, the caches and what was built
 	rm -rf .venv .uv .bench .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf --one-file-system .elsewhere
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 servers analyzers browser:
