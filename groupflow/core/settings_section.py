@@ -21,7 +21,9 @@ class Server(Section):
 
     url: SecretUrl
     ca_file: FileName = Field(
-        default="", description="PEM file of the CA to trust alone; empty: those of the system."
+        default="",
+        description="PEM file of the CA to trust alone; empty: those of the system. SECURITY.md "
+        "says what it needs.",
     )
     cert_file: FileName = Field(
         default="", description="PEM file of our own certificate, where the server asks for one."
