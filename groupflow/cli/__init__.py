@@ -31,6 +31,7 @@ from groupflow.cli import (
     top,
 )
 from groupflow.cli.exits import Exit
+from groupflow.cli.safe import say
 from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
 from groupflow.core.masking import mask_secrets
 
@@ -64,7 +65,7 @@ for _family in _FAMILIES:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"groupflow {__version__}")
+        say(f"groupflow {__version__}")
         raise typer.Exit
 
 
@@ -111,8 +112,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _say(line: str) -> None:
-    """One line on stderr, whatever strangers' text is in it."""
-    line = mask_secrets(line)
-    if not line.isprintable():
-        line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-    typer.echo(line, err=True)
+    """One line on stderr, without passwords."""
+    say(mask_secrets(line), err=True)

@@ -10,7 +10,7 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import plain_text
+from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.core.errors import ConfigError
 
@@ -77,9 +77,9 @@ def _show_changes(config: Path | None, settings: Settings, target: str, *, as_js
         print_json({"ok": True, "changes": changes})
         return
     for line in change_lines(changes):
-        typer.echo(line)
+        say(line)
     if not changes:
-        typer.echo("nothing would change")
+        say("nothing would change")
 
 
 def _changes(config: Path | None, settings: Settings, target: str) -> list[Change]:
@@ -102,10 +102,8 @@ def _changes(config: Path | None, settings: Settings, target: str) -> list[Chang
 def change_lines(changes: list[dict[str, Any]]) -> list[str]:
     """Changes for people, one a line."""
     return [
-        plain_text(
-            f"{each['setting']}: {_literal(each['old'])} → {_literal(each['new'])}"
-            + (", needs a restart" if each["needs_restart"] else "")
-        )
+        f"{each['setting']}: {_literal(each['old'])} → {_literal(each['new'])}"
+        + (", needs a restart" if each["needs_restart"] else "")
         for each in changes
     ]
 
@@ -160,14 +158,14 @@ def _notes(settings: Settings) -> list[str]:
 
 
 def _print(report: dict[str, Any]) -> None:
-    typer.echo(f"file: {report['file'] or 'none, defaults are used'}")
+    say(f"file: {report['file'] or 'none, defaults are used'}")
     if report["secrets"]:
-        typer.echo(f"secrets: {report['secrets']}: {', '.join(report['secret_files']) or 'none'}")
+        say(f"secrets: {report['secrets']}: {', '.join(report['secret_files']) or 'none'}")
     if report["variables"]:
-        typer.echo(f"environment: {', '.join(report['variables'])}")
+        say(f"environment: {', '.join(report['variables'])}")
     if report["handlers"] is not None:
-        typer.echo(f"handlers: {', '.join(report['handlers']) or 'none'}")
-    typer.echo("")
+        say(f"handlers: {', '.join(report['handlers']) or 'none'}")
+    say()
     settings = report["settings"]
     for section in (name for name in settings if name not in ("groups", "handlers")):
         _print_table(f"[{section}]", settings[section])
@@ -176,16 +174,16 @@ def _print(report: dict[str, Any]) -> None:
     for name, handler in settings["handlers"].items():
         _print_table(f"[handlers.{_literal(name)}]", handler)
     for note in report["notes"]:
-        typer.echo(f"note: {note}")
-    typer.echo("ok")
+        say(f"note: {note}")
+    say("ok")
 
 
 def _print_table(header: str, values: dict[str, Any]) -> None:
-    typer.echo(header)
+    say(header)
     for name, value in values.items():
         if value is not None:
-            typer.echo(f"{name} = {_literal(value)}")
-    typer.echo("")
+            say(f"{name} = {_literal(value)}")
+    say()
 
 
 def _literal(value: Any) -> str:

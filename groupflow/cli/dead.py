@@ -11,7 +11,7 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import plain_text
+from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.cli.task import moment
 from groupflow.core.errors import Unroutable
@@ -62,14 +62,12 @@ def list_(
         print_json([letter.as_json() for letter in letters])
         return
     for letter in letters:
-        typer.echo(
-            plain_text(
-                f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
-                f"{letter.group or '-'}  {_first_line(letter.reason)}"
-            )
+        say(
+            f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
+            f"{letter.group or '-'}  {_first_line(letter.reason)}"
         )
     if not letters:
-        typer.echo("no dead letters")
+        say("no dead letters")
 
 
 @dead.command("show")
@@ -94,14 +92,14 @@ def show(
     if as_json:
         print_json(_shown(letter, headers, body))
         return
-    typer.echo(plain_text(f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}"))
-    typer.echo(plain_text(f"died {moment(letter.died_at)}: {letter.reason}"))
+    say(f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}")
+    say(f"died {moment(letter.died_at)}: {letter.reason}")
     for error in letter.errors:
         line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
-        typer.echo(f"  {plain_text(line)}")
+        say(f"  {line}")
     for name, value in headers.items():
-        typer.echo(plain_text(f"  {name}: {value}"))
-    typer.echo(plain_text(body.decode(errors="backslashreplace")))
+        say(f"  {name}: {value}")
+    say(body.decode(errors="backslashreplace"))
 
 
 @dead.command("redrive")
@@ -138,7 +136,7 @@ def redrive(
         try:
             return await Redriver(settings, letters).redrive(letter)
         except Unroutable as error:
-            typer.echo(plain_text(f"{letter.id} stays: {error.reason}"), err=True)
+            say(f"{letter.id} stays: {error.reason}", err=True)
             return False
 
     _act_on_many(
@@ -262,13 +260,13 @@ def _act_on_many(
     if as_json:
         print_json({past: acted, "unknown": unknown})
     else:
-        typer.echo(f"{past} {len(acted)}")
+        say(f"{past} {len(acted)}")
     for id_ in unknown:
-        typer.echo(f"no dead letter {plain_text(id_)}", err=True)
+        say(f"no dead letter {id_}", err=True)
     if unknown:
         raise typer.Exit(Exit.FAILED)
 
 
 def _none_such(id_: str) -> NoReturn:
-    typer.echo(f"no dead letter {plain_text(id_)}: see groupflow dead list", err=True)
+    say(f"no dead letter {id_}: see groupflow dead list", err=True)
     raise typer.Exit(Exit.FAILED)

@@ -9,7 +9,7 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import plain_text
+from groupflow.cli.safe import say
 from groupflow.core.masking import mask_secrets
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def _masked(check: Check) -> dict[str, str]:
 
 
 def _print(check: Check) -> None:
-    shown = {name: plain_text(text) for name, text in _masked(check).items()}
-    verdict = typer.style(f"{shown['verdict']:4}", fg=_STYLES[check.verdict])
-    typer.echo(f"{verdict}  {shown['name']:25} {shown['found']}")
+    shown = _masked(check)
+    verdict = typer.style(f"{check.verdict:4}", fg=_STYLES[check.verdict])
+    say(f"  {shown['name']:25} {shown['found']}", lead=verdict)
     if shown["remedy"]:
-        typer.echo(f"{'':32}→ {shown['remedy']}")
+        say(f"{'':32}→ {shown['remedy']}")

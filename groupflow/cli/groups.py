@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import plain_text
+from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 verbs = typer.Typer()
@@ -38,10 +38,7 @@ def why(
     if as_json:
         print_json(told.as_json())
     else:
-        typer.echo(
-            f"{plain_text(told.group)} is {told.state}, {told.queued} waiting: "
-            f"{plain_text(told.reason)}"
-        )
+        say(f"{told.group} is {told.state}, {told.queued} waiting: {told.reason}")
 
 
 @verbs.command("pause")
@@ -68,7 +65,7 @@ def pause(
     if as_json:
         print_json({"group": target or None, "paused": True, "changed": was_new})
     else:
-        typer.echo(f"{_named(target)} {'paused' if was_new else 'was paused already'}")
+        say(f"{_named(target)} {'paused' if was_new else 'was paused already'}")
 
 
 @verbs.command("resume")
@@ -94,7 +91,7 @@ def resume(
     if as_json:
         print_json({"group": target or None, "paused": False, "changed": was_paused})
     else:
-        typer.echo(f"{_named(target)} {'goes on' if was_paused else 'was not paused'}")
+        say(f"{_named(target)} {'goes on' if was_paused else 'was not paused'}")
 
 
 def _target(group: str | None, *, everything: bool) -> str:
@@ -104,4 +101,4 @@ def _target(group: str | None, *, everything: bool) -> str:
 
 
 def _named(target: str) -> str:
-    return plain_text(target) if target else "everything"
+    return target or "everything"

@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeAlias
 import orjson
 import typer
 
+from groupflow.core.escaping import plain_json
+
 ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -28,5 +30,5 @@ JsonOption: TypeAlias = Annotated[
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on stdout."""
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    """Print one JSON value on stdout, safe for a terminal."""
+    typer.echo(plain_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))

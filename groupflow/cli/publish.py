@@ -12,6 +12,7 @@ import typer
 
 from groupflow.cli.bodies import STDIN, BodiesArgument, read_bodies
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import say
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def publish(
     if as_json:
         print_json({"published": confirmed, "queue": settings.rabbitmq.queue})
     else:
-        typer.echo(f"published {confirmed} to {settings.rabbitmq.queue}, all confirmed")
+        say(f"published {confirmed} to {settings.rabbitmq.queue}, all confirmed")
 
 
 async def _publish(settings: Settings, bodies: list[bytes], task_type: str | None) -> int:

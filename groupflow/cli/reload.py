@@ -17,7 +17,7 @@ import typer
 from groupflow.cli.check import change_lines
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import plain_text
+from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def reload(
         for answer in answers:
             _print(answer)
     if not answers:
-        typer.echo(f"no daemon of this namespace runs on {socket.gethostname()}", err=True)
+        say(f"no daemon of this namespace runs on {socket.gethostname()}", err=True)
     if not answers or any(each.verdict not in ("changed", "unchanged") for each in answers):
         raise typer.Exit(Exit.FAILED)
 
@@ -139,8 +139,8 @@ def _signal(daemon: KnownDaemon) -> str:
 
 
 def _print(answer: Answer) -> None:
-    typer.echo(plain_text(f"{answer.daemon} (pid {answer.pid}): {answer.verdict}"))
+    say(f"{answer.daemon} (pid {answer.pid}): {answer.verdict}")
     # What needs a restart is said by the problems already.
     lines = [] if answer.problems else change_lines(answer.changes)
     for line in (*lines, *answer.problems):
-        typer.echo(f"  {plain_text(line)}")
+        say(f"  {line}")

@@ -8,6 +8,7 @@ import typer
 
 from groupflow.cli.bodies import STDIN, BodiesArgument, read_bodies
 from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import say
 from groupflow.core.errors import Unroutable
 from groupflow.core.masking import mask_command
 
@@ -112,11 +113,11 @@ def _describe_handler(settings: Settings, app: App | None, task_type: str) -> st
 
 def _print(number: int, answer: dict[str, Any]) -> None:
     if answer["reason"]:
-        typer.echo(f"{number}: dead letter: {answer['reason']}")
+        say(f"{number}: dead letter: {answer['reason']}")
         return
     facts = [answer["queue"]]
     if answer["group"] is not None:
         facts.append(f"group {answer['group']} by {answer['rule']}")
     facts += [f"type {answer['type']}", f"handler {answer['handler']}"]
     facts += [f"{name} {answer[name]:g} s" for name in ("priority", "delay") if answer[name]]
-    typer.echo(f"{number}: {', '.join(facts)}")
+    say(f"{number}: {', '.join(facts)}")

@@ -16,6 +16,7 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import AppOption, ConfigOption
+from groupflow.cli.safe import say
 from groupflow.core.errors import ConfigError, Problem, SessionReplaced
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ async def _serve(build: Callable[[], Daemon]) -> int:
         await daemon.run()
     except SessionReplaced as error:
         # Started again it would only take the name back, and so on for ever.
-        typer.echo(f"groupflow: {error}", err=True)
+        say(f"groupflow: {error}", err=True)
         code = Exit.CONFIG
     if daemon.has_running_handlers:
         # A thread can't be stopped, and the interpreter would wait for it. Its task has been
@@ -152,6 +153,6 @@ def _on_hang_up(daemon: Daemon, had_terminal: bool) -> None:
 def _on_signal(daemon: Daemon, number: signal.Signals) -> None:
     if daemon.is_stopping:
         # Somebody is in a hurry. What runs is taken over as after a crash.
-        typer.echo("groupflow: second signal, leaving at once", err=True)
+        say("groupflow: second signal, leaving at once", err=True)
         os._exit(128 + number)
     daemon.stop()

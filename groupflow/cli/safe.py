@@ -1,10 +1,20 @@
-"""Strangers' text on an operator's terminal."""
+"""What the verbs write for people: the one place where it is made safe for their terminal."""
 
 from __future__ import annotations
 
+import typer
 
-def plain_text(text: str) -> str:
-    """Text in which nothing can drive the terminal: what isn't printable is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+from groupflow.core.escaping import plain_text
+
+__all__ = ["plain_text", "say"]
+
+
+def say(line: str = "", *, lead: str = "", err: bool = False) -> None:
+    """Write one line, whatever strangers' text is in it.
+
+    Args:
+        line: the text; what isn't printable is escaped.
+        lead: what stands before it: our own words, which may have colours.
+        err: write it to stderr.
+    """
+    typer.echo(lead + plain_text(line), err=err)

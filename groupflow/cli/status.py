@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import plain_text
 from groupflow.cli.store import ask_store
 from groupflow.cli.task import moment
 
@@ -55,14 +56,14 @@ def _print(found: Status) -> None:
         line = (
             f"intake of {standing.daemon} stands since {moment(standing.since)}: {standing.paused}"
         )
-        console.print(Text(line, style="bold"))
+        console.print(Text(plain_text(line), style="bold"))
     if not found.daemons:
         console.print("no daemon is running")
         return
     daemons = Table("daemon", "host", "pid", "workers", "heartbeat", box=None)
     for each in found.daemons:
         # Text is taken as it is: a name must not be read as markup.
-        name, host = Text(each.name), Text(each.host)
+        name, host = Text(plain_text(each.name)), Text(plain_text(each.host))
         daemons.add_row(
             name, host, str(each.pid), str(each.workers), f"{each.heartbeat_age:.1f} s ago"
         )

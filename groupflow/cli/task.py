@@ -10,7 +10,7 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import plain_text
+from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ def task(
     elif found:
         _print(found)
     else:
-        typer.echo(
-            f"no task {plain_text(id_)}: it never came, or ended longer ago than "
-            "history.retention keeps",
+        say(
+            f"no task {id_}: it never came, or ended longer ago than history.retention keeps",
             err=True,
         )
     if found is None:
@@ -83,9 +82,9 @@ def tasks(
         print_json([{"id": id_, "group": group} for id_, group in rows])
         return
     for id_, group in rows:
-        typer.echo(plain_text(f"{id_}  {group or '-'}"))
+        say(f"{id_}  {group or '-'}")
     if not rows:
-        typer.echo(f"no tasks are {state.value}")
+        say(f"no tasks are {state.value}")
 
 
 def _print(found: Found) -> None:
@@ -104,10 +103,10 @@ def _print(found: Found) -> None:
     }
     for name, fact in facts.items():
         if fact is not None:
-            typer.echo(f"{name:8} {plain_text(str(fact))}")
+            say(f"{name:8} {fact}")
     for error in found.errors:
         line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
-        typer.echo(f"         {plain_text(line)}")
+        say(f"         {line}")
 
 
 def moment(seconds: float | None) -> str | None:

@@ -1,15 +1,14 @@
 """The log: events on stderr, JSON for machines, readable on a terminal, safe with strangers' text.
 
 What is logged comes partly from strangers (ids, group keys, reasons), so before anything is written
-passwords in URLs are hidden, and for a terminal control characters are escaped: no value can forge
-a line or drive the terminal. Nothing here ever raises into the caller: a log line that can't be
-written is lost, and the task goes on.
+passwords in URLs are hidden, and what isn't printable is escaped, in JSON as JSON does: no value
+can forge a line or drive the terminal that shows it. Nothing here ever raises into the caller: a
+log line that can't be written is lost, and the task goes on.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
@@ -19,11 +18,10 @@ import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from groupflow.core.escaping import plain_json, plain_text
 from groupflow.core.masking import mask_secrets
 
 _LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio", "uvicorn")
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH = 6
 _MAX_INTEGER = 2**63
 _TRACEBACK = "exception"
@@ -128,7 +126,7 @@ def _name_the_logger(_logger: WrappedLogger, _name: str, event: EventDict) -> Ev
 
 
 def _to_json(_logger: WrappedLogger, _name: str, event: EventDict) -> str:
-    return orjson.dumps(event).decode()
+    return plain_json(orjson.dumps(event).decode())
 
 
 def _tidy_for_json(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
@@ -142,7 +140,7 @@ def _tidy_for_console(_logger: WrappedLogger, _name: str, event: EventDict) -> E
     tidy = _tidy(event, as_json=False)
     if traceback is not None:
         lines = mask_secrets(str(traceback)).split("\n")
-        tidy[_TRACEBACK] = "\n".join("  | " + _escape(line) for line in lines)
+        tidy[_TRACEBACK] = "\n".join("  | " + plain_text(line) for line in lines)
     return tidy
 
 
@@ -170,9 +168,9 @@ def _text(value: Any, as_json: bool) -> str:
     if isinstance(value, bytes | bytearray):
         value = value.decode(errors="backslashreplace")
     text = mask_secrets(value if isinstance(value, str) else _describe(value))
-    if text.isprintable():
-        return text
-    return _SURROGATE.sub(_escaped, text) if as_json else _escape(text)
+    if as_json:  # a surrogate is the one thing that can't be encoded
+        return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+    return plain_text(text)
 
 
 def _describe(value: Any) -> str:
@@ -180,11 +178,3 @@ def _describe(value: Any) -> str:
         return str(value)
     except Exception:  # noqa: BLE001  somebody's __str__, or an integer of 5000 digits
         return f"<{type(value).__name__}>"
-
-
-def _escape(text: str) -> str:
-    return text if text.isprintable() else _CONTROL.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return ascii(match.group())[1:-1]

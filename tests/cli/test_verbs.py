@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+import groupflow.cli
 from groupflow.cli import app
 from groupflow.cli.exits import Exit
 
@@ -65,6 +68,15 @@ def test_every_option_says_what_it_is(path: tuple[str, ...]) -> None:
     for parameter in VERBS[path].params:
         if parameter.name != "help":
             assert getattr(parameter, "help", None), parameter.name
+
+
+def test_verbs_write_through_one_place() -> None:
+    """What they write for people goes through `say`, JSON through `print_json`: made safe there."""
+    writers = {"safe.py", "options.py"}
+    raw = re.compile(r"\btyper\.s?echo\(|(?<!\.)\bprint\(|\bsys\.stdout\.write\(|\bimport print\b")
+    folder = Path(groupflow.cli.__file__).parent
+    found = {file.name for file in folder.glob("*.py") if raw.search(file.read_text())}
+    assert found == writers
 
 
 def complete(shell: str, line: str) -> str:

@@ -201,6 +201,27 @@ def test_odd_message_ids_are_ids(rig: Rig, id_: str) -> None:
     assert rig.wait_for_end(id_).group == "contact:42"
 
 
+def test_no_mark_reaches_a_terminal_or_a_log(rig: Rig) -> None:
+    """U+009B drives a terminal as ESC does; the others turn or break what it shows."""
+    marks = "\x7f\x9b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\U000e0041"
+    id_, type_ = new_id(), f"no{marks[2:]}body"
+    body = crm(note=marks).replace(b'"note": "', b'"raw": "' + marks.encode() + b'", "note": "')
+    properties = Properties(message_id=id_, message_type=type_, headers={"note": marks})
+    send(rig, RawMessage(body, properties))
+    letter(rig, id_)
+    shown = [
+        rig.call("dead", *words, "--config", str(rig.config))
+        for words in (("show", id_), ("show", id_, "--json"), ("list",), ("list", "--json"))
+    ]
+    log = b"".join(path.read_bytes() for path in rig.folder.glob("*.log"))
+    assert id_.encode() in log
+    for text in (*(done.stdout + done.stderr for done in shown), log):
+        assert not set(text.decode()) & set(marks)
+    found = orjson.loads(shown[1].stdout)
+    assert found["headers"]["note"] == marks
+    assert found["body"].encode() == body
+
+
 def test_no_message_id(rig: Rig) -> None:
     """Without an id each message is a task of its own, under a fresh one."""
     body = crm(entity="nameless", n=1)

@@ -55,6 +55,20 @@ def test_json_events_have_level_and_utc_time(capsys: pytest.CaptureFixture[str])
     assert event["odd"] == "<Odd>"
 
 
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_mark_drives_a_terminal(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", form)
+    marks = "\x7f\x85\x9b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\ufeff"
+    structlog.get_logger().info("task.buried", reason=marks, **{marks: [{marks: marks}]})
+    logging.getLogger("a.handler").warning(marks)
+    err = capsys.readouterr().err
+    assert not set(err) & set(marks)
+    if form == "json":
+        event = orjson.loads(err.splitlines()[0])
+        assert event["reason"] == marks
+        assert event[marks] == [{marks: marks}]
+
+
 def test_console_values_cannot_forge_lines(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", "console")
     structlog.get_logger().info("task.claimed", **ODD, **{"ke\ny": 1})
