@@ -36,7 +36,7 @@ def redis_users(daemon: str, admin: str) -> str:
 def rabbitmq_definitions(daemon: str, publisher: str) -> str:
     """The virtual host, its users, and rights as deploy/rabbitmq/permissions.sh gives them."""
     users = {
-        "groupflow": (daemon, f"^{QUEUE}$", "^$", f"^{QUEUE}$"),
+        "groupflow": (daemon, rf"^{QUEUE}(\.dead)?$", rf"^{QUEUE}\.dead$", rf"^{QUEUE}(\.dead)?$"),
         "groupflow-publisher": (publisher, "^$", r"^amq\.default$", "^$"),
     }
     definitions = {

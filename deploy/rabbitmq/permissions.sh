@@ -3,7 +3,8 @@
 #
 #   GROUPFLOW_PASSWORD=… PUBLISHER_PASSWORD=… ./permissions.sh [VHOST] [QUEUE]
 #
-# `groupflow` is the daemons' user: it declares the queue and consumes it, and can't publish.
+# `groupflow` is the daemons' user: it declares the queue and consumes it, and can't publish to it. It
+# has QUEUE.dead to itself, the stream that dead letters' bodies go to, with an exchange of that name.
 # `groupflow-publisher` is for applications and `groupflow publish`: it publishes to the default
 # exchange and can't read. The default exchange reaches every queue of its virtual host: give
 # groupflow a virtual host of its own where other queues must be out of publishers' reach. Run again,
@@ -54,6 +55,7 @@ make_user() {
 }
 
 has list_vhosts "$vhost" || call add_vhost "$vhost" </dev/null
+ours="^$pattern(\\.dead)?\$"
 #                                               configure       write              read
-make_user groupflow "$daemons_password" "^$pattern\$" "^\$" "^$pattern\$"
+make_user groupflow "$daemons_password" "$ours" "^$pattern\\.dead\$" "$ours"
 make_user groupflow-publisher "$publishers_password" "^\$" "^amq\\.default\$" "^\$"

@@ -7,9 +7,7 @@ queue that is missing is never declared here.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -17,8 +15,9 @@ import aiormq
 from aio_pika.abc import AbstractConnection
 from pamqp.common import FieldValue
 
-from groupflow.broker import topology
+from groupflow.broker import dead_stream, topology
 from groupflow.broker.connection import ENDED, connect, open_channel
+from groupflow.broker.declaring import Difference, parse_difference
 from groupflow.core.checkup import Check, Verdict
 
 OLDEST = (3, 8)  # the first with quorum queues
@@ -26,13 +25,6 @@ CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all
 QUEUE = "rabbitmq.queue"
 
 _MOST_DIFFERENCES = 12
-_DIFFERS = re.compile(
-    r"inequivalent arg '(?P<argument>[^']+)' .*?: "
-    r"received (?P<received>.+?) but current is (?P<current>.+?)\s*$",
-    re.DOTALL,
-)
-_VALUE = re.compile(r"(?:the value )?'(?P<text>[^']*)'(?: of type '(?P<type>[^']*)')?")
-_NUMBERS = {"byte", "short", "signedint", "unsignedint", "long", "unsignedbyte", "unsignedshort"}
 _RIGHTS_REMEDY = "See deploy/rabbitmq/permissions.sh."
 _ANEW = (
     "An argument can't be changed: stop the publishers, let the queue run empty, delete it and let "
@@ -51,21 +43,16 @@ _MEANINGS: dict[str, tuple[Verdict, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What a queue has otherwise than we would declare it.
-
-    Attributes:
-        argument: ``durable``, ``x-queue-type`` and the like.
-        current: what the queue has; ``None`` where it has nothing.
-    """
-
-    argument: str
-    current: FieldValue
-
-
-async def examine_broker(url: str, queue: str, timeout: float) -> list[Check]:
+async def examine_broker(
+    url: str, queue: str, timeout: float, dead_retention: float
+) -> list[Check]:
     """Everything about one RabbitMQ, as the user of the URL sees it.
+
+    Args:
+        url: the server's.
+        queue: which is consumed.
+        timeout: seconds for the handshake.
+        dead_retention: seconds that dead letters are kept.
 
     Raises:
         BrokerUnavailable: no answer.
@@ -81,6 +68,7 @@ async def examine_broker(url: str, queue: str, timeout: float) -> list[Check]:
         else:
             found = f"{queue!r} is not there yet: `groupflow run` or `publish` declares it"
             checks.append(Check(QUEUE, "ok", found))
+        checks.append(await dead_stream.examine(connection, queue, version, dead_retention))
         checks.append(await _examine_publishing(connection))
         return checks
     finally:
@@ -149,23 +137,6 @@ async def _declare(
         return difference
     await channel.close()
     return None
-
-
-def parse_difference(text: str) -> Difference | None:
-    """The difference in the words of a refused declaration; ``None`` where they tell none."""
-    found = _DIFFERS.search(text)
-    if found is None:
-        return None
-    value = _VALUE.match(found["current"])
-    if value is None:  # "none", which for the type is the oldest one
-        classic = found["argument"] == "x-queue-type"
-        return Difference(found["argument"], "classic" if classic else None)
-    current, kind = value["text"], value["type"]
-    if current in ("true", "false"):
-        return Difference(found["argument"], current == "true")
-    if kind in _NUMBERS and current.lstrip("-").isdecimal():
-        return Difference(found["argument"], int(current))
-    return Difference(found["argument"], current)
 
 
 def judge_queue(queue: str, differences: list[Difference]) -> list[Check]:

@@ -91,6 +91,14 @@ class ConfirmTimeout(PublishFailed):
     """No confirm came in time; the message may have been taken. Its id makes a second try safe."""
 
 
+class ArchiveRefused(GroupflowError):
+    """RabbitMQ has no stream for dead letters' bodies: it is too old, or the user has no right."""
+
+
+class BodyMissing(GroupflowError):
+    """A dead letter's body is not where it was put in RabbitMQ's stream."""
+
+
 class SessionLost(GroupflowError):
     """This daemon's lease ran out and its claims were handed on. It may open a new session."""
 

@@ -83,7 +83,9 @@ async def _examine_redis(settings: Settings, url: str) -> Findings:
 async def _examine_rabbitmq(settings: Settings, url: str) -> Findings:
     address = broker_address(url)
     try:
-        found = await examine_broker(url, settings.rabbitmq.queue, BROKER_TIMEOUT)
+        found = await examine_broker(
+            url, settings.rabbitmq.queue, BROKER_TIMEOUT, settings.history.dead_retention
+        )
     except (BrokerUnavailable, ServerUnreachable) as error:
         return _unreachable("rabbitmq", address, error)
     reached = Check("rabbitmq.reachable", "ok", address)

@@ -244,5 +244,5 @@ async def test_rabbitmq_has_both_users_and_their_rights(
             await topology.declare(connection, queue)
             async with publishing(publisher, queue) as out:
                 await out.publish(Outgoing(b"{}", message_id="m1"))
-        verdicts = {c.name: c.verdict for c in await examine_broker(daemon, queue, 10)}
+        verdicts = {c.name: c.verdict for c in await examine_broker(daemon, queue, 10, 60.0)}
         assert set(verdicts.values()) == {"ok"}, verdicts

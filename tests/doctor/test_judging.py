@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from groupflow.broker.diagnosis import Difference, judge_queue, parse_difference
+from groupflow.broker.declaring import Difference, parse_difference
+from groupflow.broker.diagnosis import judge_queue
 from groupflow.store.diagnosis import judge_info
 
 NOW = 1_700_000_000.0

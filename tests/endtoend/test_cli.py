@@ -38,6 +38,7 @@ def test_publish_and_status(rig: Rig) -> None:
         "done_total": 0,
         "failed_total": 0,
         "daemons": [],
+        "intake": [],
     }
     held = {"gate": str(rig.gate())}
     bodies = [Job(f"{n}", "a", facts=held).body for n in range(3)] + [Job("p").body]
@@ -68,6 +69,7 @@ def test_publish_and_status(rig: Rig) -> None:
         "dead": 1,
         "done_total": 1,
         "failed_total": 1,
+        "intake": [],
     }
     rig.gate().touch()
     rig.wait_for_all(tasks=5)

@@ -14,6 +14,7 @@ from redis import Redis
 from redis.exceptions import NoPermissionError
 
 from groupflow.broker import topology
+from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, consuming
 from groupflow.broker.diagnosis import examine_broker
@@ -295,6 +296,9 @@ async def test_rabbitmq(tls_rabbitmq: TlsRabbitmq, tmp_path: Path) -> None:
             (delivery,) = await consumer.take(1, 1)
             assert delivery.message_id == "m1"
             await consumer.ack_through(delivery)
+        archive = Archive(daemon, "jobs.a+b", retention=60.0, name="t")
+        (place,) = await archive.write([b"body"])
+        assert await archive.read(place) == b"body"
         # … and no more:
         with pytest.raises(BrokerUnavailable):
             await topology.declare(connection, "jobsXa+b")
@@ -303,7 +307,8 @@ async def test_rabbitmq(tls_rabbitmq: TlsRabbitmq, tmp_path: Path) -> None:
                 await out.publish(Outgoing(b"{}"))
     finally:
         await connection.close()
-    verdicts = {c.name: c.verdict for c in await examine_broker(daemon, "jobs.a+b", 10)}
+    verdicts = {c.name: c.verdict for c in await examine_broker(daemon, "jobs.a+b", 10, 60.0)}
     assert set(verdicts.values()) == {"ok"}, verdicts
-    checks = {c.name: c for c in await examine_broker(publisher, "jobs.a+b", 10)}
+    checks = {c.name: c for c in await examine_broker(publisher, "jobs.a+b", 10, 60.0)}
     assert checks["rabbitmq.reading"].verdict == "fail"
+    assert "permissions.sh" in checks["rabbitmq.dead-stream"].remedy

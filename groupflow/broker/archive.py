@@ -1,0 +1,191 @@
+"""archive: bodies of dead letters go to RabbitMQ's stream, and are read back from there.
+
+What was published is read back before anybody lets go of it: that tells the offset at which it
+lies, and proves that it is readable there, byte for byte. The same bytes may come to lie there
+twice, when two daemons archive one letter or one dies in between; each letter knows its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+import aiormq
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.common import FieldValue
+
+from groupflow.broker import dead_stream
+from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
+from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
+
+READ_AHEAD = 4  # deliveries without an ack: streams want some, and each may be as large as a body
+PERSISTENT = 2
+_OFFSET = "x-stream-offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a body lies in the stream.
+
+    Attributes:
+        offset: its number there.
+        message_id: the id under which it was published, which proves that it is the one.
+    """
+
+    offset: int
+    message_id: str
+
+
+class Archive:
+    """The stream of one queue. Each call opens a connection of its own: it is rare."""
+
+    def __init__(
+        self, url: str, queue: str, *, retention: float, name: str, timeout: float = 10.0
+    ) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            url: the broker's.
+            queue: whose stream it is.
+            retention: seconds that dead letters are kept.
+            name: shown on RabbitMQ's page.
+            timeout: seconds for the handshake, for the confirms and for each message to come.
+        """
+        self._url = url
+        self._queue = queue
+        self._stream = dead_stream.name_of(queue)
+        self._retention = retention
+        self._name = name
+        self._timeout = timeout
+
+    async def write(self, bodies: Sequence[bytes]) -> list[Place]:
+        """Put bodies there, and prove that each can be read; their places, in the same order.
+
+        Raises:
+            ArchiveRefused: there is no stream for us.
+            BrokerUnavailable: no answer; some may lie there, which harms nobody.
+        """
+        wanted = {uuid4().hex: body for body in bodies}
+        offsets: dict[str, int] = {}
+        async with self._connected() as connection:
+            await dead_stream.declare(connection, self._queue, self._retention)
+            async with self._reading(connection, "next") as deliveries:
+                await self._publish(connection, wanted)
+                while len(offsets) < len(wanted):
+                    message = await self._come(deliveries)
+                    if message is None:
+                        raise BrokerUnavailable(
+                            f"{self._stream!r} gave nothing back within {self._timeout:g} s"
+                        )
+                    id_ = message.header.properties.message_id or ""
+                    if id_ not in wanted:
+                        continue  # another daemon's
+                    if message.body != wanted[id_]:
+                        raise BrokerUnavailable(f"{self._stream!r} gives other bytes than it took")
+                    offsets[id_] = _offset_of(message)
+        return [Place(offsets[id_], id_) for id_ in wanted]
+
+    async def read(self, place: Place) -> bytes:
+        """The body at a place.
+
+        Raises:
+            BodyMissing: something else lies there, or nothing any more.
+            ArchiveRefused: the user may not read the stream, or there is none.
+            BrokerUnavailable: no answer.
+        """
+        what = f"offset {place.offset} of the stream {self._stream!r}"
+        async with (
+            self._connected() as connection,
+            self._reading(connection, place.offset) as deliveries,
+        ):
+            while True:
+                message = await self._come(deliveries)
+                if message is None:
+                    raise BodyMissing(f"nothing is at {what}: was it deleted?")
+                if _offset_of(message) < place.offset:
+                    continue
+                if message.header.properties.message_id != place.message_id:
+                    raise BodyMissing(f"the body is gone from {what}: its retention is over")
+                return message.body
+
+    async def _publish(self, connection: AbstractConnection, wanted: dict[str, bytes]) -> None:
+        channel = await open_channel(connection, confirms=True)
+        with broker_calls(f"{self._stream!r} confirmed nothing"):
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await asyncio.gather(
+                        *(self._publish_one(channel, id_, wanted[id_]) for id_ in wanted)
+                    )
+            except TimeoutError as error:
+                raise BrokerUnavailable(
+                    f"{self._stream!r} confirmed nothing within {self._timeout:g} s: "
+                    "does RabbitMQ's memory or disk alarm block publishers?"
+                ) from error
+            except (aiormq.exceptions.PublishError, *dead_stream.REFUSALS) as error:
+                raise ArchiveRefused(
+                    f"RabbitMQ took nothing for {self._stream!r}: {error}"
+                ) from error
+
+    async def _publish_one(self, channel: AbstractChannel, id_: str, body: bytes) -> None:
+        properties = aiormq.spec.Basic.Properties(message_id=id_, delivery_mode=PERSISTENT)
+        await channel.basic_publish(
+            body, exchange=self._stream, properties=properties, mandatory=True
+        )
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AbstractConnection]:
+        connection = await connect(self._url, heartbeat=10, timeout=self._timeout, name=self._name)
+        try:
+            yield connection
+        finally:
+            await close_quietly(connection.close())
+
+    @asynccontextmanager
+    async def _reading(
+        self, connection: AbstractConnection, offset: FieldValue
+    ) -> AsyncIterator[asyncio.Queue[DeliveredMessage | None]]:
+        """Deliveries from an offset on; ``None`` at the connection's end."""
+        deliveries: asyncio.Queue[DeliveredMessage | None] = asyncio.Queue()
+        channel = await open_channel(connection, confirms=False)
+        channel.closing.add_done_callback(lambda _: deliveries.put_nowait(None))
+
+        async def on_delivery(message: DeliveredMessage) -> None:
+            deliveries.put_nowait(message)
+
+        with broker_calls(f"RabbitMQ lets nobody read {self._stream!r}"):
+            try:
+                await channel.basic_qos(prefetch_count=READ_AHEAD)
+                await channel.basic_consume(self._stream, on_delivery, arguments={_OFFSET: offset})
+            except dead_stream.REFUSALS as error:
+                raise ArchiveRefused(
+                    f"RabbitMQ lets us not read {self._stream!r}: {error}"
+                ) from error
+        yield deliveries
+
+    async def _come(
+        self, deliveries: asyncio.Queue[DeliveredMessage | None]
+    ) -> DeliveredMessage | None:
+        """The next one, acked; ``None`` where none has come in time.
+
+        Raises:
+            BrokerUnavailable: the connection has ended.
+        """
+        try:
+            async with asyncio.timeout(self._timeout):
+                message = await deliveries.get()
+        except TimeoutError:
+            return None
+        if message is None:
+            raise BrokerUnavailable(f"{self._stream!r}: the connection has ended")
+        with broker_calls("RabbitMQ took no ack"):
+            await message.channel.basic_ack(message.delivery_tag or 0)
+        return message
+
+
+def _offset_of(message: DeliveredMessage) -> int:
+    offset = (message.header.properties.headers or {}).get(_OFFSET)
+    return offset if isinstance(offset, int) else -1

@@ -1,0 +1,123 @@
+"""The stream of dead letters' bodies, on a real RabbitMQ: what goes there comes back as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aio_pika.abc import AbstractConnection
+
+from groupflow.broker import dead_stream, topology
+from groupflow.broker.archive import Archive, Place
+from groupflow.broker.connection import connect, open_channel
+from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
+from groupflow.servers.ports import free_ports
+
+DAY = 86400.0
+
+
+@pytest.fixture
+async def connection(rabbitmq_server: Any) -> AsyncIterator[AbstractConnection]:
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def queue(connection: AbstractConnection) -> AsyncIterator[str]:
+    """A queue's name; its stream is gone with the test."""
+    name = f"archive-{uuid4().hex}"
+    yield name
+    await topology.delete(connection, dead_stream.name_of(name))
+    channel = await open_channel(connection, confirms=False)
+    await channel.exchange_delete(dead_stream.name_of(name))
+
+
+def archive_of(url: str, queue: str, timeout: float = 10.0) -> Archive:
+    return Archive(url, queue, retention=30 * DAY, name="test", timeout=timeout)
+
+
+async def test_bodies_come_back_as_they_were(rabbitmq_server: Any, queue: str) -> None:
+    archive = archive_of(rabbitmq_server.url, queue)
+    bodies = [b"", b"\x00\xff\n" * 1000, b"[]\nx" * 1_000_000, b"same", b"same"]
+    places = await archive.write(bodies)
+    places += await archive.write([b"later"])
+    assert len({place.offset for place in places}) == 6
+    for place, body in reversed(list(zip(places, [*bodies, b"later"], strict=True))):
+        assert await archive.read(place) == body
+
+
+async def test_two_write_at_once_and_each_finds_its_own(rabbitmq_server: Any, queue: str) -> None:
+    archives = [archive_of(rabbitmq_server.url, queue) for _ in range(3)]
+    bodies = [[f"{n}-{i}".encode() * 100 for i in range(50)] for n in range(3)]
+    written = await asyncio.gather(
+        *(archive.write(own) for archive, own in zip(archives, bodies, strict=True))
+    )
+    assert len({place.offset for places in written for place in places}) == 150
+    for places, own in zip(written, bodies, strict=True):
+        assert await archives[0].read(places[7]) == own[7]
+
+
+async def test_what_is_not_there_is_said_to_be_missing(rabbitmq_server: Any, queue: str) -> None:
+    archive = archive_of(rabbitmq_server.url, queue, timeout=1.0)
+    (place,) = await archive.write([b"x"])
+    with pytest.raises(BodyMissing, match="retention"):
+        await archive.read(Place(place.offset, "another"))
+    with pytest.raises(BodyMissing, match="deleted"):
+        await archive.read(Place(place.offset + 5, place.message_id))
+
+
+async def test_nobody_answers() -> None:
+    (port,) = free_ports(1)
+    archive = archive_of(f"amqp://guest:guest@127.0.0.1:{port}/", "q")
+    with pytest.raises(BrokerUnavailable):
+        await archive.write([b"x"])
+    with pytest.raises(BrokerUnavailable):
+        await archive.read(Place(0, "x"))
+
+
+async def test_a_queue_in_its_place_is_refused_and_named(
+    rabbitmq_server: Any, connection: AbstractConnection, queue: str
+) -> None:
+    channel = await open_channel(connection, confirms=False)
+    await channel.queue_declare(dead_stream.name_of(queue), durable=True)
+    with pytest.raises(ArchiveRefused, match="stream"):
+        await archive_of(rabbitmq_server.url, queue, timeout=1.0).write([b"x"])
+    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
+    assert (check.name, check.verdict) == (dead_stream.CHECK, "warn")
+
+
+async def test_a_stream_that_keeps_for_too_short_is_taken_and_pointed_out(
+    rabbitmq_server: Any, connection: AbstractConnection, queue: str
+) -> None:
+    channel = await open_channel(connection, confirms=False)
+    arguments: Any = {"x-queue-type": "stream", "x-max-age": "7D"}
+    await channel.queue_declare(dead_stream.name_of(queue), durable=True, arguments=arguments)
+    archive = archive_of(rabbitmq_server.url, queue)
+    (place,) = await archive.write([b"x"])
+    assert await archive.read(place) == b"x"
+    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
+    assert check.verdict == "warn"
+    assert "7D" in check.found
+    assert (await dead_stream.examine(connection, queue, "3.12.1", 6 * DAY)).verdict == "ok"
+
+
+async def test_doctor_declares_nothing(
+    rabbitmq_server: Any, connection: AbstractConnection, queue: str
+) -> None:
+    assert (await dead_stream.examine(connection, queue, "3.12.1", DAY)).verdict == "ok"
+    assert not await topology.exists(connection, dead_stream.name_of(queue))
+    assert "no streams" in (await dead_stream.examine(connection, queue, "3.8.9", DAY)).found
+    await archive_of(rabbitmq_server.url, queue).write([b"x"])
+    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
+    assert (check.verdict, check.remedy) == ("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("7D", 7 * DAY), ("90s", 90.0), ("1Y", 365 * DAY), ("soon", 0.0)]
+)
+def test_ages(text: str, seconds: float) -> None:
+    assert dead_stream.age_of(text) == seconds
