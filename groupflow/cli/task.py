@@ -1,13 +1,18 @@
-"""`groupflow task` and `tasks`: where a task is and what happened to it; which are in a state."""
+"""`groupflow task` and `tasks`: where a task is and what happened to it; which are in a state.
+
+What is done to a task stands in `waiting.py`, in the same group of verbs.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from groupflow.cli import waiting
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
@@ -19,8 +24,28 @@ if TYPE_CHECKING:
 verbs = typer.Typer()
 
 
-@verbs.command("task")
-def task(
+class ShownByDefault(TyperGroup):
+    """`groupflow task ID` is `groupflow task show ID`: looking is what is mostly wanted."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default in front of what names no verb."""
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+task = typer.Typer(
+    cls=ShownByDefault,
+    help="One task: where it is and what happened to it (task ID); drop, run-now.",
+    no_args_is_help=True,
+)
+verbs.add_typer(task, name="task")
+task.command("drop")(waiting.drop)
+task.command("run-now")(waiting.run_now)
+
+
+@task.command("show")
+def show(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The task's id: its message id.")],
     *,
     config: ConfigOption = None,
@@ -28,9 +53,11 @@ def task(
 ) -> None:
     """Say where a task is and what has happened to it. Exit 1 where nothing is known of it.
 
+    The same as `groupflow task ID`.
+
     For example:
 
-      groupflow task 01c8b175db8147af99efc6899b9455af
+      groupflow task show 01c8b175db8147af99efc6899b9455af
     """
     from groupflow.store.finding import find_task  # noqa: PLC0415  start-up stays fast
 

@@ -67,6 +67,7 @@ _TRIES: dict[str, tuple[str, ...]] = {
     "LLEN": (_KEY,),
     "LPUSH": (_KEY, "a"),
     "LRANGE": (_KEY, "0", "0"),
+    "LREM": (_KEY, "1", "a"),
     "PUBLISH": (_WAKE, "doctor"),
     "RENAME": (_NONE, _NONE),
     "RPOP": (_KEY,),

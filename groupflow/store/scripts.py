@@ -39,6 +39,9 @@ class Verb(StrEnum):
     REDRIVE = "redrive"
     DROP = "drop"
     SWEEP = "sweep"
+    DROP_WAITING = "drop_waiting"
+    RUN_NOW = "run_now"
+    DELAYED_OF = "delayed_of"
     PAUSE = "pause"
     RESUME = "resume"
     STATUS = "status"
@@ -75,6 +78,7 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.REDRIVE: _BURIAL,
     Verb.DROP: _BURIAL,
     Verb.SWEEP: _BURIAL,
+    Verb.DROP_WAITING: _BURIAL,
     Verb.FIND: (*_SESSIONS, "facts"),
     Verb.WHY: _SESSIONS,
     Verb.TOP: _SESSIONS,

@@ -77,6 +77,32 @@ def test_publish_and_status(rig: Rig) -> None:
     assert json_of(rig, "status")["daemons"] == []
 
 
+def test_waiting_tasks_are_dropped_and_run_now(rig: Rig) -> None:
+    """By id, or a group's delayed ones; `task ID` goes on meaning what it did."""
+    rig.configure(fields={"delay": "delay_s"}, workers={"plain": 0})
+    rig.start("d1")
+    rig.publish(Job(f"late-{n}", "late", facts={"delay_s": 9000}) for n in range(3))
+    rig.publish([Job("plain"), Job("drop")])
+    rig.until(lambda: rig.count("taken") == 5, "the tasks")
+    config = ("--config", str(rig.config))
+    assert json_of(rig, "task", "late-0")["state"] == "delayed"
+    assert json_of(rig, "task", "show", "drop")["state"] == "queued"
+    assert json_of(rig, "task", "drop", "late-0", "plain") == {
+        "dropped": ["late-0", "plain"],
+        "stayed": [],
+    }
+    assert json_of(rig, "task", "plain")["state"] == "dropped"
+    again = rig.call("task", "drop", "plain", *config)
+    assert (again.returncode, again.stderr) == (Exit.FAILED, b"plain stays: it is over\n")
+    assert json_of(rig, "task", "run-now", "--delayed", "late:42")["due"] == ["late-1", "late-2"]
+    rig.wait_for_end("late-2")
+    assert [event.id for event in rig.events("start")] == ["late-1", "late-2"]
+    for wrong in ((), ("x", "--delayed", "late:42")):
+        assert rig.call("task", "drop", *wrong, *config).returncode == Exit.USAGE
+    assert json_of(rig, "task", "drop", "--delayed", "late:42", "--yes")["dropped"] == []
+    rig.stop_all()
+
+
 def test_halves_work_together(rig: Rig) -> None:
     """One process only takes in, another only works."""
     intake = rig.spawn("in", "--only", "intake", app=None)

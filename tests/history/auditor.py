@@ -320,10 +320,27 @@ def _counters(found: Snapshot) -> Iterator[Violation]:
         for name, seen in ((f"queued_{pool}", waiting[pool]), (f"running_{pool}", running[pool])):
             if found.count(name) != seen:
                 yield Violation("S7", f"{name} says {found.count(name)}, the lists {seen}")
+    yield from bytes_held(found)
     held = sum(waiting.values()) + sum(running.values()) + len(found.zsets.get("dead", {}))
     held += sum(found.count(name) for name in ("done", "dropped", "missing"))
     if held != found.count("taken"):
         yield Violation("S7", f"taken says {found.count('taken')}, accounted for {held}")
+
+
+def bytes_held(found: Snapshot) -> Iterator[Violation]:
+    """What waits for a delay, and what dead letters hold, is counted to the byte."""
+    waiting = {split_element(element)[1] for _, _, element in found.waiting()}
+    for total, rightly in (("delayed_bytes", waiting), ("dead_bytes", set(found.names("dead")))):
+        noted = {
+            id_: int(life[total.encode()])
+            for id_, life in found.lives.items()
+            if total.encode() in life
+        }
+        if found.count(total) != sum(noted.values()):
+            yield Violation("L7", f"{total} says {found.count(total)}, the lives {noted}")
+        for id_, size in noted.items():
+            if id_ not in rightly or size != len(found.tasks.get(id_, b"")):
+                yield Violation("L7", f"{id_} counts {size} among the {total}, and should not")
 
 
 def leftovers(raw: Redis, keys: Keys) -> list[str]:

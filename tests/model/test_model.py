@@ -32,6 +32,7 @@ from groupflow.store.keys import Keys, split_element
 from groupflow.store.reading import read_status
 from groupflow.store.scripts import Verb, load_scripts
 from groupflow.store.sessions import Session, Sessions
+from groupflow.store.waiting import WaitingTasks
 from tests.history.auditor import audit, leftovers
 from tests.model.promise import ModelTask, Promise
 
@@ -93,6 +94,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.enqueuer = Enqueuer(self.client)
         self.letters = DeadLetters(self.client)
         self.group_verbs = Groups(self.client)
+        self.waiting = WaitingTasks(self.client)
         self.daemons = {name: _Daemon(self.client, name) for name in DAEMONS}
         self.ids = itertools.count()
 
@@ -376,6 +378,24 @@ class StoreMachine(RuleBasedStateMachine):
             self.promise.unpark(task)
         else:
             self.promise.redrive(task)
+
+    @rule(pick=numbers, drop=st.booleans(), again=st.booleans())
+    def act_on_a_waiting_task(self, pick: int, drop: bool, again: bool) -> None:
+        """Somebody drops any task that waits, or has one that is delayed run now."""
+        if not self.promise.tasks:
+            return
+        task = self.promise.tasks[sorted(self.promise.tasks)[pick % len(self.promise.tasks)]]
+        waits = task.state in ("waiting", "aside")
+        act = self.waiting.drop if drop else self.waiting.run_now
+        left = self.twice(lambda: act(task.id), again=again)
+        if not waits:
+            assert left == {"running": "running", "dead": "dead"}.get(task.state, "over")
+        elif drop:
+            task.state = "dropped"
+            assert left == ("over" if again else None)
+        else:
+            assert left == ("due" if task.is_due or again else None)
+            task.state, task.is_due = "waiting", True
 
     @rule()
     def roll(self) -> None:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from openapi_spec_validator import validate
 
+from tests.endtoend.rig import Job
 from tests.page.world import HOSTILE, HOSTILE_ID, SECRET, TOKEN, World
 
 READS: list[tuple[str, dict[str, Any]]] = [
@@ -110,6 +111,10 @@ class TestDescription:
             ("dead/drop", {"ids": ["nobody"]}, 200),
             ("dead/drop", {"ids": ["a"] * 501}, 400),
             ("dead/drop", {"ids": ["a"], "by": "a\nb"}, 400),
+            ("task/drop", {}, 400),
+            ("task/drop", {"ids": ["a"], "delayed": "g"}, 400),
+            ("task/drop", {"ids": ["nobody"]}, 200),
+            ("task/run-now", {"delayed": "nobody"}, 200),
             ("pause", {}, 400),
             ("pause", {"group": "a", "everything": True}, 400),
             ("resume", {"group": "never paused"}, 200),
@@ -205,6 +210,25 @@ class TestActing:
         (event,) = world.daemon.events("operator.dropped")[-1:]
         assert (event["by"], event["peer"], event["tasks"]) == (None, "127.0.0.1", ["dead-7"])
         assert "me" in [event["by"] for event in world.daemon.events("operator.redriven")]
+
+    def test_waiting_tasks(self, world: World) -> None:
+        """Dropped or run now, one or a group's delayed; what runs is left alone."""
+        facts = {"delay_s": 9000, "gate": str(world.rig.gate())}
+        world.rig.publish(Job(f"late-{n}", "late", facts=facts) for n in range(3))
+        world.wait(lambda: world.get("group", key="late:42")["why"]["queued"] == 3)
+        answer = world.act("task/drop", {"ids": ["late-0", "run-0", "nobody"], "by": "me"}).json()
+        assert answer["done"] == ["late-0"]
+        assert {each["id"]: each["reason"].split()[0] for each in answer["stayed"]} == {
+            "run-0": "it",
+            "nobody": "nothing",
+        }
+        assert world.get("task", id="late-0")["state"] == "dropped"
+        answer = world.act("task/run-now", {"delayed": "late:42"}).json()
+        assert (sorted(answer["done"]), answer["stayed"]) == (["late-1", "late-2"], [])
+        assert world.get("group", key="late:42")["why"]["state"] in ("ready", "running")
+        assert world.act("task/drop", {"ids": ["late-2"]}).json()["done"] == ["late-2"]
+        events = world.daemon.events("operator.dropped_waiting")
+        assert ("me", ["late-0"]) in [(event["by"], event["tasks"]) for event in events]
 
     def test_pause_and_resume(self, world: World) -> None:
         assert world.act("pause", {"group": "ready-003:8", "by": "me"}).json() == {"changed": True}

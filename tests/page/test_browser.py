@@ -20,6 +20,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.endtoend.rig import Job
 from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
@@ -242,6 +243,20 @@ class TestActions:
         page.get_by_role("dialog").get_by_role("button", name="Drop").click()
         expect(page.get_by_text("1 dropped")).to_be_visible()
         assert "dead-1" not in world.rig.dead()
+
+    def test_a_waiting_task(self, page: Page, world: World) -> None:
+        world.rig.publish([Job("later", "later", facts={"delay_s": 9000})])
+        world.wait(lambda: world.get("tasks", state="delayed")["tasks"] != [])
+        allow(page)
+        at(page, "task", id="later")
+        page.get_by_role("button", name="Run now").click()
+        page.get_by_role("dialog").get_by_role("button", name="Run").click()
+        expect(page.get_by_text("later is due")).to_be_visible()
+        expect(page.get_by_role("button", name="Run now")).to_be_hidden()
+        page.get_by_role("button", name="Drop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Drop").click()
+        expect(page.get_by_text("later is dropped")).to_be_visible()
+        expect(page.get_by_role("button", name="Drop")).to_be_hidden()
 
     def test_a_selection(self, page: Page, world: World) -> None:
         allow(page)

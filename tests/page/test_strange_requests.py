@@ -15,7 +15,7 @@ from tests.page.raw import Answer, exchange
 from tests.page.world import TOKEN, World
 
 PATHS = ("groups", "group", "tasks", "task", "dead", "letter", "overview", "access", "events/x")
-POSTS = ("route", "dead/redrive", "dead/drop", "resume", "nothing")
+POSTS = ("route", "dead/redrive", "dead/drop", "task/drop", "task/run-now", "resume", "nothing")
 NAMES = ("state", "text", "tenant", "cursor", "limit", "key", "passed", "id", "reason", "type", "x")
 
 _OFTEN = st.sampled_from(

@@ -38,6 +38,7 @@ class World:
             redis,
             http={"listen": "127.0.0.1:0", "token": TOKEN},
             workers={"plain": 2, "grouped": 2},
+            fields={"delay": "delay_s"},
         )
         with self.rig.config.open("a") as file:
             file.write(HANDLERS)

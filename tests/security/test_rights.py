@@ -35,6 +35,7 @@ from groupflow.store.rights import CLIENT_COMMANDS, script_commands, tried_comma
 from groupflow.store.sampling import Latencies, read_samples, survey, take_sample
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
+from groupflow.store.waiting import WaitingTasks
 from tests.security.conftest import TlsRabbitmq, running
 from tests.store.bench import Bench, arrival, bury
 
@@ -81,6 +82,7 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
             arrival("aside", "g", delay=0.001, steps_aside=True),
             arrival("held", "i", delay=0.001),
             arrival("rejected", dead="no tenant"),
+            *(arrival(f"year{n}", "y", delay=31_536_000.0) for n in range(2)),
         )
         assert await asyncio.wait_for(heard, 5) in (b"ready", b"due")
     held = {c.task.id: c for c in await one.claim("grouped", "w1", "w2")}
@@ -105,6 +107,10 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
         await list_tasks(bench.client, state, 10)
     for id_ in ("g0", "p0", "rejected", "none"):
         await find_task(bench.client, id_)
+    waiting = WaitingTasks(bench.client)
+    assert sorted(await waiting.delayed_of("y")) == ["year0", "year1"]
+    assert [await waiting.drop(id_) for id_ in ("year0", "g3", "none")] == [None, None, "unknown"]
+    assert await waiting.run_now("year1") is None
     await bench.status()
     await one.sessions.tell({"workers": 1}, {"workers": {}})
     assert await read_configuration(bench.client, "d1") == {"workers": {}}

@@ -1,7 +1,8 @@
-"""What the API does: redrive, drop, pause, resume; each is logged with who and what."""
+"""What the API does: to dead letters, to tasks that wait, to groups; logged with who and what."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import structlog
@@ -10,9 +11,18 @@ from groupflow.core.errors import Unroutable
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.problems import Refused
-from groupflow.ops.page.shapes import Acted, Held, Letters, Stayed, Target
+from groupflow.ops.page.shapes import (
+    MOST_IDS,
+    Acted,
+    Held,
+    Letters,
+    Stayed,
+    Target,
+    WaitingTask,
+)
 from groupflow.store.dead import DeadLetter, DeadLetters
 from groupflow.store.groups import ALL, Groups
+from groupflow.store.waiting import REASONS, Left, WaitingTasks
 
 log = structlog.get_logger("groupflow.page")
 
@@ -26,6 +36,7 @@ class Acting:
         self._redrive_one = parts.redrive
         self._letters = DeadLetters(parts.client)
         self._groups = Groups(parts.client)
+        self._waiting = WaitingTasks(parts.client)
 
     def endpoints(self) -> list[Endpoint]:
         """All of them."""
@@ -46,6 +57,24 @@ class Acting:
                 Letters,
                 Acted,
                 self._drop,
+                acts=True,
+            ),
+            Endpoint(
+                "POST",
+                "/task/drop",
+                "Remove waiting or delayed tasks for good",
+                WaitingTask,
+                Acted,
+                self._drop_waiting,
+                acts=True,
+            ),
+            Endpoint(
+                "POST",
+                "/task/run-now",
+                "Make delayed tasks due",
+                WaitingTask,
+                Acted,
+                self._run_now,
                 acts=True,
             ),
             Endpoint(
@@ -83,6 +112,36 @@ class Acting:
             letter: DeadLetter | None = await self._letters.get(id_)
             _note(acted, id_, is_done=letter is not None and await self._letters.drop(letter))
         _log("dropped", asked.by, caller, tasks=acted.done)
+        return acted
+
+    async def _drop_waiting(self, asked: WaitingTask, caller: Caller) -> Acted:
+        acted = await self._to_waiting(asked, self._waiting.drop)
+        _log("dropped_waiting", asked.by, caller, tasks=acted.done)
+        return acted
+
+    async def _run_now(self, asked: WaitingTask, caller: Caller) -> Acted:
+        acted = await self._to_waiting(asked, self._waiting.run_now)
+        _log("ran_now", asked.by, caller, tasks=acted.done)
+        return acted
+
+    async def _to_waiting(
+        self, asked: WaitingTask, act: Callable[[str], Awaitable[Left | None]]
+    ) -> Acted:
+        """Act on each that is named, `MOST_IDS` of a group's delayed ones at most."""
+        if bool(asked.ids) == (asked.delayed is not None):
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, "Name ids, or a group as delayed: one of the two."
+            )
+        ids = asked.ids
+        if asked.delayed is not None:
+            ids = (await self._waiting.delayed_of(asked.delayed))[:MOST_IDS]
+        acted = Acted([], [])
+        for id_ in dict.fromkeys(ids):
+            left = await act(id_)
+            if left is None:
+                acted.done.append(id_)
+            else:
+                acted.stayed.append(Stayed(id_, REASONS[left]))
         return acted
 
     async def _pause(self, asked: Target, caller: Caller) -> Held:

@@ -92,6 +92,14 @@ class Letters(Asked):
     by: By = Field("", description="Who acts, for the log; not verified.")
 
 
+class WaitingTask(Asked):
+    """Which task to drop or run now, or of which group the delayed ones, and who says so."""
+
+    ids: Annotated[list[Key], Field(max_length=MOST_IDS)] = Field(default_factory=list)
+    delayed: Key | None = Field(None, description="A group: its delayed tasks, in place of ids.")
+    by: By = Field("", description="Who acts, for the log; not verified.")
+
+
 class Target(Asked):
     """What to pause or resume, and who says so."""
 

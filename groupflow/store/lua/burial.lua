@@ -1,4 +1,4 @@
--- Behind the prelude in the scripts that end a death: what follows when a dead letter goes.
+-- Behind the prelude in the scripts that end a death, or remove a task: what follows when it goes.
 
 -- Lifts the park that this death laid on its group, and only this one.
 local function unpark(group, id)
@@ -6,14 +6,21 @@ local function unpark(group, id)
   if parked and cjson.decode(parked)[1] == id then call('HDEL', K.parked, group) end
 end
 
--- Removes a dead letter for good, but for its line in the history.
-local function forget(id, line, now)
-  local group = call('HGET', K.life .. id, 'group') or ''
-  call('ZREM', K.dead, id)
+-- Removes a task for good, but for its line in the history.
+local function erase(id, line, now)
+  take_off('delayed_bytes', id)
+  take_off('dead_bytes', id)
   call('HDEL', K.tasks, id)
   call('DEL', K.life .. id)
   call('HSET', K.history_new, id, digits(now) .. line)
   call('HINCRBY', K.count, 'dropped', 1)
+end
+
+-- The same for a dead letter, and its group goes on.
+local function forget(id, line, now)
+  local group = call('HGET', K.life .. id, 'group') or ''
+  call('ZREM', K.dead, id)
+  erase(id, line, now)
   unpark(group, id)
   if group ~= '' and place(group, now) then wake() end
 end

@@ -111,3 +111,18 @@ local function put_back(element, group, now)
   end
   return true
 end
+
+-- What may be held for long is counted in bytes: `delayed_bytes` of tasks that wait for their message's
+-- own delay, `dead_bytes` of dead letters whose bodies are here. What a task puts on is noted in its
+-- life under the same name, and just that is taken off again, once.
+local function put_on(total, id, bytes)
+  call('HSET', K.life .. id, total, bytes)
+  call('HINCRBY', K.count, total, bytes)
+end
+
+local function take_off(total, id)
+  local bytes = call('HGET', K.life .. id, total)
+  if not bytes then return end
+  call('HDEL', K.life .. id, total)
+  call('HINCRBY', K.count, total, -bytes)
+end

@@ -75,6 +75,7 @@ local function hand_over(daemon, now)
   for _, claim in ipairs(claims) do
     local id = id_of(claim.element)
     call('HINCRBY', K.life .. id, 'crashes', 1)
+    call('HSET', K.life .. id, 'arrival', string.sub(claim.element, 1, 16))
     if claim.group ~= '' then
       call('DEL', K.lock .. claim.group)
       call('HINCRBY', K.count, 'running_grouped', -1)

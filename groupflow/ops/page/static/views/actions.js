@@ -1,4 +1,4 @@
-// The four actions, each asked for, done and told in the same way wherever it is offered.
+// The actions, each asked for, done and told in the same way wherever it is offered.
 
 import { act } from "../api.js";
 import { attempt, confirmed } from "../dialogs.js";
@@ -22,6 +22,20 @@ export async function redrive(context, ids) {
 
 export async function drop(context, ids) {
   return many(context, "dead/drop", ids, "Drop", "They are removed for good, bodies and all. A group that was parked behind one goes on.", true);
+}
+
+export async function dropTask(context, id) {
+  return one(context, "task/drop", id, "Drop", "It is removed for good, body and all. Its group goes on.", "dropped", true);
+}
+
+export async function runNow(context, id) {
+  return one(context, "task/run-now", id, "Run", "It is due from now on, and runs at its turn.", "due", false);
+}
+
+async function one(context, path, id, verb, text, past, danger) {
+  if (!(await context.act())) return false;
+  if (!(await confirmed(`${verb} task ${id}?`, text, verb, danger))) return false;
+  return attempt(() => act(path, { ids: [id] }), (answer) => (answer.stayed.length ? `${id} stays: ${answer.stayed[0].reason}` : `${id} is ${past}`));
 }
 
 async function many(context, path, ids, verb, text, danger) {

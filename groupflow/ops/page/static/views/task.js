@@ -1,20 +1,26 @@
 // One task: where it is and what has happened to it.
 
 import { get } from "../api.js";
-import { badge, card, empty, facts, h, link, replace } from "../dom.js";
+import { badge, card, empty, facts, h, link, replace, whenChanged } from "../dom.js";
 import { ago, ahead, moment } from "../format.js";
+import { dropTask, runNow } from "./actions.js";
 
-export function task(params) {
+export function task(params, context) {
   const id = params.id ?? "";
   const state = h("span", {});
+  const actions = h("div", { class: "push" });
   const about = h("section", { class: "card" });
   const errors = h("div", {});
   const element = [
     h("p", { class: "small" }, link("tasks", {}, "← Tasks")),
-    h("div", { class: "title" }, h("h1", {}, id), state),
+    h("div", { class: "title" }, h("h1", {}, id), state, actions),
     about,
     card("Failed attempts", "", errors),
   ];
+  const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, id).then(refresh) }, text);
+  const showActions = whenChanged((found) => replace(actions,
+    found === "delayed" && button("primary", runNow, "Run now"),
+    (found === "delayed" || found === "queued") && button("danger", dropTask, "Drop")));
   async function refresh() {
     const found = await get("task", { id }).catch((error) => {
       if (error.status === 404) return null;
@@ -22,11 +28,13 @@ export function task(params) {
     });
     if (!found) {
       replace(state);
+      showActions("");
       replace(about, empty("There is no such task", "It never came, or ended longer ago than history.retention keeps."));
       replace(errors, empty("None", ""));
       return;
     }
     replace(state, badge(found.state));
+    showActions(found.state);
     about.dataset.state = found.state;
     replace(about, found.reason && h("p", { class: "lead" }, found.reason), h("div", { class: "body" }), facts([
       ["Type", found.type],

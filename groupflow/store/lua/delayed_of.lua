@@ -1,0 +1,22 @@
+#!lua flags=no-writes
+-- delayed_of: which tasks of a group are delayed. It looks at so many places of one list and no more:
+-- of the group's lane first, then of all tasks that stand aside.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 group · 2 'lane' or 'aside' · 3 how many places to pass over · 4 how many to look at
+-- returns  { places looked at, the ids that are delayed }
+local group, from, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local now, found, page = clock(), {}, nil
+if ARGV[2] == 'lane' then
+  page = call('LRANGE', K.lane .. group, from, from + most - 1)
+else
+  page = call('ZRANGE', K.delayed, from, from + most - 1)
+end
+for _, element in ipairs(page) do
+  if has_life(element) then
+    local facts = call('HMGET', K.life .. id_of(element), 'due', 'group')
+    local due = tonumber(facts[1] or nil)
+    if due and due > now and facts[2] == group then found[#found + 1] = id_of(element) end
+  end
+end
+return { #page, found }

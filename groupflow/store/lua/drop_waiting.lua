@@ -1,0 +1,41 @@
+#!lua flags=allow-oom
+-- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. A task that
+-- never left the straight path is known by its place in the line alone: it is looked for from the
+-- young end, so many places a call, which nothing that comes or goes meanwhile can hide it from.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history · 4 place to look from, 0 to begin
+--          · 5 how many places to look at
+-- returns  { 1 (dropped), place to go on from, or -1 where there is none }; { 0, -1 }: it waits nowhere
+local id, group, from, most = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
+if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0, -1 } end
+local line = group == '' and K.plain or K.lane .. group
+
+-- Takes an element out of wherever it waits.
+local function leave(element)
+  if call('ZREM', K.delayed, element) == 1 then return true end
+  if group == '' and call('ZREM', K.ordered, element) == 1 then return true end
+  return call('LREM', line, 1, element) == 1
+end
+
+local function look()
+  local arrival = call('HGET', K.life .. id, 'arrival')
+  if arrival then return leave(arrival .. '+' .. id), -1 end
+  local page = call('LRANGE', line, from, from + most - 1)
+  for _, element in ipairs(page) do
+    if id_of(element) == id then return leave(element), -1 end
+  end
+  return false, #page == most and from + most or -1
+end
+
+local is_gone, next_place = look()
+if is_gone then
+  local now = clock()
+  erase(id, ARGV[3], now)
+  call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
+  if group ~= '' then
+    call('ZREM', K.held, group) -- it may have been the head that its group was held for
+    if place(group, now) then wake() end
+  end
+end
+return { is_gone and 1 or 0, next_place }

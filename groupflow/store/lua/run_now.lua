@@ -1,0 +1,22 @@
+#!lua flags=allow-oom
+-- run_now: a task that is delayed, by its message or for its next attempt, is due from now on. One that
+-- holds its group stays its head; one that stands aside goes back to its place.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 id · 2 group ('' = plain)
+-- returns  1, or 0 where no such task is delayed (any more)
+local id, group, now = ARGV[1], ARGV[2], clock()
+local life = K.life .. id
+local facts = call('HMGET', life, 'due', 'arrival')
+if not facts[1] or not facts[2] or tonumber(facts[1]) <= now then return 0 end
+if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return 0 end
+call('HSET', life, 'due', digits(now), 'order', digits(now))
+take_off('delayed_bytes', id)
+local element = facts[2] .. '+' .. id
+if call('ZREM', K.delayed, element) == 1 then
+  put_back(element, group, now)
+else
+  place(group, now)
+end
+wake()
+return 1

@@ -1,0 +1,107 @@
+"""The scripts for tasks that wait, damaged on purpose: tests of `test_waiting` see each damage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from groupflow.servers import RedisServer
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import Verb, load_scripts
+from groupflow.store.waiting import WaitingTasks
+from tests.store import test_waiting
+from tests.store.bench import Bench
+from tests.store.test_damaged_life import Damage, Seen, damaged, is_seen
+
+
+def _seen(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
+    """A test with its verbs and its parameters bound."""
+    return lambda shop: test(shop, WaitingTasks(shop.client), *arguments)
+
+
+DAMAGES = [
+    Damage(
+        "a task that is due twice",
+        Verb.RUN_NOW,
+        "tonumber(facts[1]) <= now",
+        "false",
+        _seen(test_waiting.test_a_delayed_task_runs_now, None, True),
+    ),
+    Damage(
+        "a dropped task that still counts as waiting",
+        Verb.DROP_WAITING,
+        "call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)",
+        "",
+        _seen(test_waiting.test_a_group_is_idle_once_its_last_is_dropped),
+    ),
+    Damage(
+        "a group that stays held for a head that is gone",
+        Verb.DROP_WAITING,
+        "call('ZREM', K.held, group)",
+        "",
+        _seen(test_waiting.test_a_dropped_head_lets_those_behind_it_go),
+    ),
+    Damage(
+        "a group that nobody places",
+        Verb.DROP_WAITING,
+        "if place(group, now) then wake() end",
+        "",
+        _seen(test_waiting.test_a_dropped_head_lets_those_behind_it_go),
+    ),
+    Damage(
+        "a task that stands aside is not found",
+        Verb.DROP_WAITING,
+        "if call('ZREM', K.delayed, element) == 1 then return true end",
+        "",
+        _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
+    ),
+    Damage(
+        "a plain task out of its order is not found",
+        Verb.DROP_WAITING,
+        "if group == '' and call('ZREM', K.ordered, element) == 1 then return true end",
+        "",
+        _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
+    ),
+    Damage(
+        "a crash that loses its place in the line",
+        Verb.REAP,
+        "call('HSET', K.life .. id, 'arrival', string.sub(claim.element, 1, 16))",
+        "",
+        _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
+    ),
+    Damage(
+        "a task that runs now and stays aside",
+        Verb.RUN_NOW,
+        "if call('ZREM', K.delayed, element) == 1 then",
+        "if false then",
+        _seen(test_waiting.test_a_delayed_task_runs_now, "g", True),
+    ),
+    Damage(
+        "a head that runs now in a group that stays held",
+        Verb.RUN_NOW,
+        "  place(group, now)",
+        "",
+        _seen(test_waiting.test_a_delayed_task_runs_now, "g", False),
+    ),
+    Damage(
+        "another group's task among a group's delayed",
+        Verb.DELAYED_OF,
+        "and facts[2] == group",
+        "",
+        _seen(test_waiting.test_some_of_several_groups),
+    ),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
+    keys = Keys("damagedwaiting")
+    scripts = load_scripts(keys, damage.order)
+    for broken in (False, True):
+        used = damaged(scripts, damage) if broken else scripts
+        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
+        try:
+            assert await is_seen(shop, damage.seen) == broken
+        finally:
+            await shop.close()

@@ -1,0 +1,172 @@
+"""Tasks that wait are dropped, or run now, whatever line they stand in; nothing else is moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupflow.store import waiting as module
+from groupflow.store.envelope import Pool
+from groupflow.store.finding import find_task
+from groupflow.store.groups import Groups
+from groupflow.store.settlements import Release, Retry
+from groupflow.store.waiting import WaitingTasks
+from tests.store.bench import Bench, arrival, bury, ids
+
+YEAR = 31_536_000.0
+
+
+@pytest.fixture
+def tasks(bench: Bench) -> WaitingTasks:
+    """The verbs."""
+    return WaitingTasks(bench.client)
+
+
+async def state_of(bench: Bench, id_: str) -> str:
+    found = await find_task(bench.client, id_)
+    assert found is not None
+    return found.state
+
+
+@pytest.mark.parametrize("group", ["g", None])
+@pytest.mark.parametrize("which", ["t0", "t2", "t4"])
+async def test_a_waiting_task_is_dropped_and_the_rest_goes_on(
+    bench: Bench, tasks: WaitingTasks, group: str | None, which: str
+) -> None:
+    await bench.enqueue(*(arrival(f"t{n}", group) for n in range(5)))
+    assert await tasks.drop(which) is None
+    assert await tasks.drop(which) == "over"
+    assert await state_of(bench, which) == "dropped"
+    daemon = await bench.daemon()
+    pool: Pool = "grouped" if group else "plain"
+    ran = []
+    for _ in range(4):
+        claim = await daemon.claim_one(pool)
+        ran.append(claim.task.id)
+        await daemon.complete(claim)
+    assert ran == [f"t{n}" for n in range(5) if f"t{n}" != which]
+    assert await bench.enqueue(arrival(which, group)) == [False], "its id is known for the window"
+
+
+async def test_one_is_found_however_long_the_line(
+    bench: Bench, tasks: WaitingTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script looks at so many places only; what comes meanwhile hides nothing."""
+    monkeypatch.setattr(module, "LOOKED_AT", 3)
+    await bench.enqueue(*(arrival(f"t{n}", "g") for n in range(20)))
+    await bench.enqueue(*(arrival(f"p{n}") for n in range(20)))
+    for id_ in ("t0", "t9", "t19", "p0", "p10", "p19"):
+        assert await tasks.drop(id_) is None
+    assert bench.lane("g") == [f"t{n}" for n in range(20) if n not in (0, 9, 19)]
+
+
+async def test_a_group_is_idle_once_its_last_is_dropped(bench: Bench, tasks: WaitingTasks) -> None:
+    await bench.enqueue(arrival("t", "g"), arrival("u", "h", delay=YEAR))
+    assert [await tasks.drop(id_) for id_ in ("t", "u")] == [None, None]
+    for group in ("g", "h"):
+        assert (await Groups(bench.client).why(group)).state == "idle"
+
+
+async def test_a_dropped_head_lets_those_behind_it_go(bench: Bench, tasks: WaitingTasks) -> None:
+    await bench.enqueue(arrival("late", "g", delay=YEAR), arrival("next", "g"))
+    daemon = await bench.daemon()
+    assert await daemon.claim("grouped", "w1") == []
+    assert await tasks.drop("late") is None
+    assert ids(await daemon.claim("grouped", "w1")) == ["next"]
+
+
+async def test_what_does_not_wait_is_left_alone(bench: Bench, tasks: WaitingTasks) -> None:
+    await bench.enqueue(arrival("runs", "g"), arrival("dies"), arrival("ends", "h"))
+    daemon = await bench.daemon()
+    claims = {c.task.id: c for c in await daemon.claim("grouped", "w1", "w2")}
+    await daemon.settle(bury(await daemon.claim_one("plain", "w3")))
+    await daemon.complete(claims["ends"])
+    before = bench.dump()
+    for act in (tasks.drop, tasks.run_now):
+        assert await act("runs") == "running"
+        assert await act("dies") == "dead"
+        assert await act("ends") == "over"
+        assert await act("never") == "unknown"
+    assert bench.dump() == before
+
+
+@pytest.mark.parametrize("group", ["g", None])
+async def test_crashed_and_retried_ones_are_found_too(
+    bench: Bench, tasks: WaitingTasks, group: str | None
+) -> None:
+    bench.with_faults = True
+    pool: Pool = "grouped" if group else "plain"
+    await bench.enqueue(arrival("crashed", group))
+    crashing = await bench.daemon("d1")
+    await crashing.claim_one(pool)
+    bench.expire("d1")
+    daemon = await bench.daemon("d2")
+    await daemon.sessions.reap()
+    assert await tasks.drop("crashed") is None
+    await bench.enqueue(arrival("again", group and "h"))
+    claim = await daemon.claim_one(pool)
+    await daemon.settle(Retry(claim, YEAR, [{"message": "x"}]))
+    assert await tasks.drop("again") is None
+    await bench.enqueue(arrival("back", group and "i"))
+    await daemon.settle(Release(await daemon.claim_one(pool)))
+    assert await tasks.drop("back") is None
+    assert (await bench.status()).plain.queued + (await bench.status()).grouped.queued == 0
+
+
+@pytest.mark.parametrize("aside", [True, False])
+@pytest.mark.parametrize("group", ["g", None])
+async def test_a_delayed_task_runs_now(
+    bench: Bench, tasks: WaitingTasks, group: str | None, aside: bool
+) -> None:
+    pool: Pool = "grouped" if group else "plain"
+    await bench.enqueue(arrival("late", group, delay=YEAR, steps_aside=aside))
+    daemon = await bench.daemon()
+    assert await daemon.claim(pool, "w1") == []
+    assert await tasks.run_now("late") is None
+    assert await state_of(bench, "late") == "queued"
+    assert await tasks.run_now("late") == "due"
+    claim = await daemon.claim_one(pool)
+    assert (claim.task.id, claim.task.attempt) == ("late", 1)
+
+
+async def test_a_retry_runs_now(bench: Bench, tasks: WaitingTasks) -> None:
+    await bench.enqueue(arrival("t", "g"), arrival("u", "g"))
+    daemon = await bench.daemon()
+    await daemon.settle(Retry(await daemon.claim_one(), YEAR, [{"message": "x"}]))
+    assert await tasks.run_now("t") is None
+    claim = await daemon.claim_one()
+    assert (claim.task.id, claim.task.attempt) == ("t", 2)
+
+
+async def test_one_behind_its_group_s_head_waits_for_its_turn(
+    bench: Bench, tasks: WaitingTasks
+) -> None:
+    await bench.enqueue(arrival("head", "g"), arrival("late", "g", delay=YEAR))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    assert await tasks.run_now("late") is None
+    assert await daemon.claim("grouped", "w2") == []
+    await daemon.complete(claim)
+    assert ids(await daemon.claim("grouped", "w2")) == ["late"]
+
+
+async def test_the_delayed_ones_of_a_group(
+    bench: Bench, tasks: WaitingTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOKED_AT", 2)
+    late: Any = [
+        arrival(f"{place}{n}", "g", delay=YEAR, steps_aside=place == "aside")
+        for place in ("lane", "aside")
+        for n in range(5)
+    ]
+    await bench.enqueue(arrival("due", "g"), *late, arrival("of-another", "h", delay=YEAR))
+    await bench.enqueue(arrival("plain", delay=YEAR))
+    assert sorted(await tasks.delayed_of("g")) == sorted(each.id for each in late)
+    assert await tasks.delayed_of("nobody") == []
+
+
+async def test_some_of_several_groups(bench: Bench, tasks: WaitingTasks) -> None:
+    for group in ("g", "h"):
+        await bench.enqueue(arrival(group, group, delay=YEAR, steps_aside=True))
+    assert await tasks.delayed_of("h") == ["h"]
