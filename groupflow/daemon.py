@@ -29,19 +29,20 @@ from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.pool import WorkerPool
-from groupflow.flow.redrive import Redriver
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
 from groupflow.ops.doctor import check_at_start
+from groupflow.ops.health.answers import Answers
+from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
-from groupflow.ops.page.parts import Parts
-from groupflow.ops.page.server import PageServer
+from groupflow.ops.page.facts import Facts, functions_of
+from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
-from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.dead import DeadLetters
 from groupflow.store.envelope import Pool
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.promote import Promoter
@@ -125,7 +126,9 @@ class Daemon:
         self.metrics = Metrics(
             bench.measures, self.vitals, bench.client(), lease=lease, lag=self._lag
         )
-        self._page = self._build_page()
+        health = Answers(self._started.is_set, self._checks, bench.client(), self.metrics.render)
+        self._responder = Responder(settings.http.health, health)
+        self._page = PageProcess(settings.http, health, self._facts, self._started)
 
     def _add_pool(self, pool: Pool, size: int) -> None:
         dispatcher = self._bench.dispatcher(pool, lambda: self._renewer.holds_lease)
@@ -150,23 +153,9 @@ class Daemon:
     def _dispatchers(self) -> list[Dispatcher]:
         return [pool.dispatcher for pool in self._pools.values()]
 
-    def _build_page(self) -> PageServer:
-        client = self._bench.client()
-
-        async def redrive(letter: DeadLetter) -> bool:
-            return await Redriver(self._settings, DeadLetters(client)).redrive(letter)
-
-        self._shown = Parts(
-            daemon=self.name,
-            settings=self._settings,
-            app=self._app,
-            client=client,
-            started=self._started,
-            checks=self._checks,
-            redrive=redrive,
-            metrics=self.metrics.render,
-        )
-        return PageServer(self._shown)
+    def _facts(self) -> Facts:
+        """What its page shows of it."""
+        return Facts(self.name, self._settings, functions_of(self._app))
 
     def _checks(self) -> list[Check]:
         """What `/readyz` tells of this daemon's own parts."""
@@ -228,6 +217,7 @@ class Daemon:
                 stack.push_async_callback(client.close)
             stack.callback(self._bench.threads.shutdown, wait=False, cancel_futures=True)
             stack.push_async_callback(self._bench.close_runners)
+            await stack.enter_async_context(self._responder.serving())
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
             if not await self._open_session():
@@ -373,7 +363,6 @@ class Daemon:
 
         def swap() -> None:
             self._settings, self._runners, self._policies = settings, runners, policies
-            self._shown.settings = settings
             configure_logging(settings.log.level, settings.log.format)
             if self._intake is not None:
                 self._intake.adopt(admission)
@@ -382,6 +371,7 @@ class Daemon:
             if not self.is_stopping:
                 for name, pool in self._pools.items():
                     pool.resize(sizes[name])
+            self._page.tell()
 
         return swap
 

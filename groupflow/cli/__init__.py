@@ -21,6 +21,7 @@ from groupflow.cli import (
     demo,
     doctor,
     groups,
+    page,
     publish,
     reload,
     route,
@@ -37,6 +38,7 @@ from groupflow.core.masking import mask_secrets
 
 _FAMILIES = (
     run,
+    page,
     reload,
     publish,
     status,

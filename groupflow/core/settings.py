@@ -160,7 +160,13 @@ class Http(Section):
 
     listen: Listen = Field(
         default="127.0.0.1:9464",
-        description="Address and port to listen on; empty: nothing listens.",
+        description="Address and port of the page's process, which hands health and metrics on; "
+        "empty: there is none.",
+    )
+    health: Listen = Field(
+        default="",
+        description="Address and port at which the daemon itself answers for health and metrics, "
+        "whatever becomes of the page; empty: it doesn't.",
     )
     token: Secret = Field(
         default=SecretStr(""),
@@ -182,6 +188,12 @@ class Http(Section):
     def _one_token(self) -> Self:
         if self.token.get_secret_value() and self.token_file:
             raise ValueError("Give it token or token_file, not both.")
+        return self
+
+    @model_validator(mode="after")
+    def _two_addresses(self) -> Self:
+        if self.health and self.health == self.listen and not self.health.endswith(":0"):
+            raise ValueError("Give listen and health two addresses: each has its own process.")
         return self
 
 

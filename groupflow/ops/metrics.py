@@ -23,38 +23,21 @@ from groupflow.ops.loop_lag import LoopLag
 from groupflow.store.client import StoreClient
 from groupflow.store.gauges import Gauges, read_gauges
 
+CONTENT_TYPE = CONTENT_TYPE_LATEST
 FRESH = 1.0  # seconds for which what was read from the store is told again
 READING = 1.0  # seconds that the store has for its answer
 
 
-class Metrics:
-    """All of a daemon's metrics. Mount `render` wherever they are to be scraped."""
+class StoreMetrics:
+    """What any process can tell of the store, and of itself as a process."""
 
-    content_type = CONTENT_TYPE_LATEST
-
-    def __init__(
-        self,
-        measures: Measures,
-        vitals: Callable[[], Vitals],
-        client: StoreClient,
-        *,
-        lease: float,
-        lag: LoopLag,
-    ) -> None:
-        """Binds what is told.
+    def __init__(self, client: StoreClient) -> None:
+        """Reads nothing yet.
 
         Args:
-            measures: what the parts count.
-            vitals: how the daemon is, asked at each scrape.
             client: asked for the store's gauges; best with a connection of its own.
-            lease: seconds, as configured.
-            lag: of the event loop.
         """
-        self._measures = measures
-        self._vitals = vitals
         self._client = client
-        self._lease = lease
-        self._lag = lag
         self._gauges: Gauges | None = None
         self._read = self._asked = float("-inf")
         self._is_up = False
@@ -84,13 +67,48 @@ class Metrics:
 
     def _collect(self) -> Iterator[Metric]:
         yield families.build_info()
-        yield from families.from_measures(self._measures)
-        yield from families.from_vitals(self._vitals(), lease=self._lease, lag=self._lag.worst)
+        yield from self._own()
         age = None
         if self._gauges is not None:
             age = monotonic() - self._read
             yield from families.from_gauges(self._gauges)
         yield from families.of_store(is_up=self._is_up, age=age)
+
+    def _own(self) -> Iterator[Metric]:
+        """What the process tells of its own parts."""
+        yield from ()
+
+
+class Metrics(StoreMetrics):
+    """All of a daemon's metrics. Mount `render` wherever they are to be scraped."""
+
+    def __init__(
+        self,
+        measures: Measures,
+        vitals: Callable[[], Vitals],
+        client: StoreClient,
+        *,
+        lease: float,
+        lag: LoopLag,
+    ) -> None:
+        """Binds what is told.
+
+        Args:
+            measures: what the parts count.
+            vitals: how the daemon is, asked at each scrape.
+            client: asked for the store's gauges; best with a connection of its own.
+            lease: seconds, as configured.
+            lag: of the event loop.
+        """
+        super().__init__(client)
+        self._measures = measures
+        self._vitals = vitals
+        self._lease = lease
+        self._lag = lag
+
+    def _own(self) -> Iterator[Metric]:
+        yield from families.from_measures(self._measures)
+        yield from families.from_vitals(self._vitals(), lease=self._lease, lag=self._lag.worst)
 
 
 class _Families(Collector):

@@ -36,7 +36,7 @@ def refused(statement: str) -> str:
     "statement",
     [
         "import os; os.setuid(1)",
-        "import os; os.nice(1)",
+        "import os; os.sched_setaffinity(0, os.sched_getaffinity(0))",
         "import os; os.chroot('/')",
         "import mmap; mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)",
         "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",

@@ -71,13 +71,14 @@ def test_selectors_select_the_pods(daemon: dict[str, Any]) -> None:
 
 
 def test_everybody_means_the_same_port(container: dict[str, Any]) -> None:
-    (port,) = container["ports"]
+    port, health = container["ports"]
     for file in (BASE, EXAMPLE):
-        listen = load_settings(file / "groupflow.toml").http.listen
-        assert listen == f"0.0.0.0:{port['containerPort']}"
+        http = load_settings(file / "groupflow.toml").http
+        assert http.listen == f"0.0.0.0:{port['containerPort']}"
+        assert http.health == f"0.0.0.0:{health['containerPort']}"
     assert Settings().http.listen.endswith(f":{port['containerPort']}")
     for probe, path in (("startup", "startupz"), ("liveness", "livez"), ("readiness", "readyz")):
-        assert container[f"{probe}Probe"]["httpGet"] == {"path": f"/{path}", "port": port["name"]}
+        assert container[f"{probe}Probe"]["httpGet"] == {"path": f"/{path}", "port": health["name"]}
     (offered,) = read(BASE / "service.yaml")["spec"]["ports"]
     assert offered["targetPort"] == port["name"]
     (let_in,) = read(BASE / "networkpolicy.yaml")["spec"]["ingress"]

@@ -1,1 +1,5 @@
-"""The page, its HTTP API and health, served by the daemon itself. Nothing here writes unasked."""
+"""The page and its HTTP API, in a process of their own. Nothing here writes unasked.
+
+Of these files only `process`, `channel` and `facts` are the daemon's; all others are imported by
+the page's process alone.
+"""

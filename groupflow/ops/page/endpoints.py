@@ -20,6 +20,7 @@ from starlette.routing import Route
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.problems import Refused, problem_response, refused_input
+from groupflow.ops.page.turns import Turns
 
 log = structlog.get_logger("groupflow.page")
 
@@ -59,6 +60,7 @@ class Endpoint:
         acts: whether it changes anything, and so needs the token.
         may_miss: whether it answers 404 for what isn't there.
         is_public: whether it is answered without the token where looking needs one.
+        reads: whether each call asks the store, and so waits for its turn.
     """
 
     method: Literal["GET", "POST"]
@@ -70,12 +72,13 @@ class Endpoint:
     acts: bool = False
     may_miss: bool = False
     is_public: bool = False
+    reads: bool = False
 
-    def route(self, gate: Gate) -> Route:
+    def route(self, gate: Gate, turns: Turns) -> Route:
         """Its route."""
 
         async def serve(request: Request) -> Response:
-            return await _served(self, gate, request)
+            return await _served(self, gate, turns, request)
 
         return Route(f"/api{self.path}", serve, methods=[self.method])
 
@@ -87,7 +90,7 @@ def caller_of(request: Request, gate: Gate) -> Caller:
     return Caller(peer, shows, shows or not gate.has_token)
 
 
-async def _served(endpoint: Endpoint, gate: Gate, request: Request) -> Response:
+async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request) -> Response:
     """Every end that a request may come to."""
     try:
         if endpoint.method == "POST":
@@ -96,8 +99,7 @@ async def _served(endpoint: Endpoint, gate: Gate, request: Request) -> Response:
             gate.check_acting(request)
         elif not endpoint.is_public:
             gate.check_reading(request)
-        asked = await _read(endpoint, request)
-        answer = await endpoint.handle(asked, caller_of(request, gate))
+        answer = await _answered(endpoint, turns, request, caller_of(request, gate))
         if answer is None:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
         return Response(orjson.dumps(answer), media_type="application/json")
@@ -123,6 +125,17 @@ def refused_response(refusal: Refused) -> Response:
     return problem_response(refusal.status, refusal.detail, headers)
 
 
+async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: Caller) -> Any:
+    """Read the input, wait for a turn where one is due, and handle it."""
+    size = _body_size(request) if endpoint.method == "POST" else 0
+    async with turns.body(size, is_trusted=caller.shows_token):
+        asked = await _read(endpoint, request)
+        if not (endpoint.reads or endpoint.acts):
+            return await endpoint.handle(asked, caller)
+        async with turns.turn(is_trusted=caller.shows_token):
+            return await endpoint.handle(asked, caller)
+
+
 async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     """The input, checked.
 
@@ -132,23 +145,24 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     try:
         if endpoint.method == "GET":
             return endpoint.asks.model_validate(dict(request.query_params))
-        return endpoint.asks.model_validate(orjson.loads(await _body(request)))
+        return endpoint.asks.model_validate(orjson.loads(await request.body()))
     except ValidationError as error:
         raise refused_input(error) from None
     except orjson.JSONDecodeError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
 
 
-async def _body(request: Request) -> bytes:
+def _body_size(request: Request) -> int:
+    """The bytes of a body that is still to come.
+
+    Raises:
+        Refused: it is too long, or not declared as what it has to be.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A form of another site's can't send this without asking first.
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send it as application/json.")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_INPUT:
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is over {MAX_INPUT} bytes."
-            )
-    return body
+    size = int(request.headers.get("content-length", "0"))
+    if size > MAX_INPUT:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is over {MAX_INPUT} bytes.")
+    return size

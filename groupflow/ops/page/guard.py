@@ -67,6 +67,13 @@ class Guard:
             )
             await refusal(scope, receive, send_guarded)
             return
+        if "transfer-encoding" in headers:
+            # Each chunk costs, however small: see `connection`.
+            refusal = problem_response(
+                HTTPStatus.LENGTH_REQUIRED, "Send the body with its Content-Length, not in chunks."
+            )
+            await refusal(scope, receive, send_guarded)
+            return
         peer = scope["client"][0] if scope.get("client") else "unknown"
         if self._gate.shows_token(headers):
             self._patience.right(peer)

@@ -1,57 +1,64 @@
-"""Health, for probes: is the process alive, has it started, is it ready for work."""
+"""Health and metrics at the page's address: what the daemon says, handed on."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
-from http import HTTPStatus
 
-import orjson
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from groupflow.core.checkup import Check
-from groupflow.core.errors import GroupflowError
-from groupflow.ops.metrics import Metrics
-from groupflow.ops.page.parts import Parts
+from groupflow.ops.health.answers import PATHS, Answer, Health, unheard
+from groupflow.ops.page.channel import Channel
+from groupflow.ops.snapshots import Snapshot
 
-_PATIENCE = 2.0  # seconds for the store's answer: below any probe's own limit
+_PATIENCE = 4.0  # seconds for the daemon's answer: below a probe's limit of 5
+# Seconds for which an answer is handed on again: a flood of probes is a few a second to the daemon.
+_AGE = {"/livez": 0.25, "/startupz": 0.25, "/readyz": 0.25, "/metrics": 1.0}
 
 
-def health_routes(parts: Parts) -> list[Route]:
+def health_routes(health: Health) -> list[Route]:
     """`/livez`, `/startupz`, `/readyz` and `/metrics`: open to all who reach the address."""
 
-    async def livez(_: Request) -> Response:
-        """The loop runs, or this would not be answered; nothing else is asked."""
-        return PlainTextResponse("ok\n")
+    async def serve(request: Request) -> Response:
+        found = await health.of(request.url.path)
+        return Response(found.body, found.status, headers={"content-type": found.type})
 
-    async def startupz(_: Request) -> Response:
-        if parts.started.is_set():
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse("not started yet\n", HTTPStatus.SERVICE_UNAVAILABLE)
-
-    async def readyz(_: Request) -> Response:
-        checks = [await check_store(parts), *parts.checks()]
-        is_ready = all(check.verdict != "fail" for check in checks)
-        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        found = {"ready": is_ready, "checks": [asdict(check) for check in checks]}
-        return Response(orjson.dumps(found), status, media_type="application/json")
-
-    async def metrics(_: Request) -> Response:
-        return Response(await parts.metrics(), headers={"content-type": Metrics.content_type})
-
-    handlers = {"/livez": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
-    return [Route(path, handler, methods=["GET"]) for path, handler in handlers.items()]
+    return [Route(path, serve, methods=["GET"]) for path in PATHS]
 
 
-async def check_store(parts: Parts) -> Check:
-    """Does Redis answer."""
-    name = "redis.answers"
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            await parts.client.ping()
-    except (GroupflowError, TimeoutError) as error:
-        found = str(error) or f"no answer within {_PATIENCE:g} s"
-        return Check(name, "fail", found, "Is it running? Tasks wait, none is lost.")
-    return Check(name, "ok", parts.client.address)
+class HandedOn:
+    """The health of the daemon at the other end of the channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._number = 0
+        self._latest = {
+            path: Snapshot[Answer](lambda path=path: self._ask(path), age)  # type: ignore[misc]
+            for path, age in _AGE.items()
+        }
+
+    async def of(self, path: str) -> Answer:
+        """The daemon's answer; 503 where its loop doesn't turn."""
+        return await self._latest[path].get()
+
+    def heard(self, number: int, answer: Answer) -> None:
+        """The daemon has answered."""
+        waiting = self._asked.pop(number, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    async def _ask(self, path: str) -> Answer:
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self._channel.send({"ask": path, "id": number})
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await answer
+        except TimeoutError:
+            return unheard(f"the daemon has not answered for {_PATIENCE:g} s: its loop stands")
+        finally:
+            self._asked.pop(number, None)

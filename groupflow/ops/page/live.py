@@ -13,10 +13,11 @@ from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError
 from groupflow.ops.page.access import Gate
+from groupflow.ops.page.connection import EVENTS
 from groupflow.ops.page.endpoints import caller_of, refused_response
 from groupflow.ops.page.problems import Refused
-from groupflow.ops.page.snapshots import Snapshot
 from groupflow.ops.page.streams import MOST, Stream, Streams
+from groupflow.ops.snapshots import Snapshot
 from groupflow.store.overview import Overview
 
 EVERY = 1.0  # seconds
@@ -32,7 +33,7 @@ class Live:
 
     def route(self) -> Route:
         """`/api/events`."""
-        return Route("/api/events", self._serve, methods=["GET"])
+        return Route(EVENTS, self._serve, methods=["GET"])
 
     def close(self) -> None:
         """End all streams."""

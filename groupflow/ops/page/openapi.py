@@ -17,6 +17,7 @@ _PROBLEMS = {
     401: "The token is missing or wrong",
     403: "This daemon does not allow it, or another site's page asked",
     404: "It is not there",
+    411: "The body comes in chunks, without a Content-Length",
     413: "The body is too long",
     415: "The body is not declared as JSON",
     429: "Too many wrong tokens come just now",
@@ -95,7 +96,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
             for name, schema in asked.get("properties", {}).items()
         ]
     else:
-        problems += [413, 415]
+        problems += [411, 413, 415]
         content = {"application/json": {"schema": _without_prose(asked)}}
         operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = {

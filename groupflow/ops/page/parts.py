@@ -1,39 +1,29 @@
-"""What the page is given by the daemon: the parts of it that the page shows or acts through."""
+"""What the page is made of: what it shows, what it acts through, whom it asks about health."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from groupflow.core.app import App
-from groupflow.core.checkup import Check
-from groupflow.core.settings import Settings
+from groupflow.ops.health.answers import Health
+from groupflow.ops.page.facts import Facts
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter
 
 
 @dataclass(slots=True)
 class Parts:
-    """A daemon, as far as its page is concerned.
+    """A page's surroundings.
 
     Attributes:
-        daemon: its name.
-        settings: what it runs by just now; a reload puts others in their place.
-        app: its Python handlers.
+        facts: what is known of the daemon; a reload puts others in their place.
         client: the store, on connections of the page's own.
-        started: set once it has begun to work.
-        checks: what it says of its own parts; of the store the page asks itself.
         redrive: makes a dead letter a task again, routed first where it never was; raises
             `Unroutable` where that fails.
-        metrics: what Prometheus reads.
+        health: answers for health and metrics.
     """
 
-    daemon: str
-    settings: Settings
-    app: App
+    facts: Facts
     client: StoreClient
-    started: asyncio.Event
-    checks: Callable[[], list[Check]]
     redrive: Callable[[DeadLetter], Awaitable[bool]]
-    metrics: Callable[[], Awaitable[bytes]]
+    health: Health

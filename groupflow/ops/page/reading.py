@@ -27,8 +27,8 @@ from groupflow.ops.page.shapes import (
     TasksQuery,
     Way,
 )
-from groupflow.ops.page.snapshots import Snapshot
 from groupflow.ops.page.withholding import withheld, without_words
+from groupflow.ops.snapshots import Snapshot
 from groupflow.store.dead import DeadLetters, DeadPage, Filter
 from groupflow.store.finding import Found, find_task, list_tasks
 from groupflow.store.groups import Groups
@@ -62,13 +62,52 @@ class Reading:
                 "GET", "/samples", "The last hour, oldest first", Nothing, list[Sample], self._hour
             ),
             Endpoint("GET", "/tops", "The groups that stand out", Nothing, Tops, self._stand_out),
-            Endpoint("GET", "/groups", "Groups of a state", GroupsQuery, GroupPage, self._list),
-            Endpoint("GET", "/group", "One group's story", GroupQuery, GroupStory, self._group),
-            Endpoint("GET", "/tasks", "Some tasks of a state", TasksQuery, TaskList, self._tasks),
             Endpoint(
-                "GET", "/task", "One task, by id", TaskQuery, Found, self._task, may_miss=True
+                "GET",
+                "/groups",
+                "Groups of a state",
+                GroupsQuery,
+                GroupPage,
+                self._list,
+                reads=True,
             ),
-            Endpoint("GET", "/dead", "Dead letters, latest first", DeadQuery, DeadPage, self._dead),
+            Endpoint(
+                "GET",
+                "/group",
+                "One group's story",
+                GroupQuery,
+                GroupStory,
+                self._group,
+                reads=True,
+            ),
+            Endpoint(
+                "GET",
+                "/tasks",
+                "Some tasks of a state",
+                TasksQuery,
+                TaskList,
+                self._tasks,
+                reads=True,
+            ),
+            Endpoint(
+                "GET",
+                "/task",
+                "One task, by id",
+                TaskQuery,
+                Found,
+                self._task,
+                may_miss=True,
+                reads=True,
+            ),
+            Endpoint(
+                "GET",
+                "/dead",
+                "Dead letters, latest first",
+                DeadQuery,
+                DeadPage,
+                self._dead,
+                reads=True,
+            ),
             Endpoint(
                 "GET",
                 "/letter",
@@ -77,6 +116,7 @@ class Reading:
                 Letter,
                 self._letter,
                 may_miss=True,
+                reads=True,
             ),
             Endpoint(
                 "GET",
@@ -174,12 +214,13 @@ class Reading:
         )
 
     async def _configuration(self, _: Nothing, __: Caller) -> Configuration:
-        return Configuration(shown(self._parts.settings), self._parts.app.types)
+        facts = self._parts.facts
+        return Configuration(shown(facts.settings), [*facts.functions])
 
     async def _route(self, asked: DryRun, _: Caller) -> Way:
         message = Message(body=asked.body.encode(), headers=asked.headers, type=asked.type or None)
         try:
-            found = Router(self._parts.settings).route(message)
+            found = Router(self._parts.facts.settings).route(message)
         except Unroutable as error:
             return Way("dead letter", reason=error.reason)
         return Way(
@@ -195,12 +236,10 @@ class Reading:
         )
 
     def _handler(self, task_type: str) -> str | None:
-        handler = self._parts.app.find(task_type)
-        if handler:
-            function = handler.function
-            name = getattr(function, "__qualname__", type(function).__name__)
-            return f"{getattr(function, '__module__', '?')}.{name}"
-        outside = self._parts.settings.handlers.get(task_type)
+        facts = self._parts.facts
+        if task_type in facts.functions:
+            return facts.functions[task_type]
+        outside = facts.settings.handlers.get(task_type)
         if outside is None:
             return None
         return f"exec {mask_command(outside.exec)}" if outside.exec else f"http {outside.http}"

@@ -1,8 +1,4 @@
-"""The site on a socket: uvicorn, as a guest in the daemon's loop.
-
-Importing this module imports all that only the page needs (starlette, uvicorn): `server` does so
-late, and in a thread.
-"""
+"""The site on a socket: uvicorn, with connections that are held to their time."""
 
 from __future__ import annotations
 
@@ -12,15 +8,17 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from groupflow.ops.listening import BACKLOG
+from groupflow.ops.page.connection import connections_of
+from groupflow.ops.page.door import Door
 from groupflow.ops.page.parts import Parts
-from groupflow.ops.page.server import BACKLOG, GOODBYE
 from groupflow.ops.page.site import Site
 
-_CONNECTIONS = 500  # at once; beyond, a plain 503
+GOODBYE = 1  # seconds for open answers at the end
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its hands on the process's signals, which are the daemon's."""
+    """uvicorn without its hands on the process's signals, which are its owner's."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -28,7 +26,7 @@ class _Server(uvicorn.Server):
 
 
 class Serving:
-    """A daemon's site while it is being served."""
+    """A site while it is being served."""
 
     def __init__(self, parts: Parts) -> None:
         """Build the site.
@@ -37,9 +35,10 @@ class Serving:
             ConfigError: the token's file can't be used.
         """
         self._site = Site(parts)
+        self._door = Door()
         config = uvicorn.Config(
             self._site.app,
-            http="h11",
+            http=connections_of(self._door),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -47,14 +46,14 @@ class Serving:
             proxy_headers=False,
             server_header=False,
             backlog=BACKLOG,
-            limit_concurrency=_CONNECTIONS,
             timeout_graceful_shutdown=GOODBYE,
         )
         self._server = _Server(config)
 
     async def run(self, listening: socket.socket) -> None:
         """Answer until told to end."""
-        await self._server.serve(sockets=[listening])
+        async with self._door.watched():
+            await self._server.serve(sockets=[listening])
 
     def end(self) -> None:
         """Let open answers end, its streams first, and take no more."""

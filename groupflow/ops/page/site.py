@@ -1,4 +1,4 @@
-"""The site: every route that the daemon serves, behind one guard."""
+"""The site: every route that the page's process serves, behind one guard."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.problems import problem_response
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.shapes import Nothing
+from groupflow.ops.page.turns import Turns
 
 
 class Site:
@@ -40,18 +41,19 @@ class Site:
         Raises:
             ConfigError: the token's file can't be used.
         """
-        gate = Gate(parts.settings.http)
+        gate = Gate(parts.facts.settings.http)
+        turns = Turns()
         reading = Reading(parts)
         endpoints = [
-            _access_endpoint(parts.daemon, gate),
+            _access_endpoint(parts, gate),
             *reading.endpoints(),
             *Acting(parts).endpoints(),
         ]
         self.live = Live(gate, reading.overview)
         description = describe(endpoints, version("groupflow"))
         routes = [
-            *health_routes(parts),
-            *(endpoint.route(gate) for endpoint in endpoints),
+            *health_routes(parts.health),
+            *(endpoint.route(gate, turns) for endpoint in endpoints),
             self.live.route(),
             Route("/api/openapi.json", lambda _: JSONResponse(description), methods=["GET"]),
             *file_routes(),
@@ -61,10 +63,16 @@ class Site:
         self.app: ASGIApp = Guard(inner, gate)
 
 
-def _access_endpoint(daemon: str, gate: Gate) -> Endpoint:
+def _access_endpoint(parts: Parts, gate: Gate) -> Endpoint:
     async def access(_: Nothing, caller: Caller) -> Access:
         shows = caller.shows_token
-        return Access(daemon, gate.is_open or shows, shows, not gate.is_open, gate.has_token)
+        return Access(
+            parts.facts.daemon,
+            gate.is_open or shows,
+            shows,
+            not gate.is_open,
+            gate.has_token,
+        )
 
     return Endpoint(
         "GET", "/access", "What the caller may do here", Nothing, Access, access, is_public=True

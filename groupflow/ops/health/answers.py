@@ -1,0 +1,108 @@
+"""Health, for probes: is the process alive, has it started, is it ready for work. And metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from typing import Protocol
+
+import orjson
+
+from groupflow.core.checkup import Check
+from groupflow.core.errors import GroupflowError
+from groupflow.ops.metrics import CONTENT_TYPE
+from groupflow.ops.snapshots import Snapshot
+from groupflow.store.client import StoreClient
+
+PATHS = ("/livez", "/startupz", "/readyz", "/metrics")
+_PATIENCE = 2.0  # seconds for the store's answer: below any probe's own limit
+# Seconds for which an answer is given again: who asks a thousand times a second costs no more.
+_READY_AGE = 0.25
+_METRICS_AGE = 0.5
+_TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a path is answered with.
+
+    Attributes:
+        status: the HTTP status.
+        type: the content type.
+        body: the content.
+    """
+
+    status: int
+    type: str
+    body: bytes
+
+
+class Health(Protocol):
+    """Whoever knows how the daemon is."""
+
+    async def of(self, path: str) -> Answer:
+        """The answer to one of `PATHS`; raises nothing."""
+
+
+class Answers:
+    """What a process says of itself."""
+
+    def __init__(
+        self,
+        started: Callable[[], bool],
+        checks: Callable[[], list[Check]],
+        client: StoreClient,
+        metrics: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        """Binds what is told.
+
+        Args:
+            started: whether it has begun to work.
+            checks: what it says of its own parts.
+            client: the store, which is asked for a sign of life.
+            metrics: what Prometheus reads; raises nothing.
+        """
+        self._started = started
+        self._checks = checks
+        self._store = Snapshot[Check](lambda: check_store(client), _READY_AGE)
+        self._metrics = Snapshot[bytes](metrics, _METRICS_AGE)
+
+    async def of(self, path: str) -> Answer:
+        """The answer to one of `PATHS`."""
+        if path == "/metrics":
+            return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._metrics.get())
+        if path == "/readyz":
+            return self._ready([await self._store.get(), *self._checks()])
+        if path == "/startupz" and not self._started():
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"not started yet\n")
+        return ALIVE
+
+    def _ready(self, checks: list[Check]) -> Answer:
+        is_ready = all(check.verdict != "fail" for check in checks)
+        found = {"ready": is_ready, "checks": [asdict(check) for check in checks]}
+        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return Answer(status, JSON, orjson.dumps(found))
+
+
+ALIVE = Answer(HTTPStatus.OK, _TEXT, b"ok\n")
+"""The loop runs, or this would not be answered; nothing else is asked."""
+
+
+def unheard(detail: str) -> Answer:
+    """What is said in place of a daemon that doesn't answer."""
+    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{detail}\n".encode())
+
+
+async def check_store(client: StoreClient) -> Check:
+    """Does Redis answer."""
+    name = "redis.answers"
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await client.ping()
+    except (GroupflowError, TimeoutError) as error:
+        found = str(error) or f"no answer within {_PATIENCE:g} s"
+        return Check(name, "fail", found, "Is it running? Tasks wait, none is lost.")
+    return Check(name, "ok", client.address)

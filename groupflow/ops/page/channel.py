@@ -1,0 +1,55 @@
+"""The private channel between a daemon and its page's process: a socket that only the two have.
+
+Messages are JSON behind their length. Down come the facts (what the daemon runs by, again after
+each reload) and the answers to what the page asks about health and metrics; up come those
+questions, and a sign of life. Its end is the sign that the other process is gone: the kernel closes
+it, however a process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import Any
+
+import orjson
+
+SIGN_OF_LIFE = 5.0  # seconds between two from the page's process
+SILENCE = 60.0  # seconds after which a page's process counts as stuck
+_LENGTH = struct.Struct("!I")
+_LONGEST = 64 * 1024 * 1024  # bytes of a message: all handlers and rules of a large configuration
+
+
+class Channel:
+    """One end of it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, sock: socket.socket) -> Channel:
+        """An end of a socket pair, which is the channel's from now on."""
+        sock.setblocking(False)
+        return cls(*await asyncio.open_unix_connection(sock=sock))
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; lost where the other end is gone."""
+        packed = orjson.dumps(message)
+        self._writer.write(_LENGTH.pack(len(packed)) + packed)
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message, or ``None`` when the other end is gone."""
+        try:
+            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            if length > _LONGEST:
+                return None
+            message: dict[str, Any] = orjson.loads(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, OSError):
+            return None
+        return message
+
+    def close(self) -> None:
+        """End it; the other end is told by that."""
+        self._writer.close()

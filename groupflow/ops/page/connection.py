@@ -1,0 +1,155 @@
+"""One connection: uvicorn's, with the door's eye on it and a short way with bodies nobody reads.
+
+- A body that comes in chunks is not read: parsing a chunk costs the same whether it holds a byte or
+  a kilobyte, so such bodies are the dearest that can be sent. The guard answers 411.
+- A body that is still coming when the answer is complete is not read either: the answer goes out,
+  what comes then is thrown away unparsed for a moment, so that a client that still sends can read
+  its answer, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from groupflow.ops.page.door import Door, Phase
+
+HEAD_BYTES = 16 * 1024  # of a request's head, which may have a group key in it
+THROWN_AWAY = 256 * 1024  # bytes of a body that nobody reads
+EVENTS = "/api/events"
+
+
+class _Requests(h11.Connection):
+    """A connection's requests, which stop at a body of chunks."""
+
+    has_chunks = False
+
+    def next_event(self) -> Any:
+        """The next part of a request; ``PAUSED``, so that no more is read, before a chunk."""
+        if self.has_chunks:
+            return h11.PAUSED
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.has_chunks = any(name == b"transfer-encoding" for name, _ in event.headers)
+        return event
+
+
+class _Transport:
+    """The transport, whose closing is a parting."""
+
+    def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
+        self._transport = transport
+        self.close = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Connection(H11Protocol):
+    """A connection to the page."""
+
+    def __init__(self, door: Door, config: Config, server_state: ServerState, **more: Any) -> None:
+        super().__init__(config, server_state, **more)
+        self.conn = _Requests(h11.SERVER, HEAD_BYTES)
+        self.phase = Phase.SILENT
+        self.since = monotonic()
+        self.stalled: float | None = None
+        self._door = door
+        self._raw: asyncio.Transport | None = None
+        self._thrown_away = 0
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its answer is an event stream."""
+        return self.phase is Phase.REQUEST and self.scope["path"] == EVENTS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It has come."""
+        self._raw = transport
+        self._door.enter(self)
+        super().connection_made(_Transport(transport, self._part))  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        self._door.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Something has come: parsed, unless nobody is going to read it."""
+        if self.phase is Phase.PARTING:
+            self._thrown_away += len(data)
+            if self._thrown_away > THROWN_AWAY:
+                self.cut()
+            return
+        if self.phase in (Phase.SILENT, Phase.IDLE):
+            self._turn(Phase.HEAD)
+        super().data_received(data)
+        self._notice()
+
+    def on_response_complete(self) -> None:
+        """An answer is written."""
+        if self.phase is Phase.PARTING:
+            return
+        if self.conn.their_state is h11.SEND_BODY:
+            self._part()
+            return
+        self._turn(Phase.IDLE)
+        self._door.served(self)
+        super().on_response_complete()
+        self._notice()
+
+    def pause_writing(self) -> None:
+        """The other side does not take what it asked for."""
+        self.stalled = monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.stalled = None
+        super().resume_writing()
+
+    def cut(self) -> None:
+        """End it at once."""
+        if self._raw is not None:
+            self._raw.abort()
+
+    def _notice(self) -> None:
+        """A request's head is complete: its time goes on as the request's."""
+        is_under_way = self.cycle is not None and not self.cycle.response_complete
+        if is_under_way and self.phase in (Phase.HEAD, Phase.IDLE):
+            if self.phase is Phase.IDLE:
+                self.since = monotonic()
+            self.phase = Phase.REQUEST
+
+    def _turn(self, phase: Phase) -> None:
+        self.phase = phase
+        self.since = monotonic()
+
+    def _part(self) -> None:
+        """Close, and let the other side read its answer first where it still sends."""
+        if self._raw is None or self._raw.is_closing() or self.phase is Phase.PARTING:
+            return
+        still_sends = self.conn.their_state is h11.SEND_BODY
+        self._turn(Phase.PARTING)
+        if still_sends and self._raw.can_write_eof():
+            self._raw.write_eof()
+            self.flow.resume_reading()
+        else:
+            self._raw.close()
+
+
+def connections_of(door: Door) -> type[asyncio.Protocol]:
+    """The class of connections that come through a door, as uvicorn makes them."""
+
+    class _Connection(Connection):
+        def __init__(self, config: Config, server_state: ServerState, **more: Any) -> None:
+            super().__init__(door, config, server_state, **more)
+
+    return _Connection

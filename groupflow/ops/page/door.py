@@ -1,0 +1,140 @@
+"""Who is connected, and for how long each may keep a connection without making use of it.
+
+A connection costs a file and some memory, whoever holds it. So there are so many and no more; where
+one more comes, the one that has owed us a request longest makes way, so that any number of silent
+ones keeps nobody out. And each has its time: for the first byte, the head, the whole request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import AsyncIterator
+from enum import Enum
+from time import monotonic
+from typing import Protocol
+
+MOST = 512  # connections
+_FEWEST = 16
+_OTHER_FILES = 128  # for Redis, the log, and what has been accepted but not yet been turned away
+FIRST_BYTE = 5.0  # seconds: who connects has something to say
+HEAD = 10.0  # seconds for a request's head, from its first byte on
+REQUEST = 30.0  # seconds for all of a request and its answer, event streams apart
+PARTING = 10.0  # seconds for the last bytes of an answer to be taken
+_LOOK = 0.5  # seconds between two looks at all of them
+
+
+class Phase(Enum):
+    """What a connection is at: from saying nothing to having had its answer."""
+
+    SILENT = "silent"
+    HEAD = "head"
+    REQUEST = "request"
+    PARTING = "parting"
+    IDLE = "idle"
+
+
+_LIMITS = {
+    Phase.SILENT: FIRST_BYTE,
+    Phase.HEAD: HEAD,
+    Phase.REQUEST: REQUEST,
+    Phase.PARTING: PARTING,
+    Phase.IDLE: float("inf"),  # uvicorn closes those, after 5 s
+}
+
+
+class Guest(Protocol):
+    """A connection as the door sees it.
+
+    Attributes:
+        phase: what it is at.
+        since: since when, by the monotonic clock.
+        stalled: since when what was written for it has not been taken; ``None`` where it is.
+    """
+
+    phase: Phase
+    since: float
+    stalled: float | None
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its answer is an event stream, which has no end."""
+
+    def cut(self) -> None:
+        """End it at once."""
+
+
+class Door:
+    """The open connections, those first that have gone without an answered request longest."""
+
+    def __init__(self, most: int | None = None) -> None:
+        """Nobody is in.
+
+        Args:
+            most: connections; by default as many as the process may have files for, up to `MOST`.
+        """
+        self._most = most or _allowed()
+        self._guests: dict[Guest, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._guests)
+
+    def enter(self, guest: Guest) -> None:
+        """One comes; another makes way where it must."""
+        if len(self._guests) >= self._most:
+            streams = (each for each in self._guests if each.is_stream)
+            others = (each for each in self._guests if not each.is_stream)
+            oldest = next(others, None) or next(streams)
+            self.leave(oldest)
+            oldest.cut()
+        self._guests[guest] = None
+
+    def served(self, guest: Guest) -> None:
+        """One has had an answer: it is as good as new."""
+        if guest in self._guests:
+            del self._guests[guest]
+            self._guests[guest] = None
+
+    def leave(self, guest: Guest) -> None:
+        """One goes."""
+        self._guests.pop(guest, None)
+
+    def look(self, now: float) -> None:
+        """Cut those whose time is over.
+
+        Args:
+            now: by the monotonic clock.
+        """
+        for guest in [each for each in self._guests if _is_over(each, now)]:
+            self.leave(guest)
+            guest.cut()
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Look again and again while the block lasts."""
+
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(_LOOK)
+                self.look(monotonic())
+
+        task = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _is_over(guest: Guest, now: float) -> bool:
+    if guest.stalled is not None and now - guest.stalled > REQUEST:
+        return True
+    return not guest.is_stream and now - guest.since > _LIMITS[guest.phase]
+
+
+def _allowed() -> int:
+    """Connections that leave enough of the process's files for all else."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return MOST
+    return max(_FEWEST, min(MOST, files - _OTHER_FILES))

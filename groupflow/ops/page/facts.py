@@ -1,0 +1,68 @@
+"""What the page's process knows of the daemon that started it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SecretStr
+
+from groupflow.core.app import App
+from groupflow.core.settings import Settings
+
+_NEEDED = ("redis", "http")  # sections whose secrets the page's process needs
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A daemon, as far as its page shows it.
+
+    Attributes:
+        daemon: its name.
+        settings: what it runs by just now.
+        functions: its Python handlers' names, by task type.
+    """
+
+    daemon: str
+    settings: Settings
+    functions: dict[str, str]
+
+    def packed(self) -> dict[str, Any]:
+        """What JSON can carry, for the private channel alone.
+
+        With the secrets that the page itself needs, to reach Redis and to know the token. Those of
+        RabbitMQ and of handlers stay with the daemon: what strangers reach by HTTP has no use for
+        them, and shows no more of them than this.
+        """
+        settings = self.settings.model_dump(mode="json")
+        for section in _NEEDED:
+            settings[section] = _revealed(getattr(self.settings, section).model_dump())
+        return {"daemon": self.daemon, "settings": settings, "functions": self.functions}
+
+    @classmethod
+    def unpacked(cls, message: dict[str, Any]) -> Facts:
+        """The facts that the other process packed."""
+        settings = Settings(**message["settings"])
+        return cls(message["daemon"], settings, message["functions"])
+
+
+def functions_of(app: App) -> dict[str, str]:
+    """The names of an application's handlers, by task type."""
+    named = {}
+    for type_ in app.types:
+        handler = app.find(type_)
+        if handler is not None:
+            function = handler.function
+            name = getattr(function, "__qualname__", type(function).__name__)
+            named[type_] = f"{getattr(function, '__module__', '?')}.{name}"
+    return named
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, dict):
+        return {name: _revealed(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_revealed(each) for each in value]
+    return value

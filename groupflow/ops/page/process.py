@@ -1,0 +1,168 @@
+"""The page's process, as the daemon sees it: started beside the work, and never in its way.
+
+What comes by HTTP is answered there, so that no request, however many or however strange, takes
+the daemon's loop, files or memory. It is started once work has begun, again whenever it ends, and
+it ends with the daemon: it reads a socket that only the two of them have, to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+
+import structlog
+
+from groupflow.core.http_access import token_of
+from groupflow.core.settings import Http
+from groupflow.ops.health.answers import PATHS, Health
+from groupflow.ops.page.channel import SILENCE, Channel
+from groupflow.ops.page.facts import Facts
+
+log = structlog.get_logger("groupflow.http")
+
+_WORK_COMES_FIRST = 1.0  # seconds that the page waits for work to begin
+_GOODBYE = 4.0  # seconds for it to end by itself
+_FIRST_WAIT = 1.0  # seconds until it is started again; doubled each time
+_LONGEST_WAIT = 30.0  # seconds
+_STEADY = 60.0  # seconds after which one that ends is started again as if it were the first
+
+
+class PageProcess:
+    """Keeps a page's process running beside a daemon."""
+
+    def __init__(
+        self, http: Http, health: Health, facts: Callable[[], Facts], started: asyncio.Event
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            http: where it listens.
+            health: what it asks about the daemon.
+            facts: what it is told of the daemon.
+            started: set once work has begun.
+
+        Raises:
+            ConfigError: the token's file can't be used.
+        """
+        token_of(http)  # a daemon whose page would never open says so at its start
+        self._listen = http.listen
+        self._health = health
+        self._facts = facts
+        self._started = started
+        self._closing = asyncio.Event()
+        self._channel: Channel | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Keep it running until the block ends; nothing, where `listen` is empty."""
+        if not self._listen:
+            yield
+            return
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            self._closing.set()
+            self._hang_up()
+            await asyncio.wait([task], timeout=_GOODBYE + 2)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def tell(self) -> None:
+        """Let it know what has changed."""
+        if self._channel is not None:
+            self._channel.send(self._facts().packed())
+
+    async def _run(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._started.wait(), _WORK_COMES_FIRST)
+        wait = _FIRST_WAIT
+        loop = asyncio.get_running_loop()
+        while not self._closing.is_set():
+            began = loop.time()
+            try:
+                ended = await self._live()
+            except Exception as error:  # noqa: BLE001  no fault of the page's ends the daemon
+                ended = repr(error)
+            if self._closing.is_set():
+                break
+            wait = _FIRST_WAIT if loop.time() - began > _STEADY else wait
+            log.error(
+                "page.ended",
+                how=ended,
+                again_in=wait,
+                remedy="Work goes on without a page; it is started again.",
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    async def _live(self) -> str:
+        """From its start to its end; says how it ended."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.to_thread(_start, theirs)
+        try:
+            self._channel = await Channel.open(ours)
+            self.tell()
+            while not self._closing.is_set():
+                async with asyncio.timeout(SILENCE):
+                    message = await self._channel.receive()
+                if message is None:
+                    break
+                if message.get("ask") in PATHS:
+                    self._answer(message["id"], message["ask"])
+        except TimeoutError:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+            return f"killed: no sign of life for {SILENCE:g} s"
+        finally:
+            self._hang_up()
+            code = await asyncio.shield(asyncio.to_thread(_end, process))
+        return f"exit {code}" if code >= 0 else f"signal {-code}"
+
+    def _answer(self, number: int, path: str) -> None:
+        async def answer() -> None:
+            found = await self._health.of(path)
+            if self._channel is not None:
+                self._channel.send(
+                    {
+                        "answers": number,
+                        "status": int(found.status),
+                        "type": found.type,
+                        "body": found.body.decode(errors="replace"),
+                    }
+                )
+
+        task = asyncio.create_task(answer())
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    def _hang_up(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+
+def _start(channel: socket.socket) -> subprocess.Popen[bytes]:
+    """Start it. It inherits the log (stderr), the environment, the channel, and nothing else."""
+    number = channel.fileno()
+    # -P: what lies in the working directory is the handlers', and no module of the page's.
+    command = [sys.executable, "-P", "-m", "groupflow", "page", "--channel", str(number)]
+    return subprocess.Popen(  # noqa: S603  our own interpreter
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(number,)
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Wait for its end, and bring it about where it doesn't come; its exit code."""
+    try:
+        return process.wait(_GOODBYE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

@@ -1,0 +1,91 @@
+"""How much of the store's time callers may take: tasks come first, whoever looks.
+
+Redis does one thing at a time. So those without the token read one after another, and for a share
+of the time only: who asks for a little is answered at once, and a flood waits for itself. Those
+with the token are trusted with more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from time import monotonic
+
+from groupflow.ops.page.problems import Refused
+
+SHARE = 0.1  # of the time, for all callers without the token
+SAVED = 2.0  # seconds of reading that a quiet while saves up
+MOST_CHARGED = 0.25  # seconds: a store that is away or slow is no flood
+WAITING = 64  # callers without the token that wait for their turn
+AT_ONCE = 4  # reads of callers with the token
+BODIES = 16 * 1024 * 1024  # bytes of bodies that callers without the token send at a time
+_SHORTEST = 0.001  # seconds of a wait: one that rounds to nothing would be for ever
+_BUSY = "Too many look at this page just now. Try again soon, or show the token."
+
+
+class Turns:
+    """Who reads when."""
+
+    def __init__(self) -> None:
+        self._trusted = asyncio.Semaphore(AT_ONCE)
+        self._one = asyncio.Lock()
+        self._waiting = 0
+        self._saved = SAVED
+        self._counted = monotonic()
+        self._bodies = 0
+
+    @asynccontextmanager
+    async def turn(self, *, is_trusted: bool) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it for as long as the block.
+
+        Raises:
+            Refused: too many wait already.
+        """
+        if is_trusted:
+            async with self._trusted:
+                yield
+            return
+        if self._waiting >= WAITING:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY)
+        self._waiting += 1
+        try:
+            await self._one.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            await self._save_up()
+            began = monotonic()
+            try:
+                yield
+            finally:
+                self._saved -= min(monotonic() - began, MOST_CHARGED)
+        finally:
+            self._one.release()
+
+    async def _save_up(self) -> None:
+        """Until there is time to spend."""
+        while True:
+            now = monotonic()
+            self._saved = min(SAVED, self._saved + (now - self._counted) * SHARE)
+            self._counted = now
+            if self._saved >= 0:
+                return
+            await asyncio.sleep(max(-self._saved / SHARE, _SHORTEST))
+
+    @asynccontextmanager
+    async def body(self, size: int, *, is_trusted: bool) -> AsyncIterator[None]:
+        """Room for a body while it is read and used.
+
+        Raises:
+            Refused: too much comes already.
+        """
+        if not is_trusted and self._bodies + size > BODIES:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY)
+        counted = 0 if is_trusted else size
+        self._bodies += counted
+        try:
+            yield
+        finally:
+            self._bodies -= counted

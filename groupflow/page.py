@@ -1,0 +1,142 @@
+"""The composition root of the page's process: beside a daemon, or alone for the whole cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+
+from groupflow.core.errors import ConfigError
+from groupflow.core.settings import Settings
+from groupflow.flow.redrive import Redriver
+from groupflow.ops.health.answers import Answer, Answers, Health
+from groupflow.ops.logs import configure_logging
+from groupflow.ops.metrics import StoreMetrics
+from groupflow.ops.page.channel import SIGN_OF_LIFE, Channel
+from groupflow.ops.page.facts import Facts
+from groupflow.ops.page.health import HandedOn
+from groupflow.ops.page.parts import Parts
+from groupflow.ops.page.server import PageServer
+from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import load_scripts
+
+log = structlog.get_logger("groupflow.page")
+
+ALONE = "page"  # the name of a page that is no daemon's
+
+
+async def serve_beside(number: int) -> None:
+    """Serve a daemon's page until that daemon ends.
+
+    Args:
+        number: the file descriptor of the channel to it.
+    """
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        # What is sent to all processes at once is the daemon's to act on: it tells by the channel.
+        loop.add_signal_handler(each, lambda: None)
+    parent = os.getppid()
+    channel = await Channel.open(socket.socket(fileno=number))
+    first = await channel.receive()
+    if first is None:
+        return
+    health = HandedOn(channel)
+    async with _parts(Facts.unpacked(first), health) as parts, PageServer(parts).serving():
+        signs = asyncio.create_task(_give_signs(channel, parent))
+        try:
+            while (message := await channel.receive()) is not None:
+                _hear(message, parts, health)
+        finally:
+            signs.cancel()
+
+
+def _hear(message: dict[str, object], parts: Parts, health: HandedOn) -> None:
+    number = message.get("answers")
+    if isinstance(number, int):
+        status, body = message["status"], str(message["body"]).encode()
+        health.heard(number, Answer(int(str(status)), str(message["type"]), body))
+        return
+    parts.facts = Facts.unpacked(message)
+    _set_logging_up(parts.facts.settings)
+
+
+async def _give_signs(channel: Channel, parent: int) -> None:
+    """Tell the daemon that this process lives; end with it, should others hold its channel open."""
+    while os.getppid() == parent:
+        channel.send({"alive": True})
+        await asyncio.sleep(SIGN_OF_LIFE)
+    channel.close()
+
+
+async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
+    """Serve the cluster's page, without a daemon, until SIGTERM or SIGINT.
+
+    Args:
+        settings: the loaded configuration.
+        load: loads it anew, at SIGHUP.
+
+    Raises:
+        ConfigError: the token's file can't be used.
+    """
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    client = _client_of(settings)
+    try:
+        health = Answers(lambda: True, list, client, StoreMetrics(client).render)
+        async with _parts(Facts(ALONE, settings, {}), health) as parts:
+            loop.add_signal_handler(signal.SIGHUP, _reload, parts, load)
+            async with PageServer(parts).serving():
+                await ending.wait()
+    finally:
+        await client.close()
+
+
+def _reload(parts: Parts, load: Callable[[], Settings]) -> None:
+    try:
+        settings = load()
+    except ConfigError as error:
+        log.error("page.not_reloaded", error=str(error), remedy="The old configuration is kept.")
+        return
+    # Address, token and servers are those of the start, as a daemon's are.
+    kept = {name: getattr(parts.facts.settings, name) for name in ("http", "redis", "rabbitmq")}
+    settings = settings.model_copy(update=kept)
+    parts.facts = Facts(ALONE, settings, {})
+    _set_logging_up(settings)
+    log.info("page.reloaded")
+
+
+@asynccontextmanager
+async def _parts(facts: Facts, health: Health) -> AsyncIterator[Parts]:
+    _set_logging_up(facts.settings)
+    client = _client_of(facts.settings)
+
+    async def redrive(letter: DeadLetter) -> bool:
+        return await Redriver(parts.facts.settings, DeadLetters(client)).redrive(letter)
+
+    parts = Parts(facts, client, redrive, health)
+    try:
+        yield parts
+    finally:
+        await client.close()
+
+
+def _client_of(settings: Settings) -> StoreClient:
+    keys = Keys(settings.redis.namespace)
+    scripts = load_scripts(keys, settings.workers.order)
+    return StoreClient(settings.redis_url(), keys, scripts, timeout=settings.redis.timeout)
+
+
+def _set_logging_up(settings: Settings) -> None:
+    configure_logging(settings.log.level, settings.log.format)
+    # It would tell of each malformed request, as often as somebody likes to send one.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

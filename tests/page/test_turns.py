@@ -1,0 +1,88 @@
+"""The store's time: those without the token take a share of it, one after another."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, WAITING, Turns
+
+
+async def test_one_after_another() -> None:
+    turns = Turns()
+    inside = worst = 0
+
+    async def look() -> None:
+        nonlocal inside, worst
+        async with turns.turn(is_trusted=False):
+            inside += 1
+            worst = max(worst, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(look() for _ in range(WAITING)))
+    assert worst == 1
+
+
+async def test_more_than_may_wait_are_refused() -> None:
+    turns = Turns()
+    async with turns.turn(is_trusted=False):
+        waiting = [asyncio.create_task(_pass(turns)) for _ in range(WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="Too many"):
+            await _pass(turns)
+    await asyncio.gather(*waiting)
+    await _pass(turns)
+
+
+async def _pass(turns: Turns, *, is_trusted: bool = False) -> None:
+    async with turns.turn(is_trusted=is_trusted):
+        pass
+
+
+async def test_those_with_the_token_do_not_wait_behind_them() -> None:
+    turns = Turns()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(turns.turn(is_trusted=False))
+        for _ in range(AT_ONCE):
+            await stack.enter_async_context(turns.turn(is_trusted=True))
+        late = asyncio.create_task(_pass(turns, is_trusted=True))
+        await asyncio.sleep(0)
+        assert not late.done()
+    await late
+
+
+async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is saved up is spent; from then on readings wait ten times as long as they took."""
+    now, slept = 0.0, []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr("groupflow.ops.page.turns.monotonic", lambda: now)
+    monkeypatch.setattr("groupflow.ops.page.turns.asyncio.sleep", sleep)
+    turns = Turns()
+    reading = 0.125
+    for _ in range(200):
+        async with turns.turn(is_trusted=False):
+            now += reading
+    spent = 200 * reading
+    assert slept
+    assert spent <= SAVED + 0.1 * now + reading
+
+
+async def test_bodies_are_bounded() -> None:
+    turns = Turns()
+    async with turns.body(BODIES, is_trusted=False):
+        async with turns.body(1, is_trusted=True):
+            pass
+        with pytest.raises(Refused):
+            async with turns.body(1, is_trusted=False):
+                pass
+    async with turns.body(BODIES, is_trusted=False):
+        pass
