@@ -23,6 +23,7 @@ SETTINGS_AT_ONCE = frozenset(
         "workers.max_crashes",
         "rabbitmq.max_body",
         "rabbitmq.max_headers",
+        "rabbitmq.max_values",
     }
 )
 _ABSENT = object()

@@ -164,7 +164,8 @@ def _body(settings: Settings) -> dict[str, Any]:
     schema: dict[str, Any] = {
         "type": "object",
         "description": "A JSON object in UTF-8, at most "
-        f"{settings.rabbitmq.max_body} bytes. What isn't described here is the handler's.",
+        f"{settings.rabbitmq.max_body} bytes and {settings.rabbitmq.max_values} values. "
+        "What isn't described here is the handler's.",
         "properties": {},
     }
     for path, leaf in _routed(settings):

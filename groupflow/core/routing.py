@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from groupflow.core.errors import Unroutable
+from groupflow.core.json_size import has_over
 from groupflow.core.template import MISSING, FieldPath, Template, require_text, show
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Router:
     def __init__(self, settings: Settings) -> None:
         """Compile the rules; `Settings` has checked their templates and paths already."""
         fields = settings.fields
+        self._max_values = settings.rabbitmq.max_values
         self._app = _path(fields.app)
         self._tenant = _path(fields.tenant)
         self._type = _path(fields.type)
@@ -102,7 +104,7 @@ class Router:
         Raises:
             Unroutable: it can't become a task; the reason names the field and what it was.
         """
-        body = parse_body(message.body)
+        body = parse_body(message.body, self._max_values)
         headers = message.headers
         task_type = self._find_type(message, body)
         app = _optional_text(self._app, body, headers)
@@ -177,14 +179,21 @@ class Router:
         return 0.0
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes, max_values: int | None = None) -> dict[str, Any]:
     """Parse a body that must be a JSON object.
 
+    Args:
+        body: the bytes.
+        max_values: how many values it may have; they are counted before any is made.
+
     Raises:
-        Unroutable: it is empty, not UTF-8, not JSON, nested too deep, or not an object.
+        Unroutable: it is empty, not UTF-8, not JSON, nested too deep, not an object, or has too
+            many values.
     """
     if not body:
         raise Unroutable("empty body")
+    if max_values is not None and has_over(body, max_values):
+        raise Unroutable(f"the body has more JSON values than rabbitmq.max_values = {max_values}")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -75,6 +75,11 @@ class RabbitMQ(Server):
         le=_MAX_BODY_LIMIT,
         description="Bytes of the largest AMQP headers of a task; with larger ones: a dead letter.",
     )
+    max_values: Whole = Field(
+        default=1_000_000,
+        ge=1000,
+        description="JSON values of a body that becomes a task; one with more is a dead letter.",
+    )
     max_in_flight: Whole = Field(
         default=268_435_456,
         ge=1,

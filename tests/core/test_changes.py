@@ -48,6 +48,7 @@ def test_every_setting_is_at_once_or_needs_a_restart() -> None:
                 "workers.max_crashes",
                 "rabbitmq.max_body",
                 "rabbitmq.max_headers",
+                "rabbitmq.max_values",
             }
             assert change.needs_restart is not allowed, change
         assert model is not None

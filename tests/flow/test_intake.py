@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,7 +18,7 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.routing import Router
 from groupflow.core.settings import GroupRule, Settings
 from groupflow.flow.admission import Admission
-from groupflow.flow.intake import TURN_BYTES, Intake, IntakeSettings
+from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake, IntakeSettings
 from groupflow.flow.pressure import Pressure
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
@@ -125,6 +126,32 @@ async def test_a_flood_of_headers_leaves_the_loop_to_others(
     turning.cancel()
     assert sum(admitted.values()) >= number * size, "headers aren't counted"
     assert max(admitted.values()) < TURN_BYTES + 2 * size, "the loop didn't turn"
+
+
+async def test_large_bodies_are_parsed_off_the_loop_and_stay_in_order(
+    client: StoreClient, rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, sizes = f"intake-{uuid4().hex}", [10, LARGE_BODY + 1, 10, LARGE_BODY * 2, 10]
+    async with publishing(rabbitmq_server.url, queue) as publisher:
+        bodies = [orjson.dumps({"n": n, "type": "t", "x": "y" * s}) for n, s in enumerate(sizes)]
+        await publisher.publish_all(Outgoing(body) for body in bodies)
+    on_loop: dict[int, bool] = {}
+    admit = Admission.admit
+
+    def spy(admission: Admission, delivery: Delivery) -> Arrival:
+        is_main = threading.current_thread() is threading.main_thread()
+        on_loop[orjson.loads(delivery.body)["n"]] = is_main
+        return admit(admission, delivery)
+
+    monkeypatch.setattr(Admission, "admit", spy)
+    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**9, pressure=pressure)
+    running = asyncio.create_task(intake.run())
+    await until_taken(client, len(sizes))
+    intake.stop()
+    await running
+    assert on_loop == {0: True, 1: False, 2: True, 3: False, 4: True}
+    assert await order_of(client, len(sizes)) == list(range(len(sizes)))
 
 
 async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(

@@ -1,0 +1,91 @@
+"""A body's values are counted before they are made: what it would take is known beforehand."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupflow.core.errors import Unroutable
+from groupflow.core.json_size import has_over
+from groupflow.core.routing import Message, Router
+from groupflow.core.settings import Settings
+
+MIB = 2**20
+ROUTER = Router(Settings())
+
+
+def object_of(unit: bytes, size: int) -> bytes:
+    """A JSON object of some bytes that holds one thing again and again."""
+    return b'{"type":"t","a":[' + b",".join([unit] * (size // (len(unit) + 1))) + b"]}"
+
+
+@pytest.mark.parametrize("unit", [b"[]", b'{"a":1}', b"1", b'"x"'])
+def test_16_mib_of_values_are_refused_without_making_them(unit: bytes) -> None:
+    """16 MiB of brackets became 817 MB."""
+    body = object_of(unit, 16 * MIB)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unroutable, match=r"rabbitmq\.max_values = 1000000"):
+            ROUTER.route(Message(body))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MIB
+
+
+def test_a_large_body_of_few_values_is_as_welcome_as_ever() -> None:
+    rows = b'1,2;[a],{b}\\n\\"' * MIB
+    assert ROUTER.route(Message(b'{"type":"t","csv":"' + rows + b'"}')).type == "t"
+
+
+@pytest.mark.parametrize("body", [b"[" * 5000, b'{"a":' * 5000, b'{"a":[' + b"[" * 5000])
+def test_what_is_nested_too_deep_is_refused(body: bytes) -> None:
+    with pytest.raises(Unroutable, match="not JSON"):
+        ROUTER.route(Message(body))
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.sampled_from('a"\\,[{}]é\n'), max_size=9),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=40,
+)
+
+
+def count(value: Any) -> int:
+    """Commas, brackets and braces of a value's JSON, outside its strings."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(0, len(value) - 1) + sum(count(each) for each in inner)
+
+
+@given(values, st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_values_are_counted_outside_strings(value: Any, ascii_only: bool) -> None:
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    number = count(value)
+    assert not has_over(body, number)
+    assert number == 0 or has_over(body, number - 1)
+
+
+@given(st.text(st.sampled_from('"\\,[a'), max_size=60).map(str.encode), st.integers(0, 9))
+@settings(max_examples=200, deadline=None)
+def test_what_is_no_json_is_counted_to_its_end(body: bytes, most: int) -> None:
+    has_over(body, most)
+
+
+@pytest.mark.parametrize(
+    "piece", [b'"', b"\\", b'\\"', b'"\\"', b'""', b'"a",', b"[", b'"a', b'",', b"\\\\"]
+)
+@pytest.mark.parametrize("before", [b"", b'"', b'["'])
+def test_no_body_is_read_again_and_again(before: bytes, piece: bytes) -> None:
+    """16 MiB of each; what is read more than once a byte would not end while anybody waits."""
+    has_over(before + piece * (16 * MIB // len(piece)), 1_000_000)
