@@ -78,7 +78,7 @@ class Wire(asyncio.Protocol):
         cast(asyncio.WriteTransport, self._transport).write(b"".join(commands))
         if on_written is not None:
             on_written()
-        timer = loop.call_later(timeout, self._give_up, f"no answer within {timeout:.3g} s")
+        timer = loop.call_later(timeout, self._give_up, waiting, timeout)
         try:
             return await waiting.done
         finally:
@@ -88,8 +88,10 @@ class Wire(asyncio.Protocol):
         """Close the connection; whoever still waits is told that it broke."""
         self._end(RedisConnectionError("the connection was closed"))
 
-    def _give_up(self, why: str) -> None:
-        self._end(RedisTimeoutError(why))
+    def _give_up(self, waiting: _Waiting, timeout: float) -> None:
+        # Where the loop was blocked, the answer was read just before, and nobody is told of it yet.
+        if not waiting.done.done():
+            self._end(RedisTimeoutError(f"no answer within {timeout:.3g} s"))
 
     def _end(self, why: Exception) -> None:
         if self._lost is None:
