@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import structlog
@@ -21,6 +21,7 @@ from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, S
 
 log = structlog.get_logger("groupflow.worker")
 
+LATE = 0.1  # seconds that a time limit may be found over late before something blocked the loop
 STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 
 
@@ -59,6 +60,7 @@ class Worker:
         self._policies = policies
         self._max_crashes = max_crashes
         self._attempt: asyncio.Task[Outcome | Failed] | None = None
+        self._claim: Claim | None = None  # that attempt's
         self._is_lost = False
         self._tells_all: bool = log.is_enabled_for(logging.DEBUG)  # asked once: it is not cheap
 
@@ -76,6 +78,11 @@ class Worker:
         self._runners = runners
         self._policies = policies
         self._max_crashes = max_crashes
+
+    def names_of(self, attempt: asyncio.Task[Any]) -> dict[str, Any]:
+        """What to log of an attempt, where it is this worker's. May be asked from any thread."""
+        claim = self._claim
+        return _names(claim) if claim is not None and self._attempt is attempt else {}
 
     @property
     def is_busy(self) -> bool:
@@ -120,6 +127,7 @@ class Worker:
             log.debug("task.claimed", **_names(claim), attempt=task.attempt, crashes=task.crashes)
         began = perf_counter()
         self._is_lost = False
+        self._claim = claim
         runner = self._runners.find(task.type)
         outcome: Outcome | Failed | None
         if runner is None:
@@ -188,7 +196,11 @@ class Worker:
 
 
 async def _ends_within(attempt: asyncio.Task[Any], seconds: float | None) -> bool:
-    """Wait for an attempt to end, however it does; `asyncio.wait` costs three times as much."""
+    """Wait for an attempt to end, however it does; `asyncio.wait` costs three times as much.
+
+    A time that is found over late was over while another handler blocked the loop: it is put off by
+    as much. Once, since the attempt may be the one that blocks, again and again.
+    """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[bool] = loop.create_future()
 
@@ -197,12 +209,22 @@ async def _ends_within(attempt: asyncio.Task[Any], seconds: float | None) -> boo
             over.set_result(attempt.done())
 
     attempt.add_done_callback(tell)
-    timer = loop.call_later(seconds, tell, None) if seconds is not None else None
+    if seconds is None:
+        return await over
+    due = monotonic() + seconds
+    timer = loop.call_later(seconds, lambda: put_off(monotonic() - due))
+
+    def put_off(late: float) -> None:
+        nonlocal timer
+        if late > LATE:
+            timer = loop.call_later(late, tell, None)
+        else:
+            tell(None)
+
     try:
         return await over
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
 
 def _names(claim: Claim) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -161,6 +162,27 @@ async def test_past_its_time_a_handler_is_cancelled_and_the_attempt_has_failed(
     assert isinstance(retry, settlements.Retry)
     assert (retry.after, retry.errors[-1]["error"]) == (1, "TimeoutError")
     assert retry.errors[-1]["message"] == "it ran over its 0.01 s"
+
+
+async def test_a_time_that_another_handler_blocked_is_not_counted(bench: Bench) -> None:
+    """The loop stood past the limit: the attempt beside has as much time more."""
+    app, waits, turns = App(), asyncio.Event(), asyncio.Event()
+
+    @app.handler("t", timeout=0.3)
+    async def wait(task: Task) -> None:
+        waits.set()
+        await turns.wait()
+        await asyncio.sleep(0.01)
+
+    @app.handler("block")
+    async def block(task: Task) -> None:
+        await waits.wait()
+        time.sleep(0.8)  # noqa: ASYNC251
+        turns.set()
+
+    async with working(bench, app, named("a"), named("b", "block"), count=2) as pool:
+        settled = await pool.claims.until_settled("a", "b")
+    assert isinstance(only(settled, "a"), Complete)
 
 
 async def test_the_last_attempt_over_its_time_is_a_dead_letter(bench: Bench) -> None:
