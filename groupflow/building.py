@@ -6,8 +6,9 @@ its settings and its connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from groupflow.core.app import App
 from groupflow.core.measures import Measures
@@ -17,16 +18,21 @@ from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.pool import WorkerPool, names_of
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
+from groupflow.ops.loop_lag import LoopLag
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
 from groupflow.store.sampling import Latencies
-from groupflow.store.scripts import load_scripts
-from groupflow.store.sessions import Session
+from groupflow.store.scripts import Verb, load_scripts
+from groupflow.store.sessions import Session, Sessions
+from groupflow.upkeep.block import BlockWatch
+from groupflow.upkeep.lease import Holder, LeaseThread
+from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
 
 MAX_THREADS = 20_000  # they are made when they are needed; a reload may ask for more workers
 
@@ -76,18 +82,58 @@ class Workbench:
         # what it brought.
         self._work_client = self.client()
 
-    def client(self, timeout: float | None = None) -> StoreClient:
-        """A connection to Redis; `timeout` in seconds where it isn't the settings'."""
-        redis = self._settings.redis
-        client = StoreClient(
+    def client(self) -> StoreClient:
+        """A connection to Redis."""
+        client = self._new_client(self._settings.redis.timeout)
+        self.clients.append(client)
+        return client
+
+    def _new_client(self, timeout: float) -> StoreClient:
+        return StoreClient(
             self._settings.redis_url(),
             self._keys,
             self._scripts,
-            timeout=redis.timeout if timeout is None else timeout,
+            timeout=timeout,
             measures=self.measures.scripts,
         )
-        self.clients.append(client)
-        return client
+
+    def lease(
+        self,
+        holder: Holder,
+        info: Callable[[], dict[str, Any]],
+        lag: LoopLag,
+        pools: Mapping[Pool, WorkerPool],
+    ) -> LeaseThread:
+        """What keeps the lease, apart from the loop that handles tasks.
+
+        Args:
+            holder: told what becomes of the lease.
+            info: what `status` tells of the daemon.
+            lag: of that loop.
+            pools: whose attempts may block it.
+        """
+        workers, upkeep = self._settings.workers, self.measures.upkeep
+        self.measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
+        # It must know of a dead server well before a third of the lease has gone.
+        client = self._new_client(
+            min(self._settings.redis.timeout, workers.lease / RENEWALS_PER_LEASE)
+        )
+        sessions = Sessions(client, self._session, workers.lease)
+        watch = BlockWatch(
+            lambda: lag.turned,
+            lambda attempt: names_of(pools.values(), attempt),
+            lease=workers.lease,
+            max_block=workers.max_block,
+            measures=upkeep,
+        )
+        return LeaseThread(
+            client,
+            watch,
+            holder,
+            lambda told: Renewer(
+                sessions, told, workers.lease, info, measures=upkeep, may_renew=watch.look
+            ),
+        )
 
     def dispatcher(self, pool: Pool, holds_lease: Callable[[], bool]) -> Dispatcher:
         """What serves the workers of a pool."""

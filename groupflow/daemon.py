@@ -47,7 +47,6 @@ from groupflow.store.envelope import Pool
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.promote import Promoter
 from groupflow.upkeep.reap import Reaper
-from groupflow.upkeep.renew import Renewer
 from groupflow.upkeep.roll import Roller
 from groupflow.upkeep.sample import Sampler
 from groupflow.upkeep.sweep import Sweeper
@@ -104,15 +103,13 @@ class Daemon:
             self._add_pool("plain", settings.workers.plain)
             self._add_pool("grouped", settings.workers.grouped)
 
-        # Renewing must not wait behind anything, and must know of a dead server well before a third
-        # of the lease has gone.
         lease, upkeep = settings.workers.lease, bench.measures.upkeep
-        self._lease_client = bench.client(timeout=min(settings.redis.timeout, lease / 4))
-        self._sessions = Sessions(self._lease_client, self._session, lease)
-        self._renewer = Renewer(self._sessions, self, lease, self._info, upkeep)
-        client = bench.client()
-        reaping = Sessions(client, self._session, lease)
-        self._reaper = Reaper(reaping, client, lease, lambda: self._renewer.steady_since, upkeep)
+        self._lag = LoopLag()
+        self._lease = bench.lease(self, self._info, self._lag, self._pools)
+        self._renewer = self._lease.renewer
+        client = self._client = bench.client()
+        sessions = self._sessions = Sessions(client, self._session, lease)
+        self._reaper = Reaper(sessions, client, lease, lambda: self._renewer.steady_since, upkeep)
         keep = max(settings.redis.dedup_window, settings.history.retention)
         self._roller = Roller(client, keep=keep, size=settings.history.segment)
         self._promoter = Promoter(client, upkeep)
@@ -122,7 +119,6 @@ class Daemon:
         self._intake = (
             None if only == "workers" else bench.intake(self._wake, self._reloader.retell)
         )
-        self._lag = LoopLag()
         self.metrics = Metrics(
             bench.measures, self.vitals, bench.client(), lease=lease, lag=self._lag
         )
@@ -220,6 +216,7 @@ class Daemon:
             await stack.enter_async_context(self._responder.serving())
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
+            await stack.enter_async_context(self._lease.running())
             if not await self._open_session():
                 return
             await self._check_store()
@@ -238,7 +235,7 @@ class Daemon:
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
-                await self._renewer.open()
+                await self._lease.open()
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
                 await backoff.wait()
@@ -253,7 +250,7 @@ class Daemon:
             ConfigError: Redis evicts keys.
         """
         try:
-            await check_at_start(self._lease_client, self._settings.workers.lease)
+            await check_at_start(self._client, self._settings.workers.lease)
         except ConfigError:
             with suppress(GroupflowError):
                 await self._sessions.leave()
@@ -262,7 +259,7 @@ class Daemon:
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
             endless = {
-                "renew": self._renewer.run(),
+                "renew": self._lease.carry(self._renewer.run()),
                 "reap": self._reaper.run(),
                 "roll": self._roller.run(),
                 "promote": self._promoter.run(),
@@ -274,7 +271,8 @@ class Daemon:
                 **{f"dispatch {name}": p.dispatcher.run() for name, p in self._pools.items()},
             }
             services = [group.create_task(run_for_ever(n, run)) for n, run in endless.items()]
-            services.append(group.create_task(self._supervisor.run(self._seconds_stuck)))
+            feeding = self._supervisor.run(self._seconds_stuck, lambda: self._lease.watch.is_within)
+            services.append(group.create_task(self._lease.carry(feeding)))
             for pool in self._pools.values():
                 pool.start(lambda name, run: group.create_task(run_part(name, run)))
             intake = (
@@ -285,6 +283,10 @@ class Daemon:
             await self._stop(workers, intake)
             for task in (*services, *workers):
                 task.cancel()
+        with suppress(GroupflowError):
+            # What could not be stopped is handed over too: this process ends right behind it. (Only
+            # now, as a renewal that finds no session would open another one.)
+            await self._sessions.leave()
 
     async def _stop(
         self, workers: Sequence[asyncio.Task[None]], intake: asyncio.Task[None] | None
@@ -293,9 +295,6 @@ class Daemon:
         self._supervisor.stopping()
         log.info("daemon.stopping", daemon=self.name, drain=self._settings.workers.drain)
         await asyncio.gather(self._end_intake(intake), self._end_workers(workers))
-        with suppress(GroupflowError):
-            # What could not be stopped is handed over too: this process ends right behind it.
-            await self._sessions.leave()
 
     async def _end_intake(self, intake: asyncio.Task[None] | None) -> None:
         if self._intake is None or intake is None:
@@ -314,7 +313,9 @@ class Daemon:
             await wait_for(workers, HAND_BACK)
 
     def _seconds_stuck(self) -> float:
-        return max((d.seconds_in_exchange() for d in self._dispatchers), default=0.0)
+        # While the loop stands, nobody takes an answer.
+        stuck = max((d.seconds_in_exchange() for d in self._dispatchers), default=0.0)
+        return max(0.0, stuck - self._lag.worst)
 
     def _woken(self, due: bool) -> None:
         if due:
@@ -325,7 +326,7 @@ class Daemon:
         for name in pools & self._pools.keys():
             self._pools[name].dispatcher.wake()
 
-    # What the renewer tells (upkeep.renew.Holder):
+    # What becomes of the lease (upkeep.lease.Holder):
 
     def lease_ended(self) -> None:
         """Somebody may rightly have taken over: stop all handlers."""

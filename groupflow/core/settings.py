@@ -131,6 +131,12 @@ class Workers(Section):
         le=3600,
         description="Seconds that a claim outlives its last renewal; then others take over.",
     )
+    max_block: Seconds = Field(
+        default=60.0,
+        ge=1,
+        description="Seconds that a handler may block the event loop and keep all tasks; "
+        "at least lease.",
+    )
     order: Literal["oldest", "fair"] = Field(
         default="oldest",
         description="Which free group goes first: the oldest head, or the one free for longest.",
@@ -143,6 +149,16 @@ class Workers(Section):
         ge=1,
         description="Claims of a task that may end in a crash before it is a dead letter.",
     )
+
+    @model_validator(mode="after")
+    def _blocks_outlast_leases(self) -> Self:
+        if self.max_block < self.lease:
+            # It would say less than it does: nothing is taken over before the lease is over.
+            raise ValueError(
+                f"Give max_block ({self.max_block:g}) at least the seconds of lease "
+                f"({self.lease:g}): no task is taken over sooner."
+            )
+        return self
 
 
 class Fields(Section):

@@ -160,8 +160,9 @@ class Dispatcher:
         return len(self._ready)
 
     def seconds_in_exchange(self) -> float:
-        """How long the oldest exchange under way has taken; 0 where none is. A supervisor asks."""
-        return monotonic() - min(self._began) if self._began else 0.0
+        """How long the oldest exchange under way has taken; 0 where none is. From any thread."""
+        now = monotonic()
+        return now - min(self._began, default=now)
 
     async def run(self) -> None:
         """Exchange with the store for ever.

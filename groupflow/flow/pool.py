@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.worker import Worker
 
 Spawn: TypeAlias = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+def names_of(pools: Iterable[WorkerPool], attempt: asyncio.Task[Any] | None) -> dict[str, Any]:
+    """What to log of an attempt, empty where none of the workers runs it; from any thread."""
+    for pool in pools:
+        for worker in pool.workers:
+            if attempt is not None and (names := worker.names_of(attempt)):
+                return names
+    return {}
 
 
 class WorkerPool:

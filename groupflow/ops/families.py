@@ -120,6 +120,7 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
         "groupflow_lease_renewals_failed", "Renewals without an answer", upkeep.renewals_failed
     )
     yield _one("groupflow_sessions_lost", "Sessions lost by a living daemon", upkeep.sessions_lost)
+    yield _one("groupflow_event_loop_blocks", "Blocks of a lease or longer", upkeep.loop_blocks)
 
 
 def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]:

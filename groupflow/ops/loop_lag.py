@@ -1,9 +1,14 @@
-"""How late the event loop is: a handler that blocks it stops the daemon, its renewals included."""
+"""How late the event loop is, and when it last turned: a handler that blocks it stops the daemon.
+
+The loop alone writes here. The lease's thread reads: plain floats, and a queue that C code reads
+whole, which is sound under the GIL.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from math import inf
 from time import monotonic
 
 PACE = 0.5  # seconds between two looks
@@ -11,10 +16,16 @@ KEPT = 30  # looks: what blocks for a moment is still seen by a scrape some seco
 
 
 class LoopLag:
-    """Sleeps a little, again and again, and sees how much too late it wakes."""
+    """Sleeps a little, again and again, and sees how much too late it wakes.
+
+    Attributes:
+        turned: when (monotonic) the loop was last seen to turn; in the future at first.
+    """
 
     def __init__(self) -> None:
         self._lags: deque[float] = deque(maxlen=KEPT)
+        self._due = inf
+        self.turned = inf
 
     async def run(self) -> None:
         """Look for ever."""
@@ -27,11 +38,12 @@ class LoopLag:
         Args:
             pace: seconds to sleep.
         """
-        due = monotonic() + pace
+        self.turned = monotonic()
+        self._due = due = self.turned + pace
         await asyncio.sleep(pace)
         self._lags.append(max(0.0, monotonic() - due))
 
     @property
     def worst(self) -> float:
-        """The longest delay, in seconds, of the last `KEPT` looks."""
-        return max(self._lags, default=0.0)
+        """The longest delay, in seconds, of the last `KEPT` looks, and of one that is overdue."""
+        return max(0.0, monotonic() - self._due, *self._lags)

@@ -1,5 +1,7 @@
 """What systemd is told: ready, stopping, and alive, as long as the loop and the claim path are.
 
+The watchdog is fed from the lease's thread: a handler may block the loop for longer than it waits.
+
 The protocol (sd_notify(3)) is one datagram to a socket that the environment names; outside systemd
 there is none, and all of this does nothing.
 """
@@ -53,20 +55,25 @@ class Supervisor:
         """The daemon ends in order."""
         self._notify("STOPPING=1")
 
-    async def run(self, seconds_stuck: Callable[[], float]) -> None:
-        """Feed the watchdog for ever, unless the claim path stands still.
+    async def run(
+        self, seconds_stuck: Callable[[], float], turns: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Feed the watchdog for ever, unless the loop or the claim path stands still.
 
         Args:
-            seconds_stuck: how long the claim path has been waiting for one answer.
+            seconds_stuck: how long the claim path has been waiting for one answer, though the loop
+                turned.
+            turns: whether the loop turns, or stands for no longer than it may; who watches it says
+                so where it doesn't.
         """
         if not self._watchdog:
             return
         while True:
             stuck = seconds_stuck()
-            if stuck < self._watchdog:
-                self._notify("WATCHDOG=1")
-            else:
+            if stuck >= self._watchdog:
                 log.critical("claims.stuck", seconds=round(stuck, 1), remedy="systemd restarts us")
+            elif turns():
+                self._notify("WATCHDOG=1")
             await asyncio.sleep(self._watchdog / 3)
 
     def _notify(self, state: str) -> None:

@@ -3,6 +3,9 @@
 The lease is counted from the sending of the last renewal that was answered, by this machine's own
 monotonic clock: at its end the running handlers are cancelled even if Redis can't be asked, since
 by then somebody else may rightly have taken over.
+
+All of it runs in the lease's thread (`upkeep/lease.py`). Others read when the lease ends: plain
+floats, each written whole, in one place, under the GIL.
 """
 
 from __future__ import annotations
@@ -23,15 +26,18 @@ log = structlog.get_logger("groupflow.renew")
 
 RENEWALS_PER_LEASE = 4
 
+UNANSWERED = "no renewal was answered in time: Redis is away, or this process stood still"
+BLOCKED = "the event loop was blocked for longer than workers.max_block"
 
-class Holder(Protocol):
-    """Whoever acts under the session."""
+
+class Listener(Protocol):
+    """Whom the renewer tells."""
 
     def lease_ended(self) -> None:
-        """The lease is over by our own clock; the session may or may not be: stop all handlers."""
+        """The lease is over by our own clock; the session may or may not be."""
 
-    def session_lost(self) -> None:
-        """The session is gone, and every claim with it."""
+    async def session_lost(self) -> None:
+        """The session is gone; returns once nobody acts under it any more."""
 
     def session_opened(self) -> None:
         """There is a new session."""
@@ -41,23 +47,41 @@ class Holder(Protocol):
 
 
 class Renewer:
-    """Renews the lease every quarter of it, and opens a new session where the old one is lost."""
+    """Renews the lease every quarter of it, and opens a new session where the old one is lost.
+
+    Attributes:
+        steady_since: when (monotonic) a renewal last had no answer.
+    """
 
     def __init__(
         self,
         sessions: Sessions,
-        holder: Holder,
+        listener: Listener,
         lease: float,
         info: Callable[[], dict[str, Any]],
+        *,
         measures: UpkeepMeasures | None = None,
+        may_renew: Callable[[], bool] = lambda: True,
     ) -> None:
+        """Binds the duty.
+
+        Args:
+            sessions: over a connection of the thread's own.
+            listener: told what becomes of the lease.
+            lease: seconds.
+            info: what `status` tells of the daemon.
+            measures: where to count.
+            may_renew: asked before each renewal: whether the daemon is still worth its lease.
+        """
         self._measures = measures or UpkeepMeasures()
         self._sessions = sessions
-        self._holder = holder
+        self._listener = listener
         self._lease = lease
         self._info = info
+        self._may_renew = may_renew
         self._answered = monotonic()
         self._is_over = False
+        self._reason = UNANSWERED
         self.steady_since = monotonic()
 
     async def open(self, *, again: bool = False) -> None:
@@ -91,8 +115,12 @@ class Renewer:
         """One renewal, or a new session where the lease turns out to be lost."""
         if self.left <= 0 and not self._is_over:
             self._is_over = True
-            log.error("lease.ended", lease=self._lease, reason="Redis could not be reached in time")
-            self._holder.lease_ended()
+            log.error("lease.ended", lease=self._lease, reason=self._reason)
+            self._listener.lease_ended()
+        if not self._may_renew():
+            self._reason = BLOCKED
+            return
+        self._reason = UNANSWERED
         sent = monotonic()
         crash_point("before_renew")
         try:
@@ -107,13 +135,15 @@ class Renewer:
         except SessionLost as error:
             self._measures.sessions_lost += 1
             log.warning("session.lost", error=str(error))
-            self._holder.session_lost()
+            # From here on nothing is begun, until there is a new one.
+            self._answered, self._is_over = sent - self._lease, True
+            await self._listener.session_lost()
             await self.open(again=True)
-            self._holder.session_opened()
+            self._listener.session_opened()
             return
         self._answered = sent
         self._is_over = False
-        self._holder.claimable(claimable.plain, claimable.groups)
+        self._listener.claimable(claimable.plain, claimable.groups)
 
     @property
     def holds_lease(self) -> bool:

@@ -99,6 +99,7 @@ class TestSources:
 
 REFUSED: list[tuple[str, str, str, str]] = [
     ("[workers]\nlease = 0.2", "workers.lease", "0.2", "at least 1"),
+    ("[workers]\nlease = 90", "workers", "", "max_block (60) at least the seconds of lease (90)"),
     ("[workers]\nplain = -1", "workers.plain", "-1", "at least 0"),
     ("[workers]\ngrouped = true", "workers.grouped", "true", "number"),
     ('[workers]\norder = "random"', "workers.order", "'random'", '"oldest" or "fair"'),

@@ -85,6 +85,14 @@ def test_everybody_means_the_same_port(container: dict[str, Any]) -> None:
     assert let_in["ports"] == [{"protocol": "TCP", "port": port["name"]}]
 
 
+def test_a_pod_is_not_killed_for_a_block_that_is_borne(container: dict[str, Any]) -> None:
+    probe = container["livenessProbe"]
+    for file in (BASE, EXAMPLE):
+        workers = load_settings(file / "groupflow.toml").workers
+        patience = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
+        assert patience > workers.max_block + workers.lease
+
+
 def test_a_pod_has_time_to_drain(pod: dict[str, Any]) -> None:
     for file in (BASE, EXAMPLE):
         drain = load_settings(file / "groupflow.toml").workers.drain

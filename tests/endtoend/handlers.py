@@ -74,6 +74,20 @@ async def work_on(task: Task) -> None:
     journal.write(event_of("end", task, body.get("n", 0), "done"))
 
 
+@app.handler("block")
+async def block(task: Task) -> None:
+    """Blocks the daemon's loop until the gate is open, asleep or computing."""
+    body = task.json()
+    journal.write(event_of("start", task, body.get("n", 0)))
+    gate = _gate_of(task, body)
+    while gate is not None and not gate.exists():
+        if body.get("computes"):
+            sum(n * n for n in range(100_000))
+        else:
+            time.sleep(LOOK)  # noqa: ASYNC251  the mistake that is meant
+    journal.write(event_of("end", task, body.get("n", 0), "done"))
+
+
 @app.handler("fail")
 async def fail(task: Task) -> None:
     """Fails, whatever comes."""

@@ -18,30 +18,33 @@ def listening(path: Path) -> socket.socket:
     return listener
 
 
-async def test_the_watchdog_is_fed_only_while_claims_move(
+async def test_the_watchdog_is_fed_only_while_loop_and_claims_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "notify"
     monkeypatch.setenv("NOTIFY_SOCKET", str(path))
     monkeypatch.setenv("WATCHDOG_USEC", "30000")
-    stuck = [0.0]
+    stuck, turns = [0.0], [True]
     loop = asyncio.get_running_loop()
     with listening(path) as listener:
         supervisor = Supervisor.from_environment()
         supervisor.ready()
         assert await loop.sock_recv(listener, 100) == b"READY=1"
-        feeding = asyncio.create_task(supervisor.run(lambda: stuck[0]))
+        feeding = asyncio.create_task(supervisor.run(lambda: stuck[0], lambda: turns[0]))
         for _ in range(3):
             assert await loop.sock_recv(listener, 100) == b"WATCHDOG=1"
-        stuck[0] = 60.0
-        await asyncio.sleep(0)
-        while True:
-            try:
-                listener.recv(100)
-            except BlockingIOError:
-                break
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(loop.sock_recv(listener, 100), 0.1)
+        for is_stuck, does_turn in ((60.0, True), (0.0, False)):
+            stuck[0], turns[0] = is_stuck, does_turn
+            await asyncio.sleep(0)
+            while True:
+                try:
+                    listener.recv(100)
+                except BlockingIOError:
+                    break
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(loop.sock_recv(listener, 100), 0.1)
+            stuck[0], turns[0] = 0.0, True
+            assert await loop.sock_recv(listener, 100) == b"WATCHDOG=1"
         feeding.cancel()
         supervisor.stopping()
         assert await loop.sock_recv(listener, 100) == b"STOPPING=1"

@@ -1,0 +1,296 @@
+"""The lease and its thread: when it ends, who is told of it where, what blocked loops do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from math import inf
+from time import monotonic
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.core.errors import SessionReplaced
+from groupflow.core.measures import UpkeepMeasures
+from groupflow.servers import RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.scripts import load_scripts
+from groupflow.store.sessions import Claimable, Session, Sessions
+from groupflow.upkeep.block import BlockWatch
+from groupflow.upkeep.lease import LeaseThread
+from groupflow.upkeep.renew import BLOCKED, Renewer
+from tests.store.bench import Bench
+
+DEADLINE = 20.0
+LEASE = 600.0  # never over by itself
+INFO = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
+
+
+@pytest.fixture
+async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
+    bench = Bench(redis_server.url)
+    try:
+        yield bench
+        assert bench.audit() == []
+    finally:
+        await bench.close()
+
+
+class Listening:
+    """A holder that writes down what it is told, and in which thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.heard: list[str] = []
+        self.threads: set[int] = set()
+        self.number_when_lost = ""
+        self.opened = asyncio.Event()
+
+    def _hear(self, what: str) -> None:
+        self.heard.append(what)
+        self.threads.add(threading.get_ident())
+
+    def lease_ended(self) -> None:
+        self._hear("lease ended")
+
+    def session_lost(self) -> None:
+        self.number_when_lost = self._session.number
+        self._hear("session lost")
+
+    def session_opened(self) -> None:
+        self._hear("session opened")
+        self.opened.set()
+
+    def claimable(self, plain: int, groups: int) -> None:
+        self._hear("claimable")
+
+
+class Alone(Listening):
+    """The same for a renewer without a thread."""
+
+    async def session_lost(self) -> None:  # type: ignore[override]
+        super().session_lost()
+
+
+def lease_end(bench: Bench) -> float:
+    """The end of d1's lease in the store."""
+    found: Any = bench.raw.zscore(bench.keys("daemons"), "d1")
+    return float(found)
+
+
+class TestRenewer:
+    async def test_the_lease_counts_from_the_sending(self, bench: Bench) -> None:
+        """An answer may be late; whoever takes over counts from when the store had the renewal."""
+        has_run, may_answer = asyncio.Event(), asyncio.Event()
+
+        class Late(Sessions):
+            async def renew(self) -> Claimable:
+                found = await super().renew()
+                has_run.set()
+                await may_answer.wait()
+                return found
+
+        session = Session("d1")
+        renewer = Renewer(Late(bench.client, session, LEASE), Alone(session), LEASE, lambda: INFO)
+        await renewer.open()
+        renewing = asyncio.create_task(renewer.run_once())
+        async with asyncio.timeout(DEADLINE):
+            await has_run.wait()
+        ran = monotonic()
+        await asyncio.sleep(0.05)
+        may_answer.set()
+        await renewing
+        now = monotonic()
+        assert now + renewer.left < ran + LEASE
+
+    async def test_a_daemon_that_may_not_renew_loses_its_lease(self, bench: Bench) -> None:
+        """Then it is told, once; and it renews again as soon as it may."""
+        session, may = Session("d1"), {"renew": False}
+        alone = Alone(session)
+        sessions = Sessions(bench.client, session, LEASE)
+        renewer = Renewer(sessions, alone, 0.5, lambda: INFO, may_renew=lambda: may["renew"])
+        await renewer.open()
+        held = lease_end(bench)
+        with capture_logs() as logs:
+            await renewer.run_once()
+            while renewer.holds_lease:
+                await asyncio.sleep(0.005)
+            for _ in range(2):
+                await renewer.run_once()
+        assert lease_end(bench) == held
+        assert alone.heard == ["lease ended"]
+        assert [(each["event"], each["reason"]) for each in logs] == [("lease.ended", BLOCKED)]
+        may["renew"] = True
+        await renewer.run_once()
+        assert lease_end(bench) > held
+        assert alone.heard == ["lease ended", "claimable"]
+
+
+class _Loop:
+    """A loop whose last turn the test sets."""
+
+    def __init__(self) -> None:
+        self.at = inf
+
+    def stands_for(self, seconds: float) -> None:
+        self.at = monotonic() - seconds
+
+
+@pytest.fixture
+async def watched() -> tuple[_Loop, BlockWatch, UpkeepMeasures]:
+    """A loop, its watch with a lease of 8 s and a bound of 60 s, and what it counts."""
+    loop, measures = _Loop(), UpkeepMeasures()
+    names = {"task": "a1", "type": "t"}
+    watch = BlockWatch(
+        lambda: loop.at, lambda _: names, lease=8.0, max_block=60.0, measures=measures
+    )
+    watch.begin()
+    return loop, watch, measures
+
+
+Watched = tuple[_Loop, BlockWatch, UpkeepMeasures]
+
+
+class TestBlockWatch:
+    def test_a_loop_that_has_not_begun_is_none_that_stands(self, watched: Watched) -> None:
+        _, watch, measures = watched
+        assert watch.look()
+        assert watch.look()
+        assert watch.is_within
+        assert measures.loop_blocks == 0
+
+    def test_a_block_is_reported_once_and_its_end(self, watched: Watched) -> None:
+        loop, watch, measures = watched
+        loop.stands_for(9.0)
+        with capture_logs() as logs:
+            for _ in range(3):
+                assert watch.look()
+            loop.stands_for(0.1)
+            for _ in range(2):
+                assert watch.look()
+        assert [each["event"] for each in logs] == ["loop.blocked", "loop.unblocked"]
+        blocked = logs[0]
+        assert (blocked["log_level"], blocked["task"], blocked["type"]) == ("warning", "a1", "t")
+        assert blocked["blocked_for"] >= 9.0
+        assert blocked["at"]
+        assert measures.loop_blocks == 1
+
+    def test_one_that_lasts_too_long_is_given_up(self, watched: Watched) -> None:
+        loop, watch, _ = watched
+        loop.stands_for(60.1)
+        with capture_logs() as logs:
+            for _ in range(3):
+                assert not watch.look()
+            assert not watch.is_within
+            loop.stands_for(0.0)
+            assert watch.look()
+        events = [(each["event"], each["log_level"]) for each in logs]
+        assert events[:2] == [("loop.blocked", "warning"), ("loop.given_up", "error")]
+        assert "others take its tasks over" in logs[1]["remedy"]
+
+    def test_a_process_that_was_frozen_is_not_blocked(self, watched: Watched) -> None:
+        """We look before its loop has had time to turn; by the next look it has."""
+        loop, watch, measures = watched
+        loop.stands_for(1.0)
+        assert watch.look()
+        loop.stands_for(100.0)
+        with capture_logs() as logs:
+            assert not watch.look()
+            loop.stands_for(0.0)
+            assert watch.look()
+        assert logs == []
+        assert measures.loop_blocks == 0
+
+
+def lease_thread(
+    bench: Bench, url: str, listening: Listening, session: Session, lease: float = LEASE
+) -> LeaseThread:
+    """The thread of a daemon d1 whose loop always turns."""
+    client = StoreClient(url, bench.keys, load_scripts(bench.keys, "oldest"))
+    sessions = Sessions(client, session, LEASE)
+    watch = BlockWatch(
+        monotonic, lambda _: {}, lease=LEASE, max_block=LEASE, measures=UpkeepMeasures()
+    )
+    return LeaseThread(
+        client, watch, listening, lambda told: Renewer(sessions, told, lease, lambda: INFO)
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class TestLeaseThread:
+    async def test_it_renews_while_the_loop_is_blocked(
+        self, bench: Bench, redis_server: RedisServer
+    ) -> None:
+        session = Session("d1")
+        listening = Listening(session)
+        thread = lease_thread(bench, redis_server.url, listening, session, lease=0.2)
+        async with thread.running():
+            await thread.open()
+            held = lease_end(bench)
+            renewing = asyncio.create_task(thread.carry(thread.renewer.run()))
+            await asyncio.sleep(0)
+            end = monotonic() + DEADLINE
+            while lease_end(bench) <= held:  # blocks: nothing else here turns
+                assert monotonic() < end
+                time.sleep(0.01)  # noqa: ASYNC251
+            assert listening.heard == []
+            await until(lambda: "claimable" in listening.heard)
+            renewing.cancel()
+        assert listening.threads == {threading.get_ident()}
+
+    async def test_no_session_is_opened_before_the_last_one_is_dropped(
+        self, bench: Bench, redis_server: RedisServer
+    ) -> None:
+        """The claims of the old one would take the new one's number for theirs."""
+        session = Session("d1")
+        listening = Listening(session)
+        thread = lease_thread(bench, redis_server.url, listening, session, lease=0.2)
+        async with thread.running():
+            await thread.open()
+            first = session.number
+            bench.expire("d1")
+            await (await bench.daemon("d2")).sessions.reap()
+            renewing = asyncio.create_task(thread.carry(thread.renewer.run()))
+            await asyncio.sleep(0)
+            # Time enough to open another one, for a thread that doesn't wait.
+            time.sleep(0.5)  # noqa: ASYNC251
+            assert not thread.renewer.holds_lease
+            async with asyncio.timeout(DEADLINE):
+                await listening.opened.wait()
+            assert listening.number_when_lost == first != session.number
+            assert listening.heard[:2] == ["session lost", "session opened"]
+            assert thread.renewer.holds_lease
+            renewing.cancel()
+
+    async def test_its_errors_end_whoever_waits_for_it(
+        self, bench: Bench, redis_server: RedisServer
+    ) -> None:
+        session = Session("d1")
+        thread = lease_thread(bench, redis_server.url, Listening(session), session, lease=0.2)
+        async with thread.running():
+            await thread.open()
+            await bench.daemon("d1")  # another process under its name
+            async with asyncio.timeout(DEADLINE):
+                with pytest.raises(SessionReplaced):
+                    await thread.carry(thread.renewer.run())
+
+    async def test_it_ends_whatever_it_waits_for(
+        self, bench: Bench, redis_server: RedisServer
+    ) -> None:
+        session = Session("d1")
+        thread = lease_thread(bench, redis_server.url, Listening(session), session)
+        async with thread.running():
+            await thread.open()
+            waiting = asyncio.create_task(thread.carry(asyncio.sleep(3600)))
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not [each for each in threading.enumerate() if each.name == "groupflow-lease"]
