@@ -123,12 +123,13 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
         "variables": sources.variables,
         "settings": shown(settings),
         "handlers": app.types if app else None,
-        "notes": _notes(settings),
+        "notes": _notes(settings, sources),
     }
 
 
-def _notes(settings: Settings) -> list[str]:
+def _notes(settings: Settings, sources: Sources) -> list[str]:
     """What is allowed but may surprise."""
+    from groupflow.core.file_access import examine_files  # noqa: PLC0415
     from groupflow.core.template import FieldPath, Template  # noqa: PLC0415
 
     notes = []
@@ -147,6 +148,8 @@ def _notes(settings: Settings) -> list[str]:
                 f"groups[{index}].key doesn't name {{{tenant}}}: tenants share its groups, and "
                 "one tenant's failures can hold another's tasks."
             )
+    files = examine_files(settings, sources)
+    notes += [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
     for way_there in (settings.rabbitmq_url, settings.redis_url):
         try:
             way_there()

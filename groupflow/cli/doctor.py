@@ -24,6 +24,8 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Examine Redis and RabbitMQ: versions, durability, memory, clocks, rights, the queue.
 
+    And whether others may write the configuration, or read its secrets.
+
     Nothing is changed. Exit 0: all is well, or there are warnings; 1: something fails; 69: a server
     can't be reached; 78: the configuration can't be used.
 
@@ -33,10 +35,10 @@ def doctor(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow doctor --json | jq '.checks[] | select(.verdict != "ok")'
     """
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.core.settings_load import find_sources, load_settings  # noqa: PLC0415  start-up stays fast
     from groupflow.ops.doctor import examine  # noqa: PLC0415
 
-    findings = asyncio.run(examine(load_settings(config)))
+    findings = asyncio.run(examine(load_settings(config), find_sources(config)))
     if as_json:
         checks = [_masked(check) for check in findings.checks]
         print_json({"verdict": findings.worst, "checks": checks})

@@ -16,6 +16,7 @@ _PARAMETER = re.compile(r"([?&;#])([^?&;#=\s\"'<>`]*)=([^&;#\s\"'<>`]+)")
 _SECRET_NAME = re.compile(
     r"(?i)auth|code|cookie|cred|jwt|key|pass|pwd|secret|session|sid\b|sig|ticket|token"
 )
+_ARGUMENT = re.compile(r"(?i)[\w-]*(?:auth|cred|api-?key|pass|pwd|secret|token)[\w-]*=.")
 _TOKEN_END = re.compile(r"[\s\"'<>`]")
 _SHORT = 4  # characters of a part of a URL below which it is no secret, and may be any word
 
@@ -84,6 +85,15 @@ def mask_secrets(text: str) -> str:
         cut = end.start() if end else len(part)
         parts[index] = _mask_rest(part[:cut]) + part[cut:]
     return "://".join(parts)
+
+
+def has_secret(text: str) -> bool:
+    """Whether a setting's text holds a secret: in a URL, or as a command's ``--password=…``.
+
+    RabbitMQ's own first user, guest, has a password that everybody knows.
+    """
+    text = text.replace("://guest:guest@", "://")
+    return mask_secrets(text) != text or _ARGUMENT.match(text) is not None
 
 
 def _mask_rest(rest: str) -> str:

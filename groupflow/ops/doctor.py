@@ -19,8 +19,10 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreUnavailable,
 )
+from groupflow.core.file_access import examine_files
 from groupflow.core.http_access import is_loopback, reading_is_open, token_of
 from groupflow.core.settings import Http, Settings
+from groupflow.core.settings_load import Sources
 from groupflow.core.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.client import address_of as store_address
@@ -51,8 +53,12 @@ class Findings:
         return "fail" if "fail" in verdicts else "warn" if "warn" in verdicts else "ok"
 
 
-async def examine(settings: Settings) -> Findings:
-    """Examine both servers, side by side.
+async def examine(settings: Settings, sources: Sources) -> Findings:
+    """Examine both servers, side by side, and who may reach the page and our files.
+
+    Args:
+        settings: as loaded.
+        sources: where they were loaded from.
 
     Raises:
         ConfigError: the way to one of them isn't safe, or a TLS file can't be used.
@@ -62,7 +68,12 @@ async def examine(settings: Settings) -> Findings:
         _examine_redis(settings, redis_url), _examine_rabbitmq(settings, rabbitmq_url)
     )
     return Findings(
-        checks=[*redis.checks, *rabbitmq.checks, _http(settings.http)],
+        checks=[
+            *redis.checks,
+            *rabbitmq.checks,
+            _http(settings.http),
+            *examine_files(settings, sources),
+        ],
         unreachable=redis.unreachable or rabbitmq.unreachable,
     )
 

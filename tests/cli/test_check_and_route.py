@@ -89,6 +89,15 @@ class TestCheckConfig:
         assert code == 78
         assert orjson.loads(out)["problems"][0]["setting"] == "workers.lease"
 
+    def test_a_file_that_others_can_write_is_noted(self, run: Run, tmp_path: Path) -> None:
+        file = tmp_path / "groupflow.toml"
+        file.write_text("[workers]\nplain = 3\n")
+        file.chmod(0o666)
+        code, out, _ = run("check-config")
+        assert code == 0  # it can be used: its settings are right
+        assert "note: groupflow.toml, the configuration, has mode 0666: every user here" in out
+        assert "chmod go-w" in "".join(orjson.loads(run("check-config", "--json")[1])["notes"])
+
     def test_a_key_without_its_tenant_is_noted(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import aiormq
@@ -167,6 +168,16 @@ class TestDoctor:
         (told,) = found["rabbitmq.delivery-limit"]
         assert told["verdict"] == ("warn" if limited else "ok")
         assert told["found"].startswith("the default of 20" if limited else "none")
+
+    def test_a_configuration_that_others_can_write(self, doctor: Doctor, tmp_path: Path) -> None:
+        (tmp_path / "groupflow.toml").write_text("")
+        (tmp_path / "groupflow.toml").chmod(0o666)
+        code, found = doctor.checks()
+        assert code == 0
+        (told,) = found["files"]
+        assert told["verdict"] == "warn"
+        assert "0666" in told["found"]
+        assert "chmod go-w" in told["remedy"]
 
     def test_eviction(self, doctor: Doctor, redis_server: RedisServer) -> None:
         with policy(redis_server, "allkeys-lru"):
