@@ -1,8 +1,9 @@
 """Makes up the passwords of compose.yaml: `python3 make_secrets.py`, once, before the first start.
 
-Each file of `secrets/` is handed to the containers that need it. The folder is for its owner alone;
-the files in it can be read by the users of the containers, whose numbers are not this one's. Files
-that are there already stay; to change passwords remove the folder and start all containers anew.
+Each file of `secrets/` is for its owner alone (0600), whatever the folder's mode and the umask are;
+compose.yaml's service `secrets` hands each to the containers that need it. Files that are there
+already stay, but for a mode that lets others read them, which is tightened. To change passwords
+remove the folder and start all containers anew.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import secrets
 import sys
 from pathlib import Path
@@ -81,13 +83,29 @@ def make(folder: Path) -> list[str]:
         "grafana_admin_password": secrets.token_urlsafe(24),
     }
     folder.mkdir(mode=0o700, exist_ok=True)
-    there = [name for name in files if (folder / name).exists()]
+    there = [folder / name for name in files if os.path.lexists(folder / name)]
     if there:
+        tighten(there)
         return []
     for name, text in files.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o644)
+        write(folder / name, text)
     return list(files)
+
+
+def write(file: Path, text: str) -> None:
+    """Write a new file that is its owner's alone from its first moment on, never through a link."""
+    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(number, "w") as opened:
+        os.fchmod(number, 0o600)  # a umask can only have taken from it
+        opened.write(text)
+
+
+def tighten(files: list[Path]) -> None:
+    """Take from others the rights that an earlier version of this gave them."""
+    for file in files:
+        mode = file.stat().st_mode
+        if mode & 0o077:
+            file.chmod(mode & 0o700)
 
 
 if __name__ == "__main__":

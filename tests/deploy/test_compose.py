@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import subprocess
@@ -123,11 +124,6 @@ def test_daemons_fit_their_settings(
     for name in DAEMONS:
         service = stack["services"][name]
         assert service["command"][-2:] == ["--name", name]
-        assert service["secrets"] == [
-            "groupflow_redis__url",
-            "groupflow_rabbitmq__url",
-            "groupflow_http__token",
-        ]
         grace = float(service["stop_grace_period"].removesuffix("s"))
         assert grace > settings.workers.drain + HAND_BACK
         assert service["ports"][0].endswith(f":{settings.http.listen.rpartition(':')[2]}")
@@ -165,6 +161,78 @@ def test_secrets_are_made_once(secrets: Path) -> None:
     assert make(secrets) == []
     assert {file.name: file.read_text() for file in secrets.iterdir()} == before
     assert secrets.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+def test_secrets_are_their_owners_alone(tmp_path: Path, umask: int) -> None:
+    """Into a folder that is there and open, under any umask, and where they were open before."""
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    folder.chmod(0o755)
+    script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
+
+    def modes() -> set[int]:
+        subprocess.run(script, check=True, capture_output=True, umask=umask)
+        return {file.stat().st_mode & 0o777 for file in folder.iterdir()}
+
+    assert modes() == {0o600}
+    (folder / "publisher_url").chmod(0o644)
+    assert modes() == {0o600}
+    assert folder.stat().st_mode & 0o777 == 0o755  # somebody else's choice
+    if umask != 0o777:  # under which nobody could write into a folder of his own
+        script[-1] = str(tmp_path / "new")
+        folder = tmp_path / "new"
+        assert modes() == {0o600}
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_secrets_are_written_through_no_link(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "publisher_url").symlink_to(elsewhere)
+    write = runpy.run_path(str(COMPOSE / "make_secrets.py"))["write"]
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "publisher_url", "secret")
+    assert not elsewhere.exists()
+
+
+def test_each_service_is_handed_its_own_secrets_alone(
+    stack: dict[str, Any], secrets: Path, tmp_path: Path
+) -> None:
+    """The script of the service `secrets`, run on what was made, by this user in place of root."""
+    service = stack["services"]["secrets"]
+    (script,) = service["command"]
+    volumes = {each["target"].removeprefix("/to/"): each["source"] for each in service["volumes"]}
+    for name in volumes:
+        (tmp_path / name).mkdir()
+    owners = set(re.findall(r"give (\d+) (\w+)", script))
+    script = re.sub(r"give \d+", f"give {os.getuid()}", script).replace("$$", "$")
+    script = script.replace('-g "$1"', f"-g {os.getgid()}")
+    script = script.replace("/run/secrets", str(secrets)).replace("/to/", f"{tmp_path}/")
+    for _ in range(2):  # as when all are started once more
+        subprocess.run([*service["entrypoint"], script], check=True)
+    needed = {
+        "daemons": {"groupflow_redis__url", "groupflow_rabbitmq__url", "groupflow_http__token"},
+        "redis": {"redis_users.acl"},
+        "rabbitmq": {"rabbitmq_definitions.json"},
+        "grafana": {"grafana_admin_password"},
+    }
+    assert {name: {f.name for f in (tmp_path / name).iterdir()} for name in volumes} == needed
+    assert {f.stat().st_mode & 0o777 for f in tmp_path.glob("*/*")} == {0o400}
+    assert set(service["secrets"]) == set(stack["secrets"]) == set().union(*needed.values())
+    users = {"daemons": "10001", "redis": "999", "rabbitmq": "999", "grafana": "472"}
+    assert {(user, name) for name, user in users.items()} == owners
+    for name, each in stack["services"].items():
+        if name in ("secrets", "prometheus"):
+            continue
+        folder = "daemons" if name in DAEMONS else name
+        mount = {"type": "volume", "source": volumes[folder], "target": "/run/secrets"}
+        assert {**mount, "read_only": True} in each["volumes"], name
+        waits = each["depends_on"]["secrets"]
+        assert waits == {"condition": "service_completed_successfully"}, name
+        if name not in DAEMONS:
+            assert each["user"].partition(":")[0] == users[folder]
+    dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
+    assert f"USER {users['daemons']}:" in dockerfile
 
 
 def _redis_conf() -> str:
