@@ -290,6 +290,10 @@ class GroupRule(Override):
     key: KeyTemplate = Field(
         description="The group key: text, {dotted.path} of the body, {header.NAME}; {{ and }}."
     )
+    shares: bool = Field(
+        default=False,
+        description="Whether its keys may be those of other rules too; else both are refused.",
+    )
     on_retry: Literal["hold", "step-aside"] = Field(
         default="hold", description="Whether the group waits behind a head that is to be retried."
     )

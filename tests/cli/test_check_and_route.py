@@ -164,7 +164,7 @@ class TestRoute:
             b'{"type":"u","tenant_id":1}\n'
         )
         one, two, three = self.answers(run, stdin, "--header", "x-merge-key=a=b")
-        assert one["group"] == "a=b:1"
+        assert one["group"] == "merge:a=b:1"
         assert one["handler"] == "none in this configuration"
         assert two["queue"] == "dead letter"
         assert two["reason"].startswith("not JSON")
