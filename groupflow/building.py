@@ -182,7 +182,7 @@ class Workbench:
                 name=f"groupflow {self._session.daemon}",
             ),
             self.admission(settings),
-            Enqueuer(client, self._session.daemon, on_written),
+            Enqueuer(client, self._session.daemon, on_written, dedup_window=redis.dedup_window),
             Pressure(client, max_waiting=redis.max_waiting, max_memory=redis.max_memory),
             measures=self.measures.intake,
             tracing=self._tracing,

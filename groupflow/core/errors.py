@@ -112,8 +112,14 @@ class ClaimLost(GroupflowError):
 
 
 class Unroutable(GroupflowError):
-    """A message that can't become a task; the reason is what its dead letter will say."""
+    """A message that can't become a task; the reason is what its dead letter will say.
+
+    Attributes:
+        reason: why, in one line.
+        scope: whose its id is, as far as the message tells (`groupflow.core.scope`).
+    """
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+        self.scope = ""
         super().__init__(reason)

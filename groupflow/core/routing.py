@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from groupflow.core.errors import Unroutable
 from groupflow.core.json_size import has_over
+from groupflow.core.scope import scope_of
 from groupflow.core.template import MISSING, FieldPath, Template, require_text, show
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Route:
         tenant: the tenant as text, ``None`` where the message names none.
         group: the group key; ``None`` for the plain queue.
         rule: the name of the rule that matched; ``None`` for the plain queue.
+        scope: whose its message id is: of this application and tenant.
         priority: seconds by which the task counts as older than it is.
         delay: seconds before which it may not run.
     """
@@ -64,6 +67,7 @@ class Route:
     tenant: str | None
     group: str | None
     rule: str | None
+    scope: str
     priority: float
     delay: float
 
@@ -104,7 +108,27 @@ class Router:
         Raises:
             Unroutable: it can't become a task; the reason names the field and what it was.
         """
-        body = parse_body(message.body, self._max_values)
+        body: dict[str, Any] = {}
+        try:
+            body = parse_body(message.body, self._max_values)
+            return self._route(message, body)
+        except Unroutable as refusal:
+            refusal.scope = self.scope_in(message.headers, body)
+            raise
+
+    def scope_in(
+        self, headers: Mapping[str, Any], body: Mapping[str, Any] = MappingProxyType({})
+    ) -> str:
+        """Whose the id of a message is, by what can be read of its application and tenant."""
+        owners: list[str | None] = []
+        for path in (self._app, self._tenant):
+            owner = None
+            with suppress(Unroutable):
+                owner = _optional_text(path, body, headers)
+            owners.append(owner)
+        return scope_of(*owners)
+
+    def _route(self, message: Message, body: dict[str, Any]) -> Route:
         headers = message.headers
         task_type = self._find_type(message, body)
         app = _optional_text(self._app, body, headers)
@@ -117,6 +141,7 @@ class Router:
             tenant=tenant,
             group=group,
             rule=rule.name if rule else None,
+            scope=scope_of(app, tenant),
             priority=self._find_priority(message, body, rule),
             delay=self._find_delay(body, headers),
         )
@@ -233,7 +258,7 @@ def _compile(rule: GroupRule) -> _Rule:
 
 
 def _optional_text(
-    path: FieldPath | None, body: dict[str, Any], headers: Mapping[str, Any]
+    path: FieldPath | None, body: Mapping[str, Any], headers: Mapping[str, Any]
 ) -> str | None:
     if path is None:
         return None

@@ -103,7 +103,8 @@ class Redis(Server):
         default=3600.0,
         ge=1,
         le=YEAR,
-        description="Seconds in which a message id that came before is the same task.",
+        description="Seconds in which a message id that came before is the same task, of an "
+        "application and tenant.",
     )
     max_waiting: Whole = Field(
         default=5_000_000, ge=1, description="Waiting tasks at which intake pauses."

@@ -15,7 +15,8 @@ class Task:
     """One attempt at one task.
 
     Attributes:
-        id: the message id, or a fresh one where the publisher set none.
+        id: the message id, or a fresh one where the publisher set none. Where that belongs to
+            another application or tenant, or to an old dead letter, it begins with the message id.
         type: names the handler.
         group: the group key as rendered (``contact:42``), ``None`` for a plain task.
         body: the bytes as they were published, never re-serialised.

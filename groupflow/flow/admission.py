@@ -67,20 +67,29 @@ class Admission:
         shown = json_headers(headers)
         try:
             if reasons:
-                raise Unroutable("; ".join(reasons))
+                raise self._refusal("; ".join(reasons), shown)
             route = self._router.route(
                 Message(body=body, headers=shown, type=delivery.type, priority=delivery.priority)
             )
         except Unroutable as refusal:
             type_ = delivery.type if delivery.type and not has_controls(delivery.type) else ""
-            return Arrival(id_, Envelope(type_, None, None, None, shown, body), dead=refusal.reason)
+            envelope = Envelope(type_, None, None, None, shown, body, refusal.scope)
+            return Arrival(id_, envelope, dead=refusal.reason)
         return Arrival(
             id=id_,
-            envelope=Envelope(route.type, route.group, route.tenant, route.rule, shown, body),
+            envelope=Envelope(
+                route.type, route.group, route.tenant, route.rule, shown, body, route.scope
+            ),
             priority=route.priority,
             delay=route.delay,
             steps_aside=route.rule in self._step_aside,
         )
+
+    def _refusal(self, reason: str, headers: Mapping[str, Any]) -> Unroutable:
+        """Of a message whose body isn't read."""
+        refusal = Unroutable(reason)
+        refusal.scope = self._router.scope_in(headers)
+        return refusal
 
     def _headers_over(self, delivery: Delivery) -> str:
         """What of the headers is over a limit; empty if nothing is."""

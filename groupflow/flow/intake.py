@@ -274,8 +274,11 @@ class Intake:
     ) -> None:
         duplicates = enqueued.taken.count(False)
         log.debug("batch.enqueued", messages=len(deliveries), duplicates=duplicates)
-        for arrival, taken in zip(arrivals, enqueued.taken, strict=True):
+        for n, id_ in enqueued.renamed.items():
+            log.warning("message.renamed", message=arrivals[n].id, task=id_)
+        for n, (arrival, taken) in enumerate(zip(arrivals, enqueued.taken, strict=True)):
             if not taken:
                 log.info("message.duplicate", task=arrival.id)
             elif arrival.dead:
-                log.error("task.buried", task=arrival.id, reason=arrival.dead)
+                task = enqueued.renamed.get(n, arrival.id)
+                log.error("task.buried", task=task, reason=arrival.dead)

@@ -31,6 +31,6 @@ class Redriver:
             Message(body=old.body, headers=old.headers, type=old.type or None)
         )
         envelope = Envelope(
-            route.type, route.group, route.tenant, route.rule, old.headers, old.body
+            route.type, route.group, route.tenant, route.rule, old.headers, old.body, route.scope
         )
         return await self._letters.redrive(letter, envelope, route.priority)

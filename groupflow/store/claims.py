@@ -87,7 +87,7 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     try:
         envelope = Envelope.unpack(packed)
     except ValueError:  # not ours: somebody wrote to our keys. Without a type it will be buried.
-        envelope = Envelope("", group.decode() or None, None, None, {}, packed)
+        envelope = Envelope("", group.decode() or None, None, None, {}, packed, None)
     task_facts: dict[str, Any] = {}
     errors: list[dict[str, Any]] = []
     since: int | None = arrival
@@ -115,7 +115,8 @@ def _claim_from(row: list[Any], now: int) -> Claim:
         **task_facts,
     )
     waited = None if since is None else max(0, now - since) / MICROSECONDS
-    return Claim(worker.decode(), task.fence, element, task, envelope.rule, errors, waited)
+    rule, scope = envelope.rule, envelope.scope
+    return Claim(worker.decode(), task.fence, element, task, rule, errors, waited, scope)
 
 
 def _claimable_since(life: Mapping[bytes, bytes], arrival: int) -> int | None:

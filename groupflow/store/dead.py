@@ -182,7 +182,9 @@ class DeadLetters:
         group = envelope.group if envelope is not None else letter.group
         packed = envelope.pack() if envelope is not None else b""
         order = round(priority * MICROSECONDS)
-        facts = (envelope.type, envelope.tenant or "") if envelope is not None else ("", "")
+        facts = ("", "", "")
+        if envelope is not None:
+            facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
         return bool(
             await self._client.run(Verb.REDRIVE, letter.id, group or "", packed, order, *facts)
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from secrets import token_hex
 
 import orjson
 
@@ -37,7 +38,7 @@ class Arrival:
     dead: str = ""
 
     def arguments(self) -> tuple[Argument, ...]:
-        """The nine arguments that `enqueue.lua` takes for one message."""
+        """The ten arguments that `enqueue.lua` takes for one message."""
         packed = self.envelope.pack()
         is_listed_apart = bool(self.dead) or len(packed) > READ_WHOLE
         errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
@@ -51,6 +52,7 @@ class Arrival:
             errors,
             packed,
             self.envelope.pack_facts() if is_listed_apart else b"",
+            self.envelope.scope or "",
         )
 
 
@@ -61,10 +63,13 @@ class Enqueued:
     Attributes:
         queued: how many tasks wait in the store now.
         taken: for each message, whether it is new; ``False`` is a duplicate.
+        renamed: the ids of those tasks that have another than their message's, since that belongs
+            to another application or tenant, or to an old dead letter; by place in the batch.
     """
 
     queued: int
     taken: list[bool]
+    renamed: dict[int, str] = field(default_factory=dict)
 
 
 class Enqueuer:
@@ -75,6 +80,8 @@ class Enqueuer:
         client: StoreClient,
         daemon: str = "",
         on_written: Callable[[Set[Pool]], None] = lambda _: None,
+        *,
+        dedup_window: float = 3600.0,
     ) -> None:
         """Binds the connection.
 
@@ -83,9 +90,14 @@ class Enqueuer:
             daemon: who writes. Where there is no other, nobody is woken by Redis.
             on_written: told, each time that a batch is on its way, which pools' workers may find
                 something: a claim that is written from then on runs behind it.
+            dedup_window: seconds for which a dead letter keeps its id from other messages.
         """
+        self._front: tuple[Argument, ...] = (
+            daemon,
+            round(dedup_window * MICROSECONDS),
+            token_hex(16),  # where no store has a salt yet
+        )
         self._client = client
-        self._daemon = daemon
         self._on_written = on_written
 
     async def enqueue(self, arrivals: Sequence[Arrival]) -> Enqueued:
@@ -95,7 +107,7 @@ class Enqueuer:
             StoreUnavailable: no answer; the batch may have been written. Try again.
             StoreFull: Redis has no memory for it; nothing was written.
         """
-        arguments: list[Argument] = [self._daemon]
+        arguments: list[Argument] = [*self._front]
         for arrival in arrivals:
             arguments.extend(arrival.arguments())
         pools = {
@@ -105,4 +117,8 @@ class Enqueuer:
             [(Verb.ENQUEUE, arguments)], lambda: self._on_written(pools)
         )
         queued, taken = reply
-        return Enqueued(queued=queued, taken=[verdict == 1 for verdict in taken])
+        return Enqueued(
+            queued=queued,
+            taken=[verdict != 0 for verdict in taken],
+            renamed={n: id_.decode() for n, id_ in enumerate(taken) if isinstance(id_, bytes)},
+        )

@@ -27,6 +27,8 @@ class Envelope:
         rule: the name of the rule that grouped it, ``None`` for a plain task.
         headers: the AMQP headers, reduced to what JSON can carry.
         body: the published bytes.
+        scope: whose its id is (`groupflow.core.scope`); ``None`` where a version of groupflow that
+            knew no scopes has written it.
     """
 
     type: str
@@ -35,6 +37,7 @@ class Envelope:
     rule: str | None
     headers: Mapping[str, Any]
     body: bytes
+    scope: str | None = ""
 
     @property
     def pool(self) -> Pool:
@@ -44,8 +47,10 @@ class Envelope:
     def pack(self) -> bytes:
         """The string to store."""
         facts: list[Any] = [self.type, self.group, self.tenant, self.rule]
-        if self.headers:
+        if self.headers or self.scope is not None:
             facts.append(self.headers)
+        if self.scope is not None:
+            facts.append(self.scope)
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
     def pack_facts(self) -> bytes:
@@ -61,4 +66,5 @@ class Envelope:
         """
         facts, _, body = packed.partition(b"\n")
         type_, group, tenant, rule, *rest = orjson.loads(facts)
-        return cls(type_, group, tenant, rule, rest[0] if rest else {}, body)
+        headers, scope = (*rest, None)[:2] if rest else ({}, None)
+        return cls(type_, group, tenant, rule, headers, body, scope)

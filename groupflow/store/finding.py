@@ -121,6 +121,6 @@ async def list_tasks(
 
 
 def _ended(id_: str, line: bytes) -> Found:
-    state, type_, group, attempt, crashes = orjson.loads(line[ARRIVAL_DIGITS:])
+    state, type_, group, attempt, crashes, *_scope = orjson.loads(line[ARRIVAL_DIGITS:])
     since = int(line[:ARRIVAL_DIGITS]) / MICROSECONDS
     return Found(id_, state, type_, group, attempt=attempt, crashes=crashes, since=since)

@@ -6,6 +6,8 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
 from groupflow.store.scripts import Verb
 
+_LOOK = 500  # ids a script: bounds how long one may block Redis
+
 
 async def roll_history(client: StoreClient, *, keep: float, size: int) -> bool:
     """Begin a new segment and drop the oldest whole, where it is time for that.
@@ -19,3 +21,12 @@ async def roll_history(client: StoreClient, *, keep: float, size: int) -> bool:
         Whether a segment was begun.
     """
     return bool(await client.run(Verb.ROLL, round(keep * MICROSECONDS), size))
+
+
+async def sweep_renamed(client: StoreClient) -> bool:
+    """Forget some of the message ids that gave way to another's and are unknown by now.
+
+    Returns:
+        Whether it is worth while to look at the next ones at once.
+    """
+    return int(await client.run(Verb.SWEEP_RENAMED, _LOOK)) > _LOOK // 4

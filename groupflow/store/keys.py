@@ -22,7 +22,8 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``dead`` | zset | ids of dead letters → when they died |
 | ``history:new``, ``history:old`` | hash | id → how it ended; also the memory of the dedup window |
-| ``segments`` | hash | when the two history segments were begun |
+| ``segments`` | hash | when the two history segments were begun; the salt of derived ids |
+| ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
 
@@ -43,7 +44,7 @@ _FENCE_END = 17
 
 _WHOLE = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
-    "paused_all", "tasks", "dead", "segments", "count", "samples",
+    "paused_all", "tasks", "dead", "segments", "count", "samples", "renamed",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

@@ -50,6 +50,7 @@ class Verb(StrEnum):
     FIND = "find"
     LIST = "list"
     ROLL = "roll"
+    SWEEP_RENAMED = "sweep_renamed"
     SAMPLE = "sample"
     SURVEY = "survey"
     SAMPLES = "samples"
@@ -60,9 +61,12 @@ class Verb(StrEnum):
 
 _SESSIONS = ("prelude", "sessions")
 _SETTLING = (*_SESSIONS, "settling")
-_BURIAL = ("prelude", "burial")
+_BURIAL = ("prelude", "facts", "burial")
 _LETTERS = ("prelude", "facts", "letters")
+_IDS = ("prelude", "facts", "ids")
 _BEHIND: dict[Verb, tuple[str, ...]] = {
+    Verb.ENQUEUE: _IDS,
+    Verb.SWEEP_RENAMED: _IDS,
     Verb.REGISTER: _SESSIONS,
     Verb.RENEW: _SESSIONS,
     Verb.LEAVE: _SESSIONS,

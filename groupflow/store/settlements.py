@@ -29,6 +29,7 @@ class Claim:
         errors: one entry for each attempt that failed, oldest first.
         waited: seconds, by Redis's clock, from when the task could first have been claimed;
             ``None`` where it had been claimed before.
+        scope: whose its id is; ``None`` where nobody wrote that down.
     """
 
     worker: str
@@ -38,6 +39,7 @@ class Claim:
     rule: str | None
     errors: list[dict[str, Any]] = field(default_factory=list)
     waited: float | None = None
+    scope: str | None = None
 
     @property
     def group(self) -> str:
@@ -167,6 +169,7 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
             return Verb.BURY, [
                 *(reason, orjson.dumps(errors), "park" if park else "skip"),
                 *(attempts, claim.task.type, claim.task.tenant or ""),
+                *(() if claim.scope is None else (claim.scope,)),
             ]
 
 
@@ -181,11 +184,17 @@ def _proof(claim: Claim) -> tuple[Argument, ...]:
 
 def _history_line(claim: Claim) -> bytes:
     task = claim.task
-    return history_line("done", task.type, task.group, task.attempt, task.crashes)
+    return history_line("done", task.type, task.group, task.attempt, task.crashes, claim.scope)
 
 
-def history_line(
-    outcome: str, type_: str, group: str | None, attempt: int = 0, crashes: int = 0
+def history_line(  # noqa: PLR0917  what the line has, in its order
+    outcome: str,
+    type_: str,
+    group: str | None,
+    attempt: int = 0,
+    crashes: int = 0,
+    scope: str | None = None,
 ) -> bytes:
-    """What the history says of a task behind the time of its end."""
-    return orjson.dumps([outcome, type_, group, attempt, crashes])
+    """What the history says of a task behind the time of its end; its scope stands last."""
+    facts: list[Any] = [outcome, type_, group, attempt, crashes]
+    return orjson.dumps(facts if scope is None else [*facts, scope])

@@ -8,7 +8,7 @@ import structlog
 
 from groupflow.core.errors import GroupflowError
 from groupflow.store.client import StoreClient
-from groupflow.store.history import roll_history
+from groupflow.store.history import roll_history, sweep_renamed
 
 log = structlog.get_logger("groupflow.roll")
 
@@ -41,4 +41,6 @@ class Roller:
         rolled = await roll_history(self._client, keep=self._keep, size=self._size)
         if rolled:
             log.info("history.rolled")
+        while await sweep_renamed(self._client):
+            pass
         return rolled

@@ -111,7 +111,7 @@ def test_what_cannot_be_routed_says_why(body: Any, said: str) -> None:
 def test_without_rules_bad_json_is_still_refused() -> None:
     assert "not JSON" in reason(b"x", router=NO_RULES)
     assert route({"tenant_id": None}, router=NO_RULES) == Route(
-        "t", None, None, None, None, 0.0, 0.0
+        "t", None, None, None, None, "", 0.0, 0.0
     )
 
 

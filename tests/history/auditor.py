@@ -6,6 +6,7 @@ through `groupflow.store.keys`. It is for a store that stands still: it takes se
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,8 +21,11 @@ from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_checkpoint, split_e
 from tests.history.events import State, Totals
 from tests.history.invariants import Violation
 
+FAMILY = 16  # derived ids that are looked at; see ids.lua
 _NAMED = ("lane", "lock", "life", "daemon", "worker")
-_STAYS = frozenset({"count", "fence", "segments", "history_new", "history_old", "dead", "samples"})
+_STAYS = frozenset(
+    {"count", "fence", "segments", "history_new", "history_old", "dead", "samples", "renamed"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
 _WHOLE_KINDS = (
     "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
     "paused_all", "tasks", "dead", "segments", "count", "samples",
+    "renamed",
 )  # fmt: skip
 
 
@@ -185,6 +190,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *_groups(found),
         *_claims(found),
         *_counters(found),
+        *_renamed(found),
     ]
 
 
@@ -236,11 +242,33 @@ def _facts(found: Snapshot) -> Iterator[Violation]:
         type_, _group, tenant, *_ = orjson.loads(packed.partition(b"\n")[0])
         life = found.lives.get(id_, {})
         told = life.get(b"type"), life.get(b"tenant")
+        scope = _scope_of(packed)
+        if b"scope" in life and scope is not None and life[b"scope"].decode() != scope:
+            yield Violation("S9", f"{id_} is told to be of scope {life[b'scope']!r}, not {scope!r}")
         if told == (None, None):
             if id_ in dead or len(packed) > READ_WHOLE:
                 yield Violation("S9", f"{id_} has to be read whole to tell its type and tenant")
         elif told != (type_.encode(), (tenant or "").encode()):
             yield Violation("S9", f"{id_} is told to be {told}, and is ({type_!r}, {tenant!r})")
+
+
+def _scope_of(packed: bytes) -> str | None:
+    """The scope that an envelope begins with."""
+    facts: list[Any] = orjson.loads(packed.partition(b"\n")[0])
+    return facts[5] if len(facts) > 5 else None
+
+
+def _renamed(found: Snapshot) -> Iterator[Violation]:
+    """A derived id is of the scope that it was derived for."""
+    salt = found.hashes.get("segments", {}).get(b"salt", b"")
+    for field_, newest in found.hashes.get("renamed", {}).items():
+        scope, _, message = field_.partition(b" ")
+        for number in range(int(newest), max(0, int(newest) - FAMILY), -1):
+            secret = b" ".join([salt, scope, b"%d" % number, message])
+            digest = hashlib.sha1(secret, usedforsecurity=False).hexdigest()
+            packed = found.tasks.get(f"{message.decode()}~{digest[:16]}")
+            if packed is not None and _scope_of(packed) not in (scope.decode(), None):
+                yield Violation("S6", f"a derived id of {field_!r} is a task of another scope")
 
 
 def _elements(found: Snapshot) -> Iterator[Violation]:

@@ -14,6 +14,8 @@ class ModelTask:
 
     Attributes:
         id: the task.
+        message: the id of its message, which another scope may have as well.
+        scope: whose that is.
         group: its group, empty for a plain one.
         place: its place in its group; a higher one comes later.
         priority: seconds by which it counts as older.
@@ -23,9 +25,12 @@ class ModelTask:
         crashes: claims that ended without a settle.
         stage: the stage that it has reached.
         fences: of all its claims.
+        died_long_ago: whether it is dead for longer than the dedup window.
     """
 
     id: str
+    message: str
+    scope: str
     group: str
     place: int
     priority: float = 0.0
@@ -35,6 +40,7 @@ class ModelTask:
     crashes: int = 0
     stage: str | None = None
     fences: list[int] = field(default_factory=list)
+    died_long_ago: bool = False
 
 
 @dataclass
@@ -48,16 +54,28 @@ class Promise:
     next_place: int = 0
     last_fence: int = 0
 
-    def enqueue(self, task_id: str, group: str, priority: float, *, due: bool, aside: bool) -> bool:
-        """Take a task in, unless its id is known."""
-        if task_id in self.tasks:
-            return False
+    def knows(self, message: str, scope: str) -> bool:
+        """Whether a message would be a duplicate."""
+        return any(
+            (task.message, task.scope) == (message, scope) and not task.died_long_ago
+            for task in self.tasks.values()
+        )
+
+    def enqueue(
+        self, task_id: str, message: str, scope: str, group: str, *, due: bool, aside: bool
+    ) -> ModelTask:
+        """Take a task in, under the id that its message got."""
+        assert task_id not in self.tasks, f"{task_id} was given twice"
+        if message in self.tasks:
+            assert task_id.startswith(f"{message}~")
+        else:
+            assert task_id == message, "nobody has that id"
         self.next_place += 1
-        task = ModelTask(task_id, group, self.next_place, priority, is_due=due)
+        task = ModelTask(task_id, message, scope, group, self.next_place, is_due=due)
         if not due and (aside or not group):
             task.state = "aside"
         self.tasks[task_id] = task
-        return True
+        return task
 
     def lane(self, group: str) -> list[ModelTask]:
         """The waiting tasks of a group, in order."""
@@ -116,6 +134,7 @@ class Promise:
         """A dead letter is a task again, at its place."""
         self.unpark(task)
         task.state, task.attempt, task.crashes, task.is_due = "waiting", 1, 0, True
+        task.died_long_ago = False
 
     def unpark(self, task: ModelTask) -> None:
         """Lift the park that this death laid on its group."""

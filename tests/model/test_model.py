@@ -27,7 +27,7 @@ from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.groups import ALL, Groups
-from groupflow.store.history import roll_history
+from groupflow.store.history import roll_history, sweep_renamed
 from groupflow.store.keys import Keys, split_element
 from groupflow.store.reading import read_status
 from groupflow.store.scripts import Verb, load_scripts
@@ -39,11 +39,13 @@ from tests.model.promise import ModelTask, Promise
 _Answer = TypeVar("_Answer")
 
 GROUPS = ("", "", "a", "b", "c|||d")
+SCOPES = ("0a0a0a0a", "1b1b1b1b", "")
 DAEMONS = ("d0", "d1", "d2")
 WORKERS = 3
 LEASE = 600.0  # never runs out by itself within a test
 
 groups = st.sampled_from(GROUPS)
+scopes = st.sampled_from(SCOPES)
 daemons = st.sampled_from(DAEMONS)
 pools = st.sampled_from(("plain", "grouped"))
 numbers = st.integers(0, 50)
@@ -128,12 +130,12 @@ class StoreMachine(RuleBasedStateMachine):
         """A task that is not to run before a time."""
         self._enqueue([f"t{next(self.ids)}"], group, 0.0, 3600.0, aside=aside)
 
-    @rule(group=groups, pick=numbers)
-    def enqueue_duplicate(self, group: str, pick: int) -> None:
-        """An id that has come before, wherever its task is by now."""
+    @rule(group=groups, pick=numbers, scope=scopes)
+    def enqueue_duplicate(self, group: str, pick: int, scope: str) -> None:
+        """An id that has come before, wherever its task is by now, from its sender or another."""
         if self.promise.tasks:
-            known = sorted(self.promise.tasks)
-            self._enqueue([known[pick % len(known)]], group, 0.0, 0.0)
+            known = sorted({task.message for task in self.promise.tasks.values()})
+            self._enqueue([known[pick % len(known)]], group, 0.0, 0.0, scope=scope, again=True)
 
     def _enqueue(
         self,
@@ -142,25 +144,37 @@ class StoreMachine(RuleBasedStateMachine):
         priority: float,
         delay: float,
         *,
+        scope: str = SCOPES[0],
         aside: bool = False,
         again: bool = False,
     ) -> None:
         arrivals = [
             Arrival(
                 id_,
-                Envelope("t", group or None, None, None, {}, b"{}"),
+                Envelope("t", group or None, None, None, {}, b"{}", scope),
                 priority=priority,
                 delay=delay,
                 steps_aside=aside,
             )
             for id_ in ids
         ]
-        before = {id_: id_ in self.promise.tasks for id_ in ids}
-        answer = self.twice(lambda: self.enqueuer.enqueue(arrivals), again=again)
-        for id_ in ids:
-            self.promise.enqueue(id_, group, priority, due=delay == 0, aside=aside)
-        expected = [not again and not before[id_] for id_ in ids]
+        expected = [not self.promise.knows(id_, scope) for id_ in ids]
+        answer = self.run(self.enqueuer.enqueue(arrivals))
         assert answer.taken == expected
+        if again:
+            assert not any(self.run(self.enqueuer.enqueue(arrivals)).taken)
+        for n, id_ in enumerate(ids):
+            if expected[n]:
+                name = answer.renamed.get(n, id_)
+                task = self.promise.enqueue(name, id_, scope, group, due=delay == 0, aside=aside)
+                task.priority = priority
+
+    @rule()
+    def deaths_get_old(self) -> None:
+        """Every dead letter is older than the window: it keeps no id from anybody."""
+        for id_ in self.raw.zrange(self.keys("dead"), 0, -1):
+            self.raw.zadd(self.keys("dead"), {id_: 1})
+            self.promise.tasks[id_.decode()].died_long_ago = True
 
     # Daemons come, go and lose their leases
 
@@ -374,7 +388,7 @@ class StoreMachine(RuleBasedStateMachine):
         act = self.letters.drop if drop else self.letters.redrive
         assert self.twice(lambda: act(letter), again=again) == (not again)
         if drop:
-            task.state = "dropped"
+            task.state, task.died_long_ago = "dropped", False
             self.promise.unpark(task)
         else:
             self.promise.redrive(task)
@@ -401,6 +415,7 @@ class StoreMachine(RuleBasedStateMachine):
     def roll(self) -> None:
         """The history rolls over; nothing within the window is forgotten."""
         self.run(roll_history(self.client, keep=3600.0, size=1))
+        self.run(sweep_renamed(self.client))
 
     # What must hold after every step
 

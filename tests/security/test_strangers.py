@@ -156,7 +156,7 @@ async def _live_through(server: RedisServer, arrivals: Sequence[Arrival]) -> Non
     bench = Bench(server.url)
     try:
         taken = await bench.enqueue(*arrivals)
-        assert sum(taken) == len({arrival.id for arrival in arrivals})
+        assert sum(taken) == len({(arrival.id, arrival.envelope.scope) for arrival in arrivals})
         assert not any(await bench.enqueue(*arrivals))
         _judge_keys(bench)
         assert bench.audit() == []
@@ -165,7 +165,9 @@ async def _live_through(server: RedisServer, arrivals: Sequence[Arrival]) -> Non
         _judge_keys(bench)
         assert bench.audit() == []
         status = await bench.status()
-        assert status.dead == len({a.id for a in arrivals if a.dead and taken[arrivals.index(a)]})
+        assert status.dead == sum(
+            is_new and bool(a.dead) for a, is_new in zip(arrivals, taken, strict=True)
+        )
     finally:
         await bench.close()
 
@@ -203,6 +205,58 @@ def test_no_tenant_renders_another_s_key(
     except Unroutable:
         return
     assert rendered[0] != rendered[1]
+
+
+def delivered(body: bytes, message_id: str, type_: str | None) -> Delivery:
+    """A delivery without headers."""
+    return Delivery(1, body, message_id, type_, {}, None)
+
+
+GARBAGE = [b"\xff", b"{", b"[]", b"{}", b'{"type":"t"', b"{" + b" " * MAX_BODY + b"}"]
+
+
+@pytest.mark.parametrize("body", GARBAGE, ids=lambda body: ascii(body[:9]))
+async def test_garbage_takes_no_tenants_id(redis_server: RedisServer, body: bytes) -> None:
+    """Whatever came under an id before: each tenant's message of that id is a task, once."""
+    bench = Bench(redis_server.url)
+    good = [
+        delivered(json.dumps(facts).encode(), "order-1", "t")
+        for facts in (
+            {"app_name": "crm", "tenant_id": 42, "entity": "e"},
+            {"app_name": "crm", "tenant_id": "acme", "entity": "e"},
+            {"app_name": "erp", "tenant_id": 42},
+            {"tenant_id": 42},
+            {"app_name": "crm", "tenant_id": 7},
+        )
+    ]
+    stranger = ADMISSION.admit(delivered(body, "order-1", None))
+    assert stranger.dead
+    arrivals = [ADMISSION.admit(each) for each in good]
+    try:
+        assert await bench.enqueue(stranger) == [True]
+        assert await bench.enqueue(*arrivals) == [True] * len(good)
+        assert await bench.enqueue(stranger, *arrivals) == [False] * (len(good) + 1)
+        daemon = await bench.daemon()
+        assert len(await daemon.work_off()) == len(good)
+        assert bench.audit() == []
+    finally:
+        await bench.close()
+
+
+def test_what_is_refused_is_its_tenants_all_the_same() -> None:
+    """As far as its application and tenant can be read; else it is nobody's."""
+    owner = {"app_name": "crm", "tenant_id": 42}
+    good = ADMISSION.admit(delivered(json.dumps({**owner, "entity": "e"}).encode(), "i", "t"))
+    scopes = []
+    for body, type_ in [(owner, "t"), ({**owner, "entity": "e"}, None), ({**owner, "p": "x"}, "t")]:
+        arrival = ADMISSION.admit(delivered(json.dumps(body).encode(), "i", type_))
+        assert arrival.dead
+        scopes.append(arrival.envelope.scope)
+    assert scopes == [good.envelope.scope] * 3
+    other = ADMISSION.admit(delivered(b'{"app_name": "crm", "tenant_id": [1]}', "i", "t"))
+    assert other.dead
+    assert other.envelope.scope not in ("", good.envelope.scope), "it named an application"
+    assert ADMISSION.admit(delivered(b"[" * 99, "i", "t")).envelope.scope == ""
 
 
 def test_a_name_can_not_reach_another_kind(redis_server: RedisServer) -> None:

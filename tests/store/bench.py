@@ -19,7 +19,7 @@ from groupflow.core.task import Task
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.keys import Keys
 from groupflow.store.reading import Status, read_status
@@ -48,6 +48,7 @@ class Bench:
     """One namespace of a store.
 
     Attributes:
+        url: of its server.
         keys: its keys.
         client: runs the scripts.
         raw: a plain client, to look behind the scripts.
@@ -63,6 +64,7 @@ class Bench:
         scripts: Mapping[Verb, Script] | None = None,
         keys: Keys | None = None,
     ) -> None:
+        self.url = url
         self.keys = keys or Keys(f"bench{next(_namespaces)}")
         self.client = StoreClient(url, self.keys, scripts or load_scripts(self.keys, order))
         self.raw: Redis = Redis.from_url(url)
@@ -80,11 +82,15 @@ class Bench:
 
     async def enqueue(self, *arrivals: Arrival) -> list[bool]:
         """Take a batch in; which of them were new."""
-        taken = (await self._enqueuer.enqueue(arrivals)).taken
-        for each in arrivals:
+        return (await self.take_in(*arrivals)).taken
+
+    async def take_in(self, *arrivals: Arrival) -> Enqueued:
+        """The same; also under which ids they lie."""
+        enqueued = await self._enqueuer.enqueue(arrivals)
+        for n, each in enumerate(arrivals):
             group, tenant = each.envelope.group, each.envelope.tenant
-            self.events.append(published(each.id, group, tenant))
-        return taken
+            self.events.append(published(enqueued.renamed.get(n, each.id), group, tenant))
+        return enqueued
 
     async def daemon(self, name: str = "d1") -> Daemon:
         """A daemon with an open session."""

@@ -55,7 +55,7 @@ DAMAGES = [
         "enqueue_loses_the_last_message_of_a_batch",
         "S1 S2",
         (Verb.ENQUEUE,),
-        lua="for _ = 1, 9 do ARGV[#ARGV] = nil end\n",
+        lua="for _ = 1, 10 do ARGV[#ARGV] = nil end\n",
     ),
     _damage(
         "enqueue_forgets_the_body",

@@ -18,8 +18,8 @@ async def test_complete_leaves_a_line_in_the_history_only(bench: Bench) -> None:
     assert await daemon.complete(*claims) == []
     lines: Any = bench.raw.hgetall(bench.keys("history_new"))
     assert {id_: orjson.loads(line[16:]) for id_, line in lines.items()} == {
-        b"a0": ["done", "t", "a", 1, 0],
-        b"p0": ["done", "t", None, 1, 0],
+        b"a0": ["done", "t", "a", 1, 0, ""],
+        b"p0": ["done", "t", None, 1, 0, ""],
     }
     assert (await bench.status()).done_total == 2
     assert bench.judge_drained() == []

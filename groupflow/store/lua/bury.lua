@@ -6,6 +6,7 @@
 -- ARGV     1 daemon · 2 session · 3 worker · 4 fence · 5 element · 6 group · 7 reason
 --          · 8 the errors of its attempts (JSON) · 9 'park' or 'skip' · 10 how many attempts failed
 --          · 11 type · 12 tenant ('' = none)
+--          · 13 scope, where that is known
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
@@ -16,6 +17,7 @@ if claim == 'live' then
   local now, id = clock(), id_of(element)
   keep_life(element, group, 'reason', reason, 'errors', ARGV[8], 'attempts', ARGV[10],
     'type', ARGV[11], 'tenant', ARGV[12])
+  if ARGV[13] then call('HSET', K.life .. id, 'scope', ARGV[13]) end
   call('ZADD', K.dead, digits(now), id)
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then

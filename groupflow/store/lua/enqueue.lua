@@ -1,33 +1,75 @@
 #!lua
 -- enqueue: make a batch of messages durable, in the order given. Each becomes a waiting task or a
--- dead letter; one whose id is known already (waiting, running, dead, or ended within the dedup
--- window) is dropped as a duplicate, so a batch may be run again.
+-- dead letter; one whose id is known already in its scope (waiting, running, dead not longer than the
+-- dedup window, or ended within it) is dropped as a duplicate, so a batch may be run again. Where an id
+-- is another scope's, or a letter's that died earlier, the task gets a derived one: see `ids.lua`.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 the daemon, which claims right behind this call, or '' · then nine a message:
---          id · group ('' = plain) · priority (µs, may be negative) · delay (µs)
---          · 'aside' where a delay lets the group go on, else '' · reason of a dead letter ('' = a
---          task) · its errors (JSON) · envelope and body · its type and tenant (JSON) where they are to
---          be known without reading that: of a dead letter, of a large message; else ''
--- returns  { tasks that wait in all, one row of 1 (taken) or 0 (duplicate) a message }
+-- ARGV     1 the daemon, which claims right behind this call, or '' · 2 the dedup window (µs) · 3 random
+--          text, for a salt where there is none yet · then ten a message: id · group ('' = plain)
+--          · priority (µs, may be negative) · delay (µs) · 'aside' where a delay lets the group go on,
+--          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
+--          type and tenant (JSON) where they are to be known without reading that: of a dead letter, of
+--          a large message; else '' · scope
+-- returns  { tasks that wait in all, one row of 1 (taken), 0 (duplicate), or the derived id under which
+--          it was taken, a message }
 local now = clock()
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
-local old_history = call('EXISTS', K.history_old) == 1
+local any_renamed = call('EXISTS', K.renamed) == 1
 local taken, runnable = {}, false
 local plain, grouped, buried, accepted = 0, 0, 0, 0
 
-local function is_known(id)
-  if call('HEXISTS', K.history_new, id) == 1 then return true end
-  return old_history and call('HEXISTS', K.history_old, id) == 1
+-- Whether an id that is known belongs to this scope. Entries of versions that knew no scopes belong to all.
+local function is_ours(id, scope)
+  local line = call('HGET', K.history_new, id) or (old_history and call('HGET', K.history_old, id))
+  if line then
+    local owner = string.match(line, '"(%x*)"%]$')
+    return owner == nil or owner == scope
+  end
+  local died = call('ZSCORE', K.dead, id)
+  if died and now - died > tonumber(ARGV[2]) then return false end
+  return is_of_scope(id, scope)
 end
 
-for i = 2, #ARGV, 9 do
-  local id, group, priority, delay = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+local function is_known_as_ours(id, scope)
+  return (has_ended(id) or call('HEXISTS', K.tasks, id) == 1) and is_ours(id, scope)
+end
+
+-- Keeps the message under the next of its derived ids. That one is free, as nobody could name it before,
+-- but for letters that have outlived what `renamed` knew of them: past a few, the clock gives a number.
+local function keep_renamed(scope, id, newest, envelope)
+  call('HSETNX', K.segments, 'salt', ARGV[3])
+  for step = 1, FAMILY + 1 do
+    local number = step <= FAMILY and newest + step or now
+    local derived = derived_id(scope, id, number)
+    if not has_ended(derived) and call('HSETNX', K.tasks, derived, envelope) == 1 then
+      call('HSET', K.renamed, family(scope, id), plain_digits(number))
+      any_renamed = true
+      return derived
+    end
+    if is_ours(derived, scope) then return nil end
+  end
+  error('no derived id of ' .. id .. ' is free: did somebody change keys by hand?')
+end
+
+-- Keeps a message's envelope, and returns the id that its task has; nil for a duplicate.
+local function keep(id, scope, envelope)
+  local newest = any_renamed and tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0
+  local function is_it(derived) return is_known_as_ours(derived, scope) end
+  if newest > 0 and any_derived(scope, id, newest, is_it) then return nil end
+  if not has_ended(id) and call('HSETNX', K.tasks, id, envelope) == 1 then return id end
+  if is_ours(id, scope) then return nil end
+  return keep_renamed(scope, id, newest, envelope)
+end
+
+for i = 4, #ARGV, 10 do
+  local group, priority, delay = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local reason = ARGV[i + 5]
-  if is_known(id) or call('HSETNX', K.tasks, id, ARGV[i + 7]) == 0 then
+  local id = keep(ARGV[i], ARGV[i + 9], ARGV[i + 7])
+  if not id then
     taken[#taken + 1] = 0
   else
-    taken[#taken + 1] = 1
+    taken[#taken + 1] = id == ARGV[i] and 1 or id
     accepted = accepted + 1
     local straight = priority == '0' and delay == '0' and reason == ''
     local lives = not straight or ARGV[i + 8] ~= ''
@@ -37,7 +79,7 @@ for i = 2, #ARGV, 9 do
     end
     if ARGV[i + 8] ~= '' then
       local facts = cjson.decode(ARGV[i + 8])
-      call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2])
+      call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2], 'scope', ARGV[i + 9])
     end
     if reason ~= '' then
       buried = buried + 1

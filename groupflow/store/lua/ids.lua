@@ -1,0 +1,48 @@
+-- Behind the facts in the scripts that know ids: whose a message id is. Each message comes with a
+-- *scope*, a digest of its application and tenant ('' where it told neither). An id that belongs to
+-- another scope is none of ours: the message then gets a derived one, `<message id>~<16 hex digits>`.
+--
+-- `renamed` holds, for each scope and message id that ever got one, the number of the newest derived
+-- id, for as long as any of them is known; so what clashed once is looked up under those names too.
+
+local FAMILY = 16 -- derived ids of one scope and message id that are looked at, the newest ones
+
+local old_history = call('EXISTS', K.history_old) == 1
+
+local function has_ended(id)
+  if call('HEXISTS', K.history_new, id) == 1 then return true end
+  return old_history and call('HEXISTS', K.history_old, id) == 1
+end
+
+-- Whether a task that is there belongs to a scope. Nearly always it does, and its envelope's facts end
+-- with it, which costs less to see than to parse them.
+local function is_of_scope(id, scope)
+  local owner = call('HGET', K.life .. id, 'scope')
+  if not owner and call('HSTRLEN', K.tasks, id) <= READ then
+    local envelope, ending = call('HGET', K.tasks, id) or '', ',"' .. scope .. '"]'
+    local last = string.find(envelope, '\n', 1, true) or 0
+    if string.sub(envelope, last - #ending, last - 1) == ending then return true end
+  end
+  owner = owner or scope_of(id)
+  return owner == nil or owner == scope
+end
+
+-- The derived id of that number. A secret of this namespace is in it, so nobody can take it beforehand.
+local salt
+local function plain_digits(number) return string.format('%.0f', number) end
+local function derived_id(scope, id, number)
+  salt = salt or call('HGET', K.segments, 'salt')
+  local secret = table.concat({ salt, scope, plain_digits(number), id }, ' ')
+  return id .. '~' .. string.sub(redis.sha1hex(secret), 1, 16)
+end
+
+-- Under which name `renamed` holds a scope and message id. A scope has no spaces.
+local function family(scope, id) return scope .. ' ' .. id end
+
+-- Calls `visit` with each derived id that is looked at, the newest first, until it answers true.
+local function any_derived(scope, id, newest, visit)
+  for number = newest, math.max(1, newest - FAMILY + 1), -1 do
+    if visit(derived_id(scope, id, number)) then return true end
+  end
+  return false
+end
