@@ -211,12 +211,12 @@ async def test_no_message_stops_intake(
         ):
             await channel.basic_publish(b"{}", routing_key=queue, properties=properties)
         await asyncio.sleep(0.2)
-    consumer = Consumer(queue, 10_000)
+    consumer = Consumer(queue, 1_000_000)
     found: list[Delivery] = []
     try:
         async with consuming(connection, consumer, 100):
             while len(found) < 7:
-                found += await asyncio.wait_for(consumer.take(100, 10_000), 10)
+                found += await asyncio.wait_for(consumer.take(100, 1_000_000), 10)
     finally:
         await connection.close()
         await publisher.close()
