@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,6 +142,14 @@ class TlsRabbitmq(RabbitmqServer):
                 f"ssl_options.certfile = {self._authority.path('server.pem')}\n"
                 f"ssl_options.keyfile = {self._authority.path('server.key')}\n"
             )
+
+    async def answers(self, pid: int) -> bool:
+        """RabbitMQ opens its TLS listener last: whoever comes before is refused."""
+        if not await super().answers(pid):
+            return False
+        _, writer = await asyncio.open_connection("127.0.0.1", self.tls_port)
+        writer.close()
+        return True
 
     @property
     def tls_url(self) -> str:
