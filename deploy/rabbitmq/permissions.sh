@@ -31,7 +31,7 @@ pattern=$(printf %s "$queue" | sed 's/[][\\.*^$()+?{|}]/\\&/g')
 # call ARGUMENT…: rabbitmqctl, with our input, for as long as it may take.
 call() {
     code=0
-    # shellcheck disable=SC2086  it may be several words
+    # shellcheck disable=SC2086 # it may be several words
     timeout "$limit" $ctl "$@" || code=$?
     [ "$code" != 124 ] ||
         printf '%s\n' "permissions.sh: '$ctl $1' gave no answer within $limit s. Is the node up? If" \
