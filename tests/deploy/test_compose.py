@@ -172,7 +172,7 @@ def test_secrets_are_their_owners_alone(tmp_path: Path, umask: int) -> None:
     script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
 
     def modes() -> set[int]:
-        subprocess.run(script, check=True, capture_output=True, umask=umask)
+        subprocess.run(script, check=True, capture_output=True, umask=umask, timeout=60)
         return {file.stat().st_mode & 0o777 for file in folder.iterdir()}
 
     assert modes() == {0o600}
@@ -209,7 +209,7 @@ def test_each_service_is_handed_its_own_secrets_alone(
     script = script.replace('-g "$1"', f"-g {os.getgid()}")
     script = script.replace("/run/secrets", str(secrets)).replace("/to/", f"{tmp_path}/")
     for _ in range(2):  # as when all are started once more
-        subprocess.run([*service["entrypoint"], script], check=True)
+        subprocess.run([*service["entrypoint"], script], check=True, timeout=60)
     needed = {
         "daemons": {"groupflow_redis__url", "groupflow_rabbitmq__url", "groupflow_http__token"},
         "redis": {"redis_users.acl"},
