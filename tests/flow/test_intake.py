@@ -23,6 +23,7 @@ from groupflow.flow.pressure import Pressure
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.finding import find_task
 from groupflow.store.keys import Keys
 from groupflow.store.reading import read_status
 from groupflow.store.scripts import load_scripts
@@ -152,6 +153,32 @@ async def test_large_bodies_are_parsed_off_the_loop_and_stay_in_order(
     await running
     assert on_loop == {0: True, 1: False, 2: True, 3: False, 4: True}
     assert await order_of(client, len(sizes)) == list(range(len(sizes)))
+
+
+async def test_a_message_whose_id_is_anothers_is_a_task_and_said_so(
+    client: StoreClient, rabbitmq_server: Any
+) -> None:
+    """Garbage came under its id before; both come again, as after a lost connection."""
+    queue = f"intake-{uuid4().hex}"
+    real = orjson.dumps({"n": 7, "type": "t", "app_name": "crm", "tenant_id": 42})
+    sent = [Outgoing(b"\xff", message_id="order-1"), Outgoing(real, message_id="order-1")]
+    async with publishing(rabbitmq_server.url, queue) as publisher:
+        assert await publisher.publish_all([*sent, *sent, Outgoing(real)]) == 5
+    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**6, pressure=pressure)
+    with capture_logs() as logs:
+        running = asyncio.create_task(intake.run())
+        await until_taken(client, 2)
+        intake.stop()
+        await running
+    (said,) = [log for log in logs if log["event"] == "message.renamed"]
+    assert said["message"] == "order-1"
+    assert said["task"].startswith("order-1~")
+    assert [log["task"] for log in logs if log["event"] == "task.buried"] == ["order-1"]
+    assert len([log for log in logs if log["event"] == "message.duplicate"]) == 2
+    found = await find_task(client, said["task"])
+    assert found is not None
+    assert (found.state, found.tenant) == ("queued", "42")
 
 
 async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(
