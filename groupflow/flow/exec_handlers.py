@@ -63,7 +63,8 @@ class ExecRunner:
         try:
             process = Process(self._command, _environment(task), task.body)
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
+            # An OSError's own text has the whole path in it.
+            why = getattr(error, "strerror", None) or str(error)
             name = mask_command(self._command)
             return Failed(type(error).__name__, f"{name} can't be started: {why}")
         try:

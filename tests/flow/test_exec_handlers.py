@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from threading import Thread
 from typing import Any, ParamSpec
 
 import orjson
@@ -22,6 +23,7 @@ from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.core.settings import HandlerRule
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import MESSAGE_CHARS, Failed
+from groupflow.flow.leftovers import family
 from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from tests.flow.tasks import TASK, task
@@ -187,6 +189,31 @@ async def test_a_lost_exit_code_is_a_failed_attempt(monkeypatch: pytest.MonkeyPa
     outcome = await shell("exit 0").handle(task())
     assert isinstance(outcome, Failed)
     assert "lost" in outcome.message
+
+
+@on_uvloop
+async def test_a_command_that_nobody_can_wait_for_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no thread is to be had, the attempt has failed, and nothing of it is left."""
+
+    def refused(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refused)
+    outcome = await shell(f"echo $$ > {tmp_path}/a; sleep 600").handle(task())
+    assert outcome == Failed("OSError", "sh can't be started: can't start new thread")
+    assert not any(str(tmp_path).encode() in _command(pid) for pid in _children())
+
+
+def _children() -> list[int]:
+    return [each.pid for each in family(os.getpid(), 0, b"no such mark")]
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 @on_uvloop
