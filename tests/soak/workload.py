@@ -12,7 +12,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -25,6 +25,7 @@ LANES = 4
 GROUPS = 4  # of a lane, at a time
 EPOCH = 200  # messages of a lane, after which it goes on with new groups
 CONFIRM_WITHIN = 4.0
+LARGE_HEADERS, TOO_LARGE_HEADERS = 60_000, 100_000  # bytes; rabbitmq.max_headers is between
 
 _KINDS = ("work", "slow", "thread", "flaky", "stages", "bad")
 _WEIGHTS = (59, 15, 12, 6, 6, 2)
@@ -40,12 +41,14 @@ class Message:
         group: its group, ``None`` for a plain task and for what can't be routed.
         n: its number, carried in its body.
         tenant: its tenant.
+        at_once: whether its lane publishes it without waiting for its turn.
     """
 
     outgoing: Outgoing
     group: str | None = None
     n: int = 0
     tenant: str | None = TENANT
+    at_once: bool = False
 
 
 class Workload:
@@ -97,6 +100,12 @@ class Workload:
             lane = self._lanes[number % LANES]
             lane.extra.append(lane.make_poison())
 
+    def inject_headers(self, count: int) -> None:
+        """Publish messages with large headers that aren't UTF-8, as fast as they are confirmed."""
+        for number in range(count):
+            lane = self._lanes[number % LANES]
+            lane.extra.append(lane.make_headers(too_large=number // LANES % 2 == 0))
+
     def inject_duplicates(self, count: int) -> None:
         """Publish some of the latest messages once more."""
         for lane in self._lanes:
@@ -129,7 +138,8 @@ class Workload:
     async def _publish(self, lane: _Lane, publisher: TermPublisher) -> None:
         while True:
             if lane.in_air is None:
-                await asyncio.sleep(self._every)
+                if not (lane.extra and lane.extra[0].at_once):
+                    await asyncio.sleep(self._every)
                 await self._may_publish.wait()
                 if self._is_ending and not lane.extra:
                     return
@@ -197,6 +207,14 @@ class _Lane:
             case _:
                 packed = orjson.dumps(body | {"filler": "x" * MAX_BODY})
         return Message(Outgoing(packed, "work", id_), None, int(body["n"]), None)
+
+    def make_headers(self, *, too_large: bool) -> Message:
+        """A message with large headers: a task like others, or a dead letter."""
+        message = self.make("work", grouped=True)
+        size = TOO_LARGE_HEADERS if too_large else LARGE_HEADERS
+        headers = {"x": bytearray(b"\xff\xc3" * (size // 2))}
+        flood = replace(message, outgoing=replace(message.outgoing, headers=headers), at_once=True)
+        return replace(flood, group=None, tenant=None) if too_large else flood
 
     def _body(self, kind: str, *, grouped: bool) -> dict[str, int | str]:
         n = next(self._count)

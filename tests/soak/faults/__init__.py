@@ -18,7 +18,7 @@ from tests.soak.faults.daemons import (
     WrongClock,
     Zombie,
 )
-from tests.soak.faults.messages import DeleteQueue, Duplicates, Poison
+from tests.soak.faults.messages import DeleteQueue, Duplicates, HeaderFlood, Poison
 from tests.soak.faults.servers import (
     FreezeRabbitmq,
     FreezeRedis,
@@ -50,6 +50,6 @@ FAULTS: tuple[type[Fault], ...] = (
     RestartRabbitmq, KillRabbitmq, FreezeRabbitmq,
     CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis,
     CutRabbitmq, HoldRabbitmqReplies, HoldRabbitmqRequests, LateRabbitmq, HalfOpenRabbitmq,
-    DeleteQueue, Duplicates, Poison,
+    DeleteQueue, Duplicates, HeaderFlood, Poison,
 )  # fmt: skip
 SLOW: frozenset[type[Fault]] = frozenset({RestartRabbitmq, KillRabbitmq})

@@ -62,6 +62,19 @@ class Duplicates(Fault):
         world.workload.inject_duplicates(self._count)
 
 
+class HeaderFlood(Fault):
+    """Messages with large headers that aren't UTF-8: half of them tasks, half too large for one."""
+
+    name = "header flood"
+    weight = 2.0
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        self._count = chance.randrange(40, 160)
+
+    async def apply(self, world: World) -> None:
+        world.workload.inject_headers(self._count)
+
+
 class Poison(Fault):
     """Messages that nobody can work on."""
 
