@@ -229,7 +229,9 @@ class Dispatcher:
             self._slots.drop(due, asked)
             for claim in claims:
                 self.report_lost(claim)
-        if asked:
+        if any(claim.task.crashes for claim in (*claims, *(each.claim for each in finished))):
+            self.wake()  # a suspect comes alone, and behind the end of one there may be the next
+        elif asked:
             self._note_what_came(len(claims) == len(asked), calls, was_empty)
         if self._slots.due:
             self._stir.set()
@@ -279,8 +281,8 @@ class Dispatcher:
     def _look_ahead(self, seconds: float, claims: Sequence[Claim], *, all_came: bool) -> None:
         """Learn from an exchange how many claims to make ahead."""
         self._ahead.exchanged(seconds, len(self._workers), len(claims), all_came=all_came)
-        if any(claim.task.crashes for claim in claims):
-            # One of them may end this process again: as few as can be should go with it.
+        if self._claims.beside_suspect:
+            # It may end this process again: as few as can be should go with it.
             self._ahead.refrain()
 
     def _note_what_came(self, all_claimed: bool, calls: int, was_empty: bool) -> None:

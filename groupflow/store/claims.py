@@ -21,7 +21,13 @@ _CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a
 
 
 class Claims:
-    """The claims of one pool of workers."""
+    """The claims of one pool of workers.
+
+    Attributes:
+        pool: of which workers.
+        beside_suspect: whether the daemon ran a suspect, in whichever pool, when the store last
+            answered a claim of this one.
+    """
 
     def __init__(
         self,
@@ -35,19 +41,22 @@ class Claims:
         Args:
             client: the one that intake writes through: a claim runs behind a batch written before.
             session: whose claims these are.
-            pool: of which workers; kept as an attribute.
+            pool: of which workers.
             on_settled: told each settlement that was accepted.
         """
         self._client = client
         self._on_settled = on_settled
         self._session = session
         self.pool = pool
+        self.beside_suspect = False
         self._claim = _CLAIM[pool]
 
     async def exchange(
         self, settlements: Sequence[Settlement], idle: Sequence[str]
     ) -> tuple[list[Settlement], list[Claim]]:
         """Settle what is finished, then claim for the idle workers, in one round trip.
+
+        A suspect (a task with crashes) comes alone, whatever else could be claimed.
 
         May be called again with the same arguments after any error: settles and claims that had
         run answer as they did the first time.
@@ -70,7 +79,10 @@ class Claims:
         replies = await self._client.run_all(calls)
         for state, *_ in replies:
             self._session.check(state, number)
-        _, rows, now = replies.pop() if idle else (b"OK", [], 0)
+        rows, now = [], 0
+        if idle:
+            _, rows, now, suspect = replies.pop()
+            self.beside_suspect = bool(suspect)
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
         refused = []
         for each, ok in zip(ordered, verdicts, strict=True):

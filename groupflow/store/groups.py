@@ -14,6 +14,7 @@ from groupflow.store.keys import split_checkpoint, split_element
 from groupflow.store.scripts import Verb
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
+_NAMED = 3  # daemons in a reason
 ALL = ""  # in place of a group: everything
 
 
@@ -104,6 +105,7 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
     parked: bytes,
     paused: bytes,
     paused_all: bytes,
+    busy: list[bytes],
 ) -> Why:
     head_id = split_element(head)[1] if head else None
     attempt = int(life[0] or 1)
@@ -136,7 +138,7 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
         due = float(held) / MICROSECONDS
         return told("delayed", _delay_reason(attempt, life[1], due - now / MICROSECONDS), until=due)
     if ready:
-        return told("ready", "its head may be claimed: all workers are busy, or none is running")
+        return told("ready", _ready_reason(int(life[2] or 0), [name.decode() for name in busy]))
     return told("idle", "nothing waits in it")
 
 
@@ -161,6 +163,16 @@ def _running(  # noqa: PLR0917  private, and called once
     )
     result = told("running", reason, head=id_, holder=holder, since=since)
     return result
+
+
+def _ready_reason(crashes: int, busy: list[str]) -> str:
+    if not crashes:
+        return "its head may be claimed: all workers are busy, or none is running"
+    died = f"its head is a suspect, since {crashes} of its claims ended in a crash"
+    if not busy:
+        return f"{died}; it may be claimed: all workers are busy, or none is running"
+    names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
+    return f"{died}: a daemon runs one suspect at a time; that run another: {names}"
 
 
 def _delay_reason(attempt: int, failed: bytes | None, left: float) -> str:

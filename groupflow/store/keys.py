@@ -7,8 +7,10 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 |---|---|---|
 | ``plain`` | list | elements of plain tasks in order of arrival; pushed left, taken right |
 | ``ordered`` | zset | elements of plain tasks whose order_time isn't their arrival → order_time |
+| ``suspect_plain`` | zset | the same of those that have crashes, in place of ``ordered`` |
 | ``lane:<group>`` | list | elements of a group's waiting tasks in order; pushed left, taken right |
 | ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |
+| ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon worker`` |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
@@ -16,7 +18,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``life:<id>`` | hash | what has happened to a task that left the straight path; see below |
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
 | ``daemons`` | zset | daemon → when its lease runs out |
-| ``daemon:<name>`` | hash | session, what `status` tells of it (JSON), its configuration (JSON) |
+| ``daemon:<name>`` | hash | session, what is told of it (JSON, twice), the mark of its suspect |
 | ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
@@ -43,8 +45,9 @@ _SINCE, _LENGTH, _ELEMENT = 33, 49, 53  # where a live checkpoint's parts begin;
 _FENCE_END = 17
 
 _WHOLE = (
-    "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
-    "paused_all", "tasks", "dead", "segments", "count", "samples", "renamed",
+    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "fence",
+    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "segments", "count", "samples",
+    "renamed",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

@@ -85,14 +85,16 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.DROP_WAITING: _BURIAL,
     Verb.FIND: (*_SESSIONS, "facts"),
     Verb.WHY: _SESSIONS,
-    Verb.TOP: _SESSIONS,
-    Verb.LIST: _SESSIONS,
+    Verb.TOP: (*_SESSIONS, "indexes"),
+    Verb.LIST: (*_SESSIONS, "indexes"),
+    Verb.STATUS: ("prelude", "indexes"),
+    Verb.SAMPLE: ("prelude", "indexes"),
     Verb.DEAD: _LETTERS,
     Verb.LETTER: _LETTERS,
     Verb.LANE: ("prelude", "facts"),
-    Verb.SURVEY: (*_SESSIONS, "walking"),
-    Verb.TOPS: (*_SESSIONS, "walking"),
-    Verb.GROUPS: (*_SESSIONS, "facts", "walking"),
+    Verb.SURVEY: (*_SESSIONS, "walking", "indexes"),
+    Verb.TOPS: (*_SESSIONS, "walking", "indexes"),
+    Verb.GROUPS: (*_SESSIONS, "facts", "walking", "indexes"),
 }
 
 

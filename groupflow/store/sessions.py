@@ -40,7 +40,12 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """What a renewal tells beside its own success: plain tasks and groups that could be claimed."""
+    """What a renewal tells beside its own success: what this daemon could claim now.
+
+    Attributes:
+        plain: so many plain tasks.
+        groups: heads of so many groups.
+    """
 
     plain: int
     groups: int

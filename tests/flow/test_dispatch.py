@@ -15,6 +15,7 @@ from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.slots import Slots
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Claims
+from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Claim, Complete, Settlement
 from tests.store.bench import Bench, Daemon, arrival
 
@@ -24,8 +25,8 @@ DEADLINE = 30.0
 class ListedClaims(Claims):
     """The store's own claims, each exchange noted; the reply of some is lost behind it."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        super().__init__(daemon.bench.client, daemon.session, "grouped")
+    def __init__(self, daemon: Daemon, pool: Pool = "grouped") -> None:
+        super().__init__(daemon.bench.client, daemon.session, pool)
         self.exchanges: list[tuple[set[str], list[str], set[str]]] = []
         self.lose: set[int] = set()
 
@@ -330,6 +331,55 @@ async def test_nothing_is_claimed_ahead_beside_what_may_have_ended_a_daemon(benc
     suspects = next(n for n in range(len(served)) if sum(served[:n]) >= 80)
     assert max(served[:suspects]) <= 4
     assert max(served) > 4
+
+
+async def test_nothing_is_claimed_ahead_while_the_other_pool_runs_a_suspect(bench: Bench) -> None:
+    """A crash would take along what lies ready in either pool."""
+    await bench.enqueue(arrival("s", "s"))
+    crasher = await bench.daemon("crasher")
+    await Claims(bench.client, crasher.session, "grouped").exchange([], ["w-0"])
+    await crasher.sessions.leave()
+    bench.with_faults = True
+    daemon = await bench.daemon()
+    (suspect,) = await daemon.claim("grouped", "grouped-0", "grouped-1")
+    await bench.enqueue(*(arrival(f"t{n}") for n in range(300)))
+    claims = ListedClaims(daemon, "plain")
+    dispatcher = Dispatcher(claims)
+    async with serving(dispatcher):
+        workers = [
+            asyncio.create_task(_handle(dispatcher, f"w-{n}", 600, _Slow())) for n in range(4)
+        ]
+        while bench.count("done") < 300:
+            await asyncio.sleep(0.01)
+        beside = len(claims.exchanges)
+        assert max(len(served) for _, _, served in claims.exchanges) <= 4
+        await daemon.complete(suspect)
+        await bench.enqueue(*(arrival(f"u{n}") for n in range(300)))
+        dispatcher.wake()
+        while bench.count("done") < 601:
+            await asyncio.sleep(0.01)
+        dispatcher.stop_claiming()
+        await asyncio.wait(workers)
+    assert max(len(served) for _, _, served in claims.exchanges[beside:]) > 4
+
+
+async def test_workers_go_on_beside_a_suspect(bench: Bench) -> None:
+    """It comes alone, and without a wake all others are claimed right behind it."""
+    await bench.enqueue(arrival("s", "s"))
+    crasher = await bench.daemon("crasher")
+    await Claims(bench.client, crasher.session, "grouped").exchange([], ["w-0"])
+    await crasher.sessions.leave()
+    bench.with_faults = True
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
+    dispatcher = Dispatcher(ListedClaims(await bench.daemon()))
+    async with serving(dispatcher):
+        held = await asyncio.gather(*(dispatcher.next_claim(f"w-{n}", None) for n in range(4)))
+        assert sorted(claim.task.id for claim in held if claim) == ["s", "t0", "t1", "t2"]
+        for claim in held:
+            if claim is not None and claim.task.crashes == 0:
+                beside = await dispatcher.next_claim("w-9", Complete(claim))
+                assert beside is not None
+                assert beside.task.crashes == 0
 
 
 async def test_a_stop_hands_back_what_lies_ready(bench: Bench) -> None:

@@ -20,6 +20,7 @@ from groupflow.store.enqueue import READ_WHOLE
 from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_checkpoint, split_element
 from tests.history.events import State, Totals
 from tests.history.invariants import Violation
+from tests.history.suspects import suspects_of
 
 FAMILY = 16  # derived ids that are looked at; see ids.lua
 _NAMED = ("lane", "lock", "life", "daemon", "worker")
@@ -35,6 +36,7 @@ class Checkpoint:
     daemon: str
     worker: str
     fence: int
+    since: int
     element: bytes
     group: str
 
@@ -82,12 +84,18 @@ class Snapshot:
         """The group of a task that stands aside."""
         return self.lives.get(split_element(element)[1], {}).get(b"group", b"").decode()
 
+    def crashes_of(self, element: bytes) -> int:
+        """How many claims of a task ended in a crash."""
+        return int(self.lives.get(split_element(element)[1], {}).get(b"crashes", 0))
+
     def waiting(self) -> Iterator[tuple[str, str, bytes]]:
         """Every waiting task: in which list, of which group, its element."""
         for element in self.lists.get("plain", []):
             yield "plain", "", element
         for element in self.zsets.get("ordered", {}):
             yield "ordered", "", element
+        for element in self.zsets.get("suspect_plain", {}):
+            yield "suspect_plain", "", element
         for element in self.zsets.get("delayed", {}):
             yield "delayed", self.group_of(element), element
         for group, elements in self.lanes.items():
@@ -122,8 +130,8 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
 
 
 _WHOLE_KINDS = (
-    "plain", "ordered", "ready", "held", "delayed", "fence", "daemons", "parked", "paused",
-    "paused_all", "tasks", "dead", "segments", "count", "samples",
+    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "fence",
+    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "segments", "count", "samples",
     "renamed",
 )  # fmt: skip
 
@@ -176,8 +184,8 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
 
 
 def _claim(daemon: str, worker: str, checkpoint: bytes) -> Checkpoint:
-    fence, _since, element, group = split_checkpoint(checkpoint)
-    return Checkpoint(daemon, worker, fence, element, group)
+    fence, since, element, group = split_checkpoint(checkpoint)
+    return Checkpoint(daemon, worker, fence, since, element, group)
 
 
 def audit(raw: Redis, keys: Keys) -> list[Violation]:
@@ -189,6 +197,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *_elements(found),
         *_groups(found),
         *_claims(found),
+        *suspects_of(found),
         *_counters(found),
         *_renamed(found),
     ]
@@ -290,7 +299,10 @@ def _elements(found: Snapshot) -> Iterator[Violation]:
 
 def _groups(found: Snapshot) -> Iterator[Violation]:
     """Each group in exactly one state, the one that the facts about it call for."""
-    ready, held = set(found.names("ready")), set(found.names("held"))
+    suspects, held = set(found.names("suspect_groups")), set(found.names("held"))
+    for group in suspects & set(found.names("ready")):
+        yield Violation("S4", f"the group {group} is ready in two indexes")
+    ready = suspects | set(found.names("ready"))
     parked, paused = set(found.fields("parked")), set(found.fields("paused"))
     for group in ready | held | parked | paused | set(found.locks) | set(found.lanes):
         states = [

@@ -92,22 +92,19 @@ class Promise:
 
     def claimable_groups(self) -> set[str]:
         """The groups whose head may be claimed now."""
+        return set() if self.all_paused else {head.group for head in self.claimable_heads()}
+
+    def claimable_heads(self) -> list[ModelTask]:
+        """The heads of the groups that are free and not held, where they are due."""
         groups = {t.group for t in self.tasks.values() if t.group}
-        return {
-            group
+        return [
+            lane[0]
             for group in groups
-            if not self.all_paused
-            and not self.runs(group)
+            if not self.runs(group)
             and not self.is_held(group)
             and (lane := self.lane(group))
             and lane[0].is_due
-        }
-
-    def claimable_plain(self) -> set[str]:
-        """The plain tasks that may be claimed now."""
-        if self.all_paused:
-            return set()
-        return {t.id for t in self.lane("")}
+        ]
 
     def claim(self, task_id: str, fence: int) -> None:
         """A task was claimed: check that it might be, and note it."""

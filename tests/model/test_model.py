@@ -63,6 +63,7 @@ class _Daemon:
         }
         self.held: dict[str, settlements.Claim] = {}
         self.stale: list[settlements.Claim] = []
+        self.suspect: settlements.Claim | None = None  # beside which it may run no other
         self.is_up = False
 
     def idle(self, pool: Pool) -> list[str]:
@@ -75,6 +76,7 @@ class _Daemon:
         gone = list(self.held.values())
         self.stale += gone
         self.held.clear()
+        self.suspect = None
         return gone
 
 
@@ -184,11 +186,11 @@ class StoreMachine(RuleBasedStateMachine):
         one = self.daemons[daemon]
         crashed = self._crash_of(one)
         if again:
-            self.run(one.sessions.register({}))
-            crashed_again = self.run(one.sessions.register({}))
+            self.run(one.sessions.register({"lease": LEASE}))
+            crashed_again = self.run(one.sessions.register({"lease": LEASE}))
             assert crashed_again == []
         else:
-            handed = self.run(one.sessions.register({}))
+            handed = self.run(one.sessions.register({"lease": LEASE}))
             assert {each.id for each in handed} == crashed
         one.is_up = True
 
@@ -223,8 +225,30 @@ class StoreMachine(RuleBasedStateMachine):
         if one.is_up:
             claimable = self.run(one.sessions.renew())
             if not self.promise.all_paused:
-                assert claimable.groups == len(self.promise.claimable_groups())
-                assert claimable.plain == len(self.promise.claimable_plain())
+                groups, plain = self._claimable(one, "grouped"), self._claimable(one, "plain")
+                assert (claimable.groups, claimable.plain) == (len(groups), len(plain))
+
+    @rule(daemon=daemons)
+    def suspect_grows_old(self, daemon: str) -> None:
+        """A daemon's suspect has run for a lease: at its first crash, it is none any more."""
+        one = self.daemons[daemon]
+        if not one.is_up or one.suspect is None:
+            return
+        key, slot = self.keys("worker", daemon), one.suspect.worker
+        checkpoint = self.raw.hget(key, slot)
+        self.raw.hset(key, slot, checkpoint[:33] + b"%016d" % 1 + checkpoint[49:])
+        mark = self.raw.hget(self.keys("daemon", daemon), "suspect")
+        if one.suspect.task.crashes == 1:
+            self.raw.hset(self.keys("daemon", daemon), "suspect", mark[:16] + b"%016d" % 1)
+            one.suspect = None
+        self.renew(daemon)
+
+    def _claimable(self, one: _Daemon, pool: Pool) -> set[str]:
+        """The ids of the tasks that a daemon may claim now: no suspect beside another one."""
+        heads = self.promise.claimable_heads() if pool == "grouped" else self.promise.lane("")
+        if self.promise.all_paused:
+            return set()
+        return {task.id for task in heads if not (task.crashes and one.suspect)}
 
     def _crash_of(self, one: _Daemon) -> set[str]:
         """The promise's view of a daemon that dies: its tasks are back, one crash richer."""
@@ -243,11 +267,24 @@ class StoreMachine(RuleBasedStateMachine):
         idle = one.idle(pool)[:count]
         if not one.is_up or not idle:
             return
-        possible = self.promise.claimable_groups() if pool == "grouped" else set()
-        if pool == "plain":
-            possible = self.promise.claimable_plain()
-        _, claims = self.twice(lambda: one.claims[pool].exchange([], idle), again=again)
-        assert len(claims) == min(len(possible), len(idle))
+        possible = self._claimable(one, pool)
+        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
+        _, claims = self.run(one.claims[pool].exchange([], idle))
+        if again:
+            _, told = self.run(one.claims[pool].exchange([], idle))
+            told_again = {claim.worker: claim.task.id for claim in told}
+            assert {c.worker: c.task.id for c in claims}.items() <= told_again.items()
+            claims = told
+        if suspects:
+            first, *others = sorted(claims, key=lambda each: each.fence)
+            assert first.task.id in suspects, "a suspect goes first"
+            assert others == [] or again, "a suspect comes alone"
+            assert not any(claim.task.crashes for claim in others), "one at a time"
+            one.suspect = first
+        else:
+            assert len(claims) == min(len(possible), len(idle))
+            assert {claim.task.id for claim in claims} <= possible
+        assert one.claims[pool].beside_suspect == (one.suspect is not None)
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
             assert (claim.task.group or "") == task.group
@@ -271,6 +308,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         worker = sorted(one.held)[pick % len(one.held)]
         claim = one.held.pop(worker)
+        if claim is one.suspect:
+            one.suspect = None
         task = self.promise.tasks[claim.task.id]
         settlement = self._settle_both(how, claim, task, option=option)
         refused, _ = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)

@@ -218,7 +218,7 @@ DAMAGES = [
         "hand_over_that_loses_plain_tasks",
         "S1",
         _HAND_OVERS,
-        rule="if command == 'RPUSH' and key == K.plain or key == K.ordered then return 1 end",
+        rule="if command == 'ZADD' and key == K.suspect_plain then return 1 end",
     ),
     _damage(
         "hand_over_that_keeps_the_claims",

@@ -297,21 +297,20 @@ async def test_a_crash_resumes_at_the_last_stage_with_its_context(shop: Bench) -
 # Crashes
 
 
-async def test_crashes_are_counted_apart_from_attempts(shop: Bench) -> None:
+@pytest.mark.parametrize(("pool", "id_"), [("grouped", "a0"), ("plain", "p0")])
+async def test_crashes_are_counted_apart_from_attempts(shop: Bench, pool: Pool, id_: str) -> None:
     daemon = await fill(shop, "a0", "a1", "p0")
     shop.with_faults = True
     for crashes in range(3):
-        grouped, plain = await daemon.claim_one(), await daemon.claim_one("plain", "w2")
-        for claim in (grouped, plain):
-            assert (claim.task.attempt, claim.task.crashes) == (1, crashes)
-        assert (await found(shop, "a0")).crashes == crashes
-        handed = await daemon.register()
-        assert sorted(each.id for each in handed) == ["a0", "p0"]
-    assert shop.count("crashed") == 6
-    claim = await daemon.claim_one()
+        claim = await daemon.claim_one(pool)
+        assert (claim.task.attempt, claim.task.crashes) == (1, crashes)
+        assert (await found(shop, id_)).crashes == crashes
+        assert [each.id for each in await daemon.register()] == [id_]
+    assert shop.count("crashed") == 3
+    claim = await daemon.claim_one(pool)
     await daemon.settle(retry(claim))
     await pass_time(shop)
-    assert (await daemon.claim_one()).task.crashes == 3
+    assert (await daemon.claim_one(pool)).task.crashes == 3
 
 
 async def test_a_redrive_forgets_crashes_and_attempts_and_keeps_the_history(shop: Bench) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import LEASE, Bench, arrival, bury, ids
@@ -29,7 +30,7 @@ async def test_register_shows_in_the_status(bench: Bench) -> None:
 
 
 async def test_restart_takes_up_at_once(bench: Bench) -> None:
-    """The same name finishes first what it held, one crash richer, before anything else."""
+    """The same name finishes first what it held, one crash richer, one by one, before the rest."""
     await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
     await bench.enqueue(arrival("p0"), arrival("p1"))
     daemon = await bench.daemon()
@@ -40,11 +41,11 @@ async def test_restart_takes_up_at_once(bench: Bench) -> None:
         (claim.task.id, claim.task.group, claim.fence) for claim in held
     }
     assert bench.lane("a") == ["a0", "a1"]
-    claims = await daemon.claim("grouped", "w1", "w2", "w9")
-    assert [(claim.task.id, claim.task.crashes) for claim in claims] == [("a0", 1), ("b0", 1)]
-    plain = await daemon.claim_one("plain", "w3")
-    assert (plain.task.id, plain.task.crashes) == ("p0", 1)
-    await daemon.complete(plain, *claims)
+    order: list[tuple[Pool, str]] = [("grouped", "a0"), ("grouped", "b0"), ("plain", "p0")]
+    for pool, id_ in order:
+        (claim,) = await daemon.claim(pool, "w1", "w2", "w9")
+        assert (claim.task.id, claim.task.crashes) == (id_, 1)
+        await daemon.complete(claim)
     assert await daemon.work_off() == ["p1", "a1", "b1"]
     assert bench.judge_drained() == []
 
@@ -97,6 +98,7 @@ async def test_reap_hands_on(bench: Bench) -> None:
     assert [each.name for each in (await bench.status()).daemons] == ["d2"]
     claim = await other.claim_one()
     assert (claim.task.id, claim.task.crashes) == ("a0", 1)
+    await other.complete(claim)
     assert (await other.claim_one("plain", "w2")).task.id == "p0"
 
 

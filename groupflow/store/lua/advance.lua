@@ -24,12 +24,7 @@ if claim == 'live' then
   end
   keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', digits(now - priority))
   call('HDEL', K.life .. id, 'due')
-  if group == '' then
-    call('ZADD', K.ordered, digits(now - priority), waiting)
-  else
-    insert(K.lane .. group, waiting)
-    place(group, now)
-  end
+  put_back(waiting, group, now)
   call('HINCRBY', K.count, 'advanced', 1)
   count_end(group)
   write_counts(true)

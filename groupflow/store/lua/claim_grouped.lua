@@ -1,23 +1,25 @@
 #!lua flags=allow-oom
 -- claim (grouped): give each idle worker the head of a ready group, the best group first, under that
--- group's lock. A worker that holds a claim already is given that one again, so a lost reply costs
--- nothing.
+-- group's lock; or one suspect head to one of them, where the daemon runs no suspect. A worker that holds
+-- a claim already is given that one again, so a lost reply costs nothing.
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
 -- returns  { state, a flat list of six a claim: worker · fence (16 digits) · element · group
---          · envelope and body · life as a flat list, '' where it has none; Redis's clock (µs) }
+--          · envelope and body · life as a flat list, '' where it has none; Redis's clock (µs);
+--          1 where the daemon runs a suspect, in either pool, else 0 }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {}, 0 } end
+if state ~= 'OK' then return { state, {}, 0, 0 } end
 local now = clock()
 local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
-if #idle == 0 then return { 'OK', rows, now } end
+if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
 local claims = {}
-local best = call('ZRANGE', K.ready, 0, #idle - 1)
-if #best == 0 then return { 'OK', rows, now } end
-call('ZREMRANGEBYRANK', K.ready, 0, #best - 1)
+local suspect = take_suspect(K.suspect_groups)
+local best = suspect and { suspect } or call('ZRANGE', K.ready, 0, #idle - 1)
+if #best == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
+if not suspect then call('ZREMRANGEBYRANK', K.ready, 0, #best - 1) end
 local first = take_fences(#best)
 for i, group in ipairs(best) do
   local fence, worker = digits(first + i - 1), idle[#claims + 1]
@@ -35,5 +37,6 @@ for _, claim in ipairs(passed) do
   call('DEL', K.lock .. claim[4])
   place_unlocked(claim[4], now)
 end
+if suspect and #claims > #passed then mark_suspect(daemon, claims[1], now) end
 count_claims('grouped', #claims, #passed)
-return { 'OK', rows, now }
+return { 'OK', rows, now, mark and 1 or 0 }

@@ -1,17 +1,19 @@
 #!lua flags=allow-oom
--- claim (plain): give each idle worker the plain task with the smallest order_time.
+-- claim (plain): give each idle worker the plain task with the smallest order_time; or one suspect to
+-- one of them, where the daemon runs none.
 -- A worker that holds a claim already is given that one again, so a lost reply costs nothing.
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
 -- returns  { state, a flat list of six a claim: worker · fence (16 digits) · element · '' · envelope
---          and body · life as a flat list, '' where it has none; Redis's clock (µs) }
+--          and body · life as a flat list, '' where it has none; Redis's clock (µs);
+--          1 where the daemon runs a suspect, in either pool, else 0 }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {}, 0 } end
+if state ~= 'OK' then return { state, {}, 0, 0 } end
 local now = clock()
 local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
-if #idle == 0 then return { 'OK', rows, now } end
+if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
 -- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads
 -- goes first.
@@ -37,10 +39,12 @@ local function next_elements(number)
 end
 
 local claims = {}
-local elements = next_elements(#idle)
-if #elements == 0 then return { 'OK', rows, now } end
+local suspect = take_suspect(K.suspect_plain)
+local elements = suspect and { suspect } or next_elements(#idle)
+if #elements == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 local first = take_fences(#elements)
 for i, element in ipairs(elements) do claims[i] = { idle[i], digits(first + i - 1), element, '' } end
 local passed = give(daemon, claims, rows, now)
+if suspect and #passed == 0 then mark_suspect(daemon, claims[1], now) end
 count_claims('plain', #claims, #passed)
-return { 'OK', rows, now }
+return { 'OK', rows, now, mark and 1 or 0 }

@@ -56,6 +56,22 @@ local function give(daemon, claims, rows, now)
   return passed
 end
 
+-- Takes the best suspect out of its index, unless the daemon runs one. Whoever gives one gives nothing
+-- beside it: of what is asked for, some may only lie ready for a while, and would be taken along.
+local function take_suspect(index)
+  if mark then return nil end
+  local best = call('ZRANGE', index, 0, 0)[1]
+  if best then call('ZREM', index, best) end
+  return best
+end
+
+-- Marks a claim (as `give` takes it) as the daemon's suspect.
+local function mark_suspect(daemon, claim, now)
+  local crashes = tonumber(call('HGET', K.life .. id_of(claim[3]), 'crashes') or nil)
+  mark = claim[2] .. (crashes == 1 and digits(now) or '')
+  call('HSET', K.daemon .. daemon, 'suspect', mark)
+end
+
 -- So many fences in a row: the first of them.
 local function take_fences(number) return call('INCRBY', K.fence, number) - number + 1 end
 

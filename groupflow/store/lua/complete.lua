@@ -33,6 +33,7 @@ for i = 4, #ARGV, 5 do
       freed[#freed + 1] = group
     end
     count_end(group)
+    unmark_ended(daemon, fence)
   end
   verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
 end

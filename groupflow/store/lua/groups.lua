@@ -32,9 +32,9 @@ end
 local function go_on() if cursor + looked < total then next_cursor = tostring(cursor + looked) end end
 
 if state == 'ready' or state == 'delayed' then
-  local key = state == 'ready' and K.ready or K.held
-  total = call('ZCARD', key)
-  local page = call('ZRANGE', key, cursor, cursor + most - 1, 'WITHSCORES')
+  local indexes = state == 'ready' and READY or { K.held }
+  total = count_in(indexes)
+  local page = members_of(indexes, cursor, most)
   for i = 1, #page, 2 do
     if #rows < limit then add(page[i], page[i + 1]) end
   end

@@ -51,8 +51,10 @@ elseif state == 'delayed' then
   end
 elseif state == 'queued' then
   add_elements(call('LRANGE', K.plain, -limit, -1), '')
-  for _, element in ipairs(call('ZRANGE', K.ordered, 0, limit - 1)) do add(id_of(element), '') end
-  for _, group in ipairs(call('ZRANGE', K.ready, 0, limit - 1)) do add_lane(group, -1) end
+  local ordered = members_of(PLAIN, 0, limit)
+  for i = 1, #ordered, 2 do add(id_of(ordered[i]), '') end
+  local ready = members_of(READY, 0, limit)
+  for i = 1, #ready, 2 do add_lane(ready[i], -1) end
   each_claim(function(claim) if claim.group ~= '' then add_lane(claim.group, -1) end end)
   for _, group in ipairs(call('ZRANGE', K.held, 0, limit - 1)) do add_lane(group, -2) end
   for _, key in ipairs({ K.parked, K.paused }) do

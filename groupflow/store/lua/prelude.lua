@@ -17,13 +17,15 @@ local function id_of(element) return string.sub(element, 18) end
 local function has_life(element) return string.sub(element, 17, 17) == '+' end
 local function with_life(element) return string.sub(element, 1, 16) .. '+' .. string.sub(element, 18) end
 
--- The order_time of a task: arrival less its priority, or what its last settle set.
+-- The order_time of a task: arrival less its priority, or what its last settle set. Behind it: the
+-- priority, whether an attempt has failed, and whether the task is a suspect.
 local function order_of(element)
   local arrival = arrival_of(element)
-  if not has_life(element) then return arrival, 0, false end
-  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt')
+  if not has_life(element) then return arrival, 0, false, false end
+  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt', 'crashes')
   local priority = tonumber(life[2]) or 0
-  return tonumber(life[1]) or (arrival - priority), priority, (tonumber(life[3]) or 1) > 1
+  local order = tonumber(life[1]) or (arrival - priority)
+  return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0
 end
 
 -- Tells every daemon, once a script, that something may be claimed now, or that a due time was set
@@ -44,37 +46,58 @@ local function is_withheld(group)
   return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
 end
 
--- Puts a group that doesn't run into the one state that the facts about it call for.
+-- Nor does a suspect wait: that is asked once a script too.
+local may_suspect
+local function is_suspected(group)
+  if may_suspect == nil then may_suspect = call('EXISTS', K.suspect_groups) == 1 end
+  return may_suspect and call('ZSCORE', K.suspect_groups, group)
+end
+
+-- Takes a group out of the index in which it is ready: there are two, and it is in one of them at most.
+local function unready(group)
+  call('ZREM', K.ready, group)
+  if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
+end
+
+-- Puts a group that doesn't run into the one state that the facts about it call for. One whose head
+-- is a suspect is ready too, in an index of its own, so that no ordinary claim comes upon it.
 -- Returns true where it may now be claimed.
 local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
   if not head or is_withheld(group) then
-    call('ZREM', K.ready, group)
+    unready(group)
     call('ZREM', K.held, group)
     return false
   end
-  local order, priority, failed = order_of(head)
+  local order, priority, failed, is_suspect = order_of(head)
   if has_life(head) then
     local due = tonumber(call('HGET', K.life .. id_of(head), 'due') or nil)
     if due and due > now then
-      call('ZREM', K.ready, group)
+      unready(group)
       call('ZADD', K.held, digits(due), group)
       wake_at_due()
       return false
     end
     call('ZREM', K.held, group)
   end
+  local index = K.ready
+  if is_suspect then
+    call('ZREM', K.ready, group)
+    index, may_suspect = K.suspect_groups, true
+  elseif is_suspected(group) then
+    call('ZREM', K.suspect_groups, group)
+  end
   if ORDER == 'fair' then
     -- One that is ready already keeps its turn, whatever comes back into it meanwhile.
-    call('ZADD', K.ready, 'LT', digits(failed and now or (now - priority)), group)
+    call('ZADD', index, 'LT', digits(failed and now or (now - priority)), group)
   else
-    call('ZADD', K.ready, digits(order), group)
+    call('ZADD', index, digits(order), group)
   end
   return true
 end
 
 -- The same for a group that may be running. Whoever changes a fact (the lock, the lane, a hold) calls
--- one of the two right after; nobody else writes `ready` or `held`.
+-- one of the two right after; nobody else puts a group into `ready`, `suspect_groups` or `held`.
 local function place(group, now)
   if call('EXISTS', K.lock .. group) == 1 then return false end
   return place_unlocked(group, now)
@@ -105,7 +128,8 @@ local function put_back(element, group, now)
     return place(group, now)
   end
   if has_life(element) then
-    call('ZADD', K.ordered, digits(order_of(element)), element)
+    local order, _, _, is_suspect = order_of(element)
+    call('ZADD', is_suspect and K.suspect_plain or K.ordered, digits(order), element)
   else
     call('RPUSH', K.plain, element)
   end

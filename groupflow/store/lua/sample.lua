@@ -25,7 +25,7 @@ local count = call('HMGET', K.count, 'taken', 'done', 'buried', 'crashed', 'queu
   'queued_grouped', 'running_plain', 'running_grouped')
 local sample = { digits(now) } -- as text: a JSON number would lose its last digits
 for i = 1, 8 do sample[#sample + 1] = tonumber(count[i]) or 0 end
-sample[#sample + 1] = call('ZCARD', K.ready)
+sample[#sample + 1] = count_in(READY)
 sample[#sample + 1] = call('ZCARD', K.held)
 sample[#sample + 1] = call('ZCARD', K.dead)
 sample[#sample + 1] = latencies

@@ -6,11 +6,31 @@
 -- element, and the group. So the last settled fence is always there: a settle that is run a second
 -- time, since its first reply was lost, finds it and answers as it did the first time.
 
+-- A daemon runs one suspect at a time, a task with crashes: so who kills its daemon again is known, and
+-- no other suspect dies with it. Its `suspect` field is the mark of that claim: 16 digits of fence, and
+-- 16 of since when (µs) where that is the task's first crash. Then a renewal clears the mark once the
+-- claim is a lease old: whoever has run for so long is most likely harmless, and a cluster that lost
+-- its power doesn't run hours of tasks one by one. Who has crashed twice keeps it to the end.
+local mark -- of the daemon that this script acts for, or false
+
 local function session_state(daemon, session)
-  local current = call('HGET', K.daemon .. daemon, 'session')
-  if not current then return 'EXPIRED' end
-  if current ~= session then return 'REPLACED' end
+  local known = call('HMGET', K.daemon .. daemon, 'session', 'suspect')
+  if not known[1] then return 'EXPIRED' end
+  if known[1] ~= session then return 'REPLACED' end
+  mark = known[2]
   return 'OK'
+end
+
+local function unmark(daemon)
+  call('HDEL', K.daemon .. daemon, 'suspect')
+  mark = false
+end
+
+-- A claim has ended (fence: 16 digits). Where it was the daemon's suspect, another one may run.
+local function unmark_ended(daemon, fence)
+  if not mark or string.sub(mark, 1, 16) ~= fence then return end
+  unmark(daemon)
+  if call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then wake() end
 end
 
 local NEVER = '0000000000000000'
@@ -57,6 +77,7 @@ local function end_claim(daemon, worker, fence, group)
   if state ~= 'live' then return state end
   call('HSET', K.worker .. daemon, worker, 'S' .. fence)
   if group ~= '' then call('DEL', K.lock .. group) end
+  unmark_ended(daemon, fence)
   return 'live'
 end
 

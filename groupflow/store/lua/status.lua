@@ -25,11 +25,14 @@ local function waited(element)
   local due = has_life(element) and call('HGET', K.life .. id_of(element), 'due')
   return math.max(0, now - math.max(arrival_of(element), tonumber(due or nil) or 0))
 end
-local group = call('ZRANGE', K.ready, 0, 0)[1]
-local head = group and call('LINDEX', K.lane .. group, -1)
-local plain = math.max(waited(call('LINDEX', K.plain, -1)), waited(call('ZRANGE', K.ordered, 0, 0)[1]))
+local plain, grouped = waited(call('LINDEX', K.plain, -1)), -1
+for _, index in ipairs(PLAIN) do plain = math.max(plain, waited(call('ZRANGE', index, 0, 0)[1])) end
+for _, index in ipairs(READY) do
+  local group = call('ZRANGE', index, 0, 0)[1]
+  grouped = math.max(grouped, waited(group and call('LINDEX', K.lane .. group, -1)))
+end
 return {
-  call('HGETALL', K.count), call('ZCARD', K.ready), call('ZCARD', K.held), call('HLEN', K.parked),
-  paused, call('ZCARD', K.dead), call('ZCARD', K.delayed), daemons, plain, waited(head), now,
+  call('HGETALL', K.count), count_in(READY), call('ZCARD', K.held), call('HLEN', K.parked),
+  paused, call('ZCARD', K.dead), call('ZCARD', K.delayed), daemons, plain, grouped, now,
   call('GET', K.paused_all) or '',
 }

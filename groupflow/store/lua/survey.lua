@@ -7,8 +7,9 @@
 -- ARGV     1 how many groups to walk on · 2 how many to keep
 -- returns  groups looked at
 local walked, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
+local WALKED = { K.suspect_groups, K.ready, K.held }
 local known = cjson.decode(call('HGET', K.samples, 'longest') or '{"from":0,"groups":[]}')
-local from, total = known.from, call('ZCARD', K.ready) + call('ZCARD', K.held)
+local from, total = known.from, count_in(WALKED)
 if from >= total then from = 0 end
 local lengths, looked = {}, 0
 
@@ -24,12 +25,8 @@ for _, claim in ipairs(group_claims(walked)) do look(claim.group) end
 for _, key in ipairs({ K.parked, K.paused }) do
   for _, group in ipairs(groups_in(key, walked)) do look(group) end
 end
-local ready = call('ZCARD', K.ready)
-for _, group in ipairs(call('ZRANGE', K.ready, from, from + walked - 1)) do look(group) end
-local rest = from + walked - ready -- what reaches beyond `ready` is in `held`
-if rest > 0 then
-  for _, group in ipairs(call('ZRANGE', K.held, math.max(from - ready, 0), rest - 1)) do look(group) end
-end
+local page = members_of(WALKED, from, walked)
+for i = 1, #page, 2 do look(page[i]) end
 
 -- The longest ones, by insertion: most groups are shorter than the shortest kept, and cost one look.
 local groups = {}

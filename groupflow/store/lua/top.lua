@@ -39,6 +39,7 @@ end
 
 for _, group in ipairs(some_fields(K.paused)) do add(group, 'paused') end
 for _, group in ipairs(some_fields(K.parked)) do add(group, 'parked') end
-for _, group in ipairs(call('ZRANGE', K.ready, 0, most - 1)) do add(group, 'ready') end
+local ready = members_of(READY, 0, most)
+for i = 1, #ready, 2 do add(ready[i], 'ready') end
 for _, group in ipairs(call('ZRANGE', K.held, 0, most - 1)) do add(group, 'delayed') end
 return { clock(), rows }

@@ -1,0 +1,61 @@
+"""Suspects: tasks with crashes wait apart from the others, and a daemon runs one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import orjson
+
+from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.keys import split_element
+from tests.history.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.history.auditor import Snapshot
+
+FENCE_DIGITS = 16
+_FOR_EVER = float("inf")  # the lease of a daemon that told none: a test's, where none runs out
+
+
+def suspects_of(found: Snapshot) -> Iterator[Violation]:
+    """What contradicts that: a task in the wrong index, a wrong mark, two suspects at a time."""
+    yield from _indexes(found)
+    for daemon in found.daemons:
+        yield from _running(found, daemon)
+
+
+def _indexes(found: Snapshot) -> Iterator[Violation]:
+    for index, is_for_suspects in (("ordered", False), ("suspect_plain", True)):
+        for element in found.zsets.get(index, {}):
+            if (found.crashes_of(element) > 0) != is_for_suspects:
+                yield Violation("L6", f"{split_element(element)[1]} waits in {index}")
+    for index, is_for_suspects in (("ready", False), ("suspect_groups", True)):
+        for group in found.names(index):
+            head = found.lanes.get(group, [b""])[-1]
+            if head and (found.crashes_of(head) > 0) != is_for_suspects:
+                yield Violation("L6", f"the group {group} is in {index}")
+
+
+def _running(found: Snapshot, daemon: str) -> Iterator[Violation]:
+    """Which suspects a daemon may run at once.
+
+    One that has crashed once is none any more when it has run for a lease: the next may begin then.
+    One that has crashed twice has the mark to its end.
+    """
+    session = found.daemons[daemon]
+    mark = session.get(b"suspect")
+    suspects = [c for c in found.checkpoints if c.daemon == daemon and found.crashes_of(c.element)]
+    suspects.sort(key=lambda claim: claim.fence)
+    marked = int(mark[:FENCE_DIGITS]) if mark else None
+    if mark and marked not in {claim.fence for claim in suspects}:
+        yield Violation("L6", f"{daemon} has the mark {mark!r}, and runs no such suspect")
+    lease = orjson.loads(session[b"info"]).get("lease", _FOR_EVER) * MICROSECONDS
+    for one, two in pairwise(suspects):
+        if two.since < one.since + lease or found.crashes_of(one.element) > 1:
+            yield Violation("L6", f"{daemon} runs the suspects {one.fence} and {two.fence} at once")
+    for each in suspects:
+        must_be_marked = lease == _FOR_EVER or found.crashes_of(each.element) > 1
+        if must_be_marked and marked != each.fence:
+            yield Violation("L6", f"{daemon} runs the suspect {each.fence} without its mark")

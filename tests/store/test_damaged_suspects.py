@@ -1,0 +1,238 @@
+"""What holds suspects apart, damaged on purpose: the tests of `test_suspects` see each damage.
+
+As in `test_damaged_life`: a damage is caught by its test, or by the auditor at that test's end.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from groupflow.servers import RedisServer
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import Verb, load_scripts
+from tests.store import test_suspects
+from tests.store.bench import Bench
+from tests.store.test_damaged_life import Damage, damaged, is_seen, same
+
+DAMAGES = [
+    Damage(
+        "suspects side by side in a pool",
+        Verb.CLAIM_PLAIN,
+        "if mark then return nil end",
+        "",
+        same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
+    ),
+    Damage(
+        "suspects side by side in two pools",
+        Verb.CLAIM_GROUPED,
+        "if mark then return nil end",
+        "",
+        test_suspects.test_one_of_both_pools,
+    ),
+    Damage(
+        "a suspect without its mark",
+        Verb.CLAIM_PLAIN,
+        "mark_suspect(daemon, claims[1], now)",
+        "",
+        same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
+    ),
+    Damage(
+        "a suspect group without its mark",
+        Verb.CLAIM_GROUPED,
+        "mark_suspect(daemon, claims[1], now)",
+        "",
+        same(test_suspects.test_a_daemon_runs_one_at_a_time, "grouped"),
+    ),
+    Damage(
+        "a mark for what was passed over",
+        Verb.CLAIM_PLAIN,
+        "if suspect and #passed == 0 then",
+        "if suspect then",
+        same(test_suspects.test_one_whose_envelope_is_gone_is_passed_over, "plain"),
+    ),
+    Damage(
+        "a mark for a group that was passed over",
+        Verb.CLAIM_GROUPED,
+        "if suspect and #claims > #passed then",
+        "if suspect then",
+        same(test_suspects.test_one_whose_envelope_is_gone_is_passed_over, "grouped"),
+    ),
+    Damage(
+        "a suspect with company",
+        Verb.CLAIM_PLAIN,
+        "suspect and { suspect } or next_elements(#idle)",
+        "next_elements(#idle - (suspect and 1 or 0))"
+        "\nif suspect then table.insert(elements, 1, suspect) end",
+        same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
+    ),
+    Damage(
+        "suspects that come last",
+        Verb.CLAIM_GROUPED,
+        "local suspect = take_suspect(K.suspect_groups)",
+        "local suspect = call('ZCARD', K.ready) == 0 and take_suspect(K.suspect_groups)",
+        same(test_suspects.test_a_daemon_runs_one_at_a_time, "grouped"),
+    ),
+    *(
+        Damage(
+            f"a mark that outlives a {verb}",
+            verb,
+            "  unmark_ended(daemon, fence)\n",
+            "",
+            same(test_suspects.test_its_end_lets_the_next_one_run, verb),
+        )
+        for verb in (Verb.COMPLETE, Verb.RELEASE, Verb.RETRY, Verb.ADVANCE, Verb.BURY)
+    ),
+    Damage(
+        "an end that nobody hears of",
+        Verb.RETRY,
+        "if call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then wake() end",
+        "",
+        same(test_suspects.test_its_end_lets_the_next_one_run, "retry"),
+    ),
+    Damage(
+        "an end that nobody of the other pool hears of",
+        Verb.COMPLETE,
+        "call('EXISTS', K.suspect_plain, K.suspect_groups)",
+        "call('EXISTS', K.suspect_groups)",
+        same(test_suspects.test_its_end_lets_the_next_one_run, "complete"),
+    ),
+    Damage(
+        "a mark that anybody's end takes away",
+        Verb.COMPLETE,
+        "if not mark or string.sub(mark, 1, 16) ~= fence then return end",
+        "if not mark then return end",
+        test_suspects.test_the_end_of_another_task_changes_nothing,
+    ),
+    Damage(
+        "a mark that any burial takes away",
+        Verb.BURY,
+        "if not mark or string.sub(mark, 1, 16) ~= fence then return end",
+        "if not mark then return end",
+        test_suspects.test_the_end_of_another_task_changes_nothing,
+    ),
+    Damage(
+        "a mark for ever",
+        Verb.RENEW,
+        "if since and now - since >= tonumber(ARGV[3]) then unmark(ARGV[1]) end",
+        "",
+        test_suspects.test_it_is_none_any_more_when_it_has_run_for_a_lease,
+    ),
+    Damage(
+        "a mark for a moment",
+        Verb.RENEW,
+        "if since and now - since >= tonumber(ARGV[3]) then",
+        "if since then",
+        test_suspects.test_a_younger_lease_clears_nothing,
+    ),
+    Damage(
+        "a second crash that counts as the first",
+        Verb.CLAIM_GROUPED,
+        "(crashes == 1 and digits(now) or '')",
+        "digits(now)",
+        test_suspects.test_who_crashed_twice_stays_one_to_its_end,
+    ),
+    Damage(
+        "a renewal that tells of no suspects",
+        Verb.RENEW,
+        "if not mark then\n",
+        "if false then\n",
+        test_suspects.test_it_is_none_any_more_when_it_has_run_for_a_lease,
+    ),
+    Damage(
+        "a renewal that tells of suspects which may not be claimed",
+        Verb.RENEW,
+        "if not mark then\n",
+        "if true then\n",
+        test_suspects.test_it_is_none_any_more_when_it_has_run_for_a_lease,
+    ),
+    Damage(
+        "a group that is ready for anybody though its head crashed",
+        Verb.LEAVE,
+        "if is_suspect then",
+        "if false then",
+        test_suspects.test_why_it_waits,
+    ),
+    Damage(
+        "a plain task that is for anybody though it crashed",
+        Verb.LEAVE,
+        "is_suspect and K.suspect_plain or K.ordered",
+        "K.ordered",
+        same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
+    ),
+    Damage(
+        "an advance that forgets the crash",
+        Verb.ADVANCE,
+        "is_suspect and K.suspect_plain or K.ordered",
+        "K.ordered",
+        same(test_suspects.test_it_stays_one_whatever_happens_to_it, "plain"),
+    ),
+    Damage(
+        "a promotion that forgets the crash",
+        Verb.PROMOTE,
+        "is_suspect and K.suspect_plain or K.ordered",
+        "K.ordered",
+        same(test_suspects.test_it_stays_one_whatever_happens_to_it, "plain"),
+    ),
+    Damage(
+        "a pause that leaves a suspect group ready",
+        Verb.PAUSE,
+        "  if is_suspected(group) then call('ZREM', K.suspect_groups, group) end\n",
+        "",
+        test_suspects.test_a_pause_holds_it,
+    ),
+    Damage(
+        "a group that stays suspect behind another head",
+        Verb.REDRIVE,
+        "  elseif is_suspected(group) then\n",
+        "  elseif false then\n",
+        test_suspects.test_an_older_task_in_front_of_it,
+    ),
+    Damage(
+        "a group that stays ready behind a suspect head",
+        Verb.PROMOTE,
+        "  if is_suspect then\n    call('ZREM', K.ready, group)\n",
+        "  if is_suspect then\n",
+        test_suspects.test_it_comes_back_in_front_of_a_group_that_is_ready,
+    ),
+    Damage(
+        "a redrive that keeps the suspicion",
+        Verb.REDRIVE,
+        ", 'crashes', 0",
+        "",
+        test_suspects.test_a_redrive_makes_it_a_task_like_any_other,
+    ),
+    Damage(
+        "a session that keeps the mark of the one before",
+        Verb.REGISTER,
+        "call('DEL', K.worker .. daemon, K.daemon .. daemon)",
+        "call('DEL', K.worker .. daemon)",
+        test_suspects.test_a_new_session_runs_one_again,
+    ),
+    Damage(
+        "a status that counts no suspects",
+        Verb.STATUS,
+        "count_in(READY)",
+        "call('ZCARD', K.ready)",
+        test_suspects.test_to_whoever_looks_it_waits_like_the_rest,
+    ),
+    Damage(
+        "a page that starts each index anew",
+        Verb.GROUPS,
+        "from = math.max(0, from - size)",
+        "from = 0",
+        test_suspects.test_to_whoever_looks_it_waits_like_the_rest,
+    ),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
+    keys = Keys("damagedsuspects")
+    scripts = load_scripts(keys, damage.order)
+    for broken in (False, True):
+        used = damaged(scripts, damage) if broken else scripts
+        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
+        try:
+            assert await is_seen(shop, damage.seen) == broken
+        finally:
+            await shop.close()
