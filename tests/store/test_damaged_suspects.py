@@ -209,6 +209,13 @@ DAMAGES = [
         test_suspects.test_a_new_session_runs_one_again,
     ),
     Damage(
+        "a drop that looks for no suspect",
+        Verb.DROP_WAITING,
+        "{ K.ordered, K.suspect_plain }",
+        "{ K.ordered }",
+        same(test_suspects.test_one_that_waits_can_be_dropped, "plain"),
+    ),
+    Damage(
         "a status that counts no suspects",
         Verb.STATUS,
         "count_in(READY)",

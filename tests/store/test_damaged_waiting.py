@@ -59,8 +59,8 @@ DAMAGES = [
     Damage(
         "a plain task out of its order is not found",
         Verb.DROP_WAITING,
-        "if group == '' and call('ZREM', K.ordered, element) == 1 then return true end",
-        "",
+        "{ K.ordered, K.suspect_plain }",
+        "{ K.suspect_plain }",
         _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
     ),
     Damage(

@@ -18,6 +18,7 @@ from groupflow.store.groups import Groups
 from groupflow.store.listing import list_groups
 from groupflow.store.overview import read_tops
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
+from groupflow.store.waiting import WaitingTasks
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.test_life import pass_time, redrive, why
 
@@ -264,6 +265,16 @@ async def test_a_pause_holds_it(shop: Bench) -> None:
     assert shop.audit() == []
     await groups.resume("a")
     assert (await daemon.claim_one()).task.id == "a0"
+
+
+@BOTH_POOLS
+async def test_one_that_waits_can_be_dropped(shop: Bench, pool: Pool) -> None:
+    first, second = kind(pool, 0, 1)
+    await crashed(shop, first, second)
+    assert await WaitingTasks(shop.client).drop(first) is None
+    assert shop.audit() == []
+    daemon = await shop.daemon()
+    assert ids(await daemon.claim(pool, "w1", "w2")) == [second]
 
 
 async def test_a_redrive_makes_it_a_task_like_any_other(shop: Bench) -> None:
