@@ -60,7 +60,7 @@ DAMAGES = [
         "a plain task out of its order is not found",
         Verb.DROP_WAITING,
         "{ K.ordered, K.suspect_plain }",
-        "{ K.suspect_plain }",
+        "{}",
         _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
     ),
     Damage(
