@@ -8,6 +8,9 @@ NAMESPACE = "soak"
 QUEUE = "soak.jobs"
 TENANT = "7"
 LEASE = 2.0
+MAX_BLOCK = 4.0
+BLOCKED_WITHIN = 1.5 * LEASE  # seconds that a block lasts which costs nothing
+BLOCKED_PAST = MAX_BLOCK + LEASE + 0.5  # and one after which others have the tasks
 DRAIN = 3.0
 MAX_ATTEMPTS = 3
 MAX_BODY = 65_536
@@ -25,6 +28,7 @@ namespace = "{namespace}"
 plain = {plain}
 grouped = {grouped}
 lease = {lease}
+max_block = {max_block}
 drain = {drain}
 max_crashes = 10
 [retry]
@@ -62,6 +66,7 @@ def write_config(
             plain=plain,
             grouped=grouped,
             lease=lease,
+            max_block=max(MAX_BLOCK, lease),
             drain=DRAIN,
             max_attempts=MAX_ATTEMPTS,
             max_body=MAX_BODY,

@@ -12,11 +12,11 @@ from pathlib import Path
 from groupflow.servers.process import ServerProcess
 from tests.history.events import Journal, killed
 from tests.soak.clock import Clock
-from tests.soak.handlers import BLOCK, JOURNAL
+from tests.soak.handlers import JOURNAL
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.soak.handlers:app"
-END_WITHIN = 20.0  # seconds before a SIGTERM becomes a SIGKILL
+END_WITHIN = 30.0  # seconds before a SIGTERM becomes a SIGKILL
 
 
 class Slot:
@@ -29,7 +29,7 @@ class Slot:
         clock: the wall clock that its daemons see.
     """
 
-    def __init__(self, index: int, folder: Path, config: Path, *, block: float = 3.0) -> None:
+    def __init__(self, index: int, folder: Path, config: Path) -> None:
         self.index = index
         self.name = f"d{index}"
         self.should_run = False
@@ -37,7 +37,6 @@ class Slot:
         self.clock = Clock(folder / f"clock-{index}")
         self._folder = folder
         self._config = config
-        self._block = block
         self._renamed = 0
         self._process: ServerProcess | None = None
 
@@ -64,7 +63,6 @@ class Slot:
             "PYTHONPATH": str(ROOT),
             JOURNAL: str(self._folder / "history.jsonl"),
             **self.clock.environment,
-            BLOCK: str(self._block),
             **extra,
         }
         command = [sys.executable, "-m", "groupflow", "run", "--config", str(self._config)]

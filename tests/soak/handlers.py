@@ -19,9 +19,9 @@ from pathlib import Path
 
 from groupflow import Advance, App, Task
 from tests.history.events import Event, Journal, Kind, event_of
+from tests.soak.config import BLOCKED_PAST, BLOCKED_WITHIN
 
 JOURNAL = "SOAK_JOURNAL"
-BLOCK = "SOAK_BLOCK"  # seconds that `block` blocks the event loop
 
 _journal = Journal(Path(os.environ.get(JOURNAL, os.devnull)))
 
@@ -124,10 +124,18 @@ async def stages(task: Task) -> Advance | None:
 
 @app.handler("block")
 async def block(task: Task) -> None:
-    """Block the daemon's event loop past its lease, once."""
+    """Block the daemon's event loop past its lease, for less than `max_block`, once."""
     with _noted(task):
         if task.crashes == 0:
-            _block(float(os.environ[BLOCK]))
+            _block(BLOCKED_WITHIN)
+
+
+@app.handler("block-past")
+async def block_past(task: Task) -> None:
+    """Block it until others have taken over, once."""
+    with _noted(task):
+        if task.crashes == 0:
+            _block(BLOCKED_PAST)
 
 
 @app.handler("hold")

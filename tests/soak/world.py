@@ -102,7 +102,7 @@ async def world(folder: Path, *, seed: int, daemons: int, rate: float) -> AsyncI
         config = write_config(
             folder / "groupflow.toml", rabbitmq=rabbitmq_wire.port, redis=redis_wire.port
         )
-        slots = [Slot(number, folder, config, block=LEASE * 1.5) for number in range(daemons)]
+        slots = [Slot(number, folder, config) for number in range(daemons)]
         journal = Journal(folder / "history.jsonl")
         through_wire = f"amqp://guest:guest@127.0.0.1:{rabbitmq_wire.port}/"
         workload = Workload(through_wire, journal, seed, rate=rate)

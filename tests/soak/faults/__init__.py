@@ -10,6 +10,7 @@ from __future__ import annotations
 from tests.soak.faults.base import Fault, Skipped
 from tests.soak.faults.daemons import (
     BlockLoop,
+    BlockLoopPast,
     KillOther,
     KillSame,
     Nap,
@@ -45,7 +46,8 @@ from tests.soak.faults.wires import (
 __all__ = ["FAULTS", "SLOW", "Fault", "Skipped"]
 
 FAULTS: tuple[type[Fault], ...] = (
-    KillSame, KillOther, Zombie, Nap, Terminate, WrongClock, Usurper, BlockLoop,
+    KillSame, KillOther, Zombie, Nap, Terminate, WrongClock, Usurper,
+    BlockLoop, BlockLoopPast,
     RestartRedis, KillRedis, FreezeRedis, FullMemory, FullDisk,
     RestartRabbitmq, KillRabbitmq, FreezeRabbitmq,
     CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis,

@@ -6,13 +6,15 @@ import asyncio
 import signal
 import time
 from random import Random
+from typing import ClassVar
 
 from groupflow.servers.process import ServerProcess
-from tests.soak.config import DRAIN
+from tests.soak.config import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
 from tests.soak.faults.base import Fault, Skipped
 from tests.soak.world import World
 
-LEAVES_WITHIN = DRAIN + 12.0  # seconds for a stop, drain and all, whatever else is broken
+# Seconds for a stop, drain and all, whatever else is broken; a loop that stands hears of it late.
+LEAVES_WITHIN = DRAIN + 12.0 + BLOCKED_PAST
 GOES_WITHIN = 30.0  # seconds in which a replaced daemon must notice, whatever else is broken
 
 
@@ -152,14 +154,23 @@ class Usurper(DaemonFault):
 
 
 class BlockLoop(Fault):
-    """A handler that blocks its daemon's event loop for one and a half leases."""
+    """A handler that blocks its daemon's event loop for one and a half leases: nothing is lost."""
 
     name = "event loop blocked"
-    weight = 3.0
-    lasts = 3.0
+    kind: ClassVar[str] = "block"
+    lasts = BLOCKED_WITHIN
 
     def __init__(self, chance: Random, daemons: int) -> None:
         self._grouped = chance.random() < 0.5
 
     async def apply(self, world: World) -> None:
-        world.workload.inject("block", grouped=self._grouped)
+        world.workload.inject(self.kind, grouped=self._grouped)
+
+
+class BlockLoopPast(BlockLoop):
+    """A handler that blocks it past `max_block`: its tasks are taken over while it stands."""
+
+    name = "event loop blocked past max_block"
+    weight = 2.0
+    kind = "block-past"
+    lasts = BLOCKED_PAST
