@@ -30,6 +30,7 @@ from groupflow.store.scripts import load_scripts
 
 log = structlog.get_logger("groupflow.page")
 
+_THE_DAEMONS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 ALONE = "page"  # the name of a page that is no daemon's
 
 
@@ -40,7 +41,7 @@ async def serve_beside(number: int) -> None:
         number: the file descriptor of the channel to it.
     """
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    for each in _THE_DAEMONS:
         # What is sent to all processes at once is the daemon's to act on: it tells by the channel.
         loop.add_signal_handler(each, lambda: None)
     parent = os.getppid()

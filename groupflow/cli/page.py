@@ -42,13 +42,11 @@ def page(
     from groupflow.core.errors import ConfigError, Problem  # noqa: PLC0415
     from groupflow.core.http_access import token_of  # noqa: PLC0415
     from groupflow.core.settings_load import load_settings  # noqa: PLC0415
-
-    if channel is not None:
-        _step_behind()  # before what takes long to import
     from groupflow.page import serve_alone, serve_beside  # noqa: PLC0415
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if channel is not None:
+            _step_behind()  # once what takes long to import is there: probes may wait for it
             runner.run(serve_beside(channel))
             return
         settings = load_settings(config)

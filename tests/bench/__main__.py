@@ -23,7 +23,7 @@ from rich.console import Console
 from tests.bench import chart, machine, results, tables
 from tests.bench.bench import Bench
 from tests.bench.daemons import REPOSITORY
-from tests.bench.families import backlog, beside, cold, drain, ideal, intake, latency
+from tests.bench.families import attacks, backlog, beside, cold, drain, ideal, intake, latency
 from tests.bench.records import cost_of_a_record
 from tests.bench.results import Results
 from tests.bench.rows import MUCH_STOLEN, STOLEN, Row
@@ -36,6 +36,7 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "backlog": backlog.run,
     "cold": cold.run,
     "beside": beside.run,
+    "attacks": attacks.run,
 }
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
 CHART = COMMITTED.with_name("chart.svg")

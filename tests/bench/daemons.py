@@ -38,6 +38,7 @@ class Setting:
         plain: workers for plain ones.
         order: `workers.order`.
         only: half a daemon, or all of it.
+        http: what its section `[http]` says.
     """
 
     redis: str
@@ -47,6 +48,7 @@ class Setting:
     plain: int = 0
     order: Literal["oldest", "fair"] = "oldest"
     only: Literal["", "intake", "workers"] = "workers"
+    http: str = 'listen = ""'
 
     def write(self, path: Path) -> None:
         """Write it as a configuration file."""
@@ -62,7 +64,7 @@ plain = {self.plain}
 grouped = {self.grouped}
 order = "{self.order}"
 [http]
-listen = ""
+{self.http}
 [log]
 format = "json"
 [[groups]]

@@ -106,7 +106,7 @@ def test_signals_for_all_are_the_daemons(make_rig: MakeRig) -> None:
     daemon = make_rig().start()
     url = _url(daemon)
     (page,) = _pages(daemon)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.kill(page, number)
     assert _status(url, "/livez") == 200
     assert _pages(daemon) == [page]

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from groupflow.ops.page.problems import Refused
-from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, WAITING, Turns
+from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns
 
 
 async def test_one_after_another() -> None:
@@ -56,7 +56,7 @@ async def test_those_with_the_token_do_not_wait_behind_them() -> None:
 
 
 async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is saved up is spent; from then on readings wait ten times as long as they took."""
+    """What is saved up is spent; from then on readings wait twenty times as long as they took."""
     now, slept = 0.0, []
 
     async def sleep(seconds: float) -> None:
@@ -67,13 +67,13 @@ async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("groupflow.ops.page.turns.monotonic", lambda: now)
     monkeypatch.setattr("groupflow.ops.page.turns.asyncio.sleep", sleep)
     turns = Turns()
-    reading = 0.125
+    reading = 0.0625
     for _ in range(200):
         async with turns.turn(is_trusted=False):
             now += reading
     spent = 200 * reading
     assert slept
-    assert spent <= SAVED + 0.1 * now + reading
+    assert spent <= SAVED + SHARE * now + reading
 
 
 async def test_bodies_are_bounded() -> None:

@@ -19,6 +19,7 @@ from tests.soak.faults.daemons import (
     WrongClock,
     Zombie,
 )
+from tests.soak.faults.http import HttpFlood
 from tests.soak.faults.messages import DeleteQueue, Duplicates, HeaderFlood, Poison
 from tests.soak.faults.servers import (
     FreezeRabbitmq,
@@ -52,6 +53,6 @@ FAULTS: tuple[type[Fault], ...] = (
     RestartRabbitmq, KillRabbitmq, FreezeRabbitmq,
     CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis,
     CutRabbitmq, HoldRabbitmqReplies, HoldRabbitmqRequests, LateRabbitmq, HalfOpenRabbitmq,
-    DeleteQueue, Duplicates, HeaderFlood, Poison,
+    DeleteQueue, Duplicates, HeaderFlood, Poison, HttpFlood,
 )  # fmt: skip
 SLOW: frozenset[type[Fault]] = frozenset({RestartRabbitmq, KillRabbitmq})
