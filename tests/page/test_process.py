@@ -131,14 +131,16 @@ def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> N
     assert imports.read_text().split() == [str(daemon.pid)]
 
 
-def test_no_secret_is_on_its_command_line(make_rig: MakeRig) -> None:
+def test_its_command_line_and_environment_hold_no_secret(make_rig: MakeRig) -> None:
     rig = make_rig()
+    surroundings = {**rig.environment(), "GROUPFLOW_RABBITMQ__URL": rig.rabbitmq.url}
+    rig.environment = lambda: surroundings  # type: ignore[method-assign]
     daemon = rig.start()
     _url(daemon)
     (page,) = _pages(daemon)
     seen = Path(f"/proc/{page}/cmdline").read_bytes() + Path(f"/proc/{page}/environ").read_bytes()
     assert TOKEN.encode() not in seen
-    assert b"guest:guest" not in seen
+    assert b"GROUPFLOW_" not in seen
 
 
 def test_a_reload_reaches_it(make_rig: MakeRig) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from groupflow.ops.page.facts import Facts
 
 log = structlog.get_logger("groupflow.http")
 
+_SERVICE_MANAGERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")
 _WORK_COMES_FIRST = 1.0  # seconds that the page waits for work to begin
 _GOODBYE = 4.0  # seconds for it to end by itself
 _FIRST_WAIT = 1.0  # seconds until it is started again; doubled each time
@@ -150,13 +152,25 @@ class PageProcess:
 
 
 def _start(channel: socket.socket) -> subprocess.Popen[bytes]:
-    """Start it. It inherits the log (stderr), the environment, the channel, and nothing else."""
+    """Start it. It inherits the log (stderr), the channel, and the environment but our settings.
+
+    Those may be secrets that it has no use for; what it needs comes by the channel.
+    """
     number = channel.fileno()
     # -P: what lies in the working directory is the handlers', and no module of the page's.
     command = [sys.executable, "-P", "-m", "groupflow", "page", "--channel", str(number)]
     return subprocess.Popen(  # noqa: S603  our own interpreter
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(number,)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(number,),
+        env={name: value for name, value in os.environ.items() if not _is_ours(name)},
     )
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a variable is for the daemon alone: a setting, or the service manager's socket."""
+    return name.upper().startswith("GROUPFLOW_") or name in _SERVICE_MANAGERS
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
