@@ -16,6 +16,7 @@ from groupflow.core.routing import Router
 from groupflow.core.settings import Settings
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
+from groupflow.flow.bodies import archive_of
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.intake import Intake, IntakeSettings
 from groupflow.flow.pool import WorkerPool, names_of
@@ -30,6 +31,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.sampling import Latencies
 from groupflow.store.scripts import Verb, load_scripts
 from groupflow.store.sessions import Session, Sessions
+from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.lease import Holder, LeaseThread
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
@@ -46,6 +48,7 @@ class Workbench:
         clients: every connection to Redis that was made.
         threads: where handlers that aren't coroutines run.
         latencies: of what was settled, for the page.
+        archiver: what archives dead letters' bodies, where there is an intake.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Workbench:
         self.clients: list[StoreClient] = []
         self.threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
         self.latencies = Latencies()
+        self.archiver: Archiver | None = None
         self._settings = settings
         self._app = app
         self._session = session
@@ -164,7 +168,7 @@ class Workbench:
     def intake(
         self, on_written: Callable[[Set[Pool]], None], on_standstill: Callable[[], None]
     ) -> Intake:
-        """The way in.
+        """The way in, and beside it what keeps dead letters from blocking it.
 
         Args:
             on_written: told which pools' workers may find something.
@@ -172,7 +176,12 @@ class Workbench:
         """
         settings, rabbitmq, redis = self._settings, self._settings.rabbitmq, self._settings.redis
         client = self._work_client
-        return Intake(
+
+        def stands() -> None:
+            on_standstill()
+            archiver.wake()
+
+        intake = Intake(
             IntakeSettings(
                 url=settings.rabbitmq_url(),
                 queue=rabbitmq.queue,
@@ -183,8 +192,21 @@ class Workbench:
             ),
             self.admission(settings),
             Enqueuer(client, self._session.daemon, on_written, dedup_window=redis.dedup_window),
-            Pressure(client, max_waiting=redis.max_waiting, max_memory=redis.max_memory),
+            Pressure(
+                client,
+                max_waiting=redis.max_waiting,
+                max_memory=redis.max_memory,
+                delayed_memory=redis.delayed_memory,
+            ),
             measures=self.measures.intake,
             tracing=self._tracing,
-            on_standstill=on_standstill,
+            on_standstill=stands,
         )
+        archiver = self.archiver = Archiver(
+            self.client(),
+            archive_of(settings, f"groupflow {self._session.daemon} archive"),
+            settings.history.dead_memory,
+            lambda: intake.standstill.is_for_memory,
+            self.measures.upkeep,
+        )
+        return intake

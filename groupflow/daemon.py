@@ -264,6 +264,7 @@ class Daemon:
                 "roll": self._roller.run(),
                 "promote": self._promoter.run(),
                 "sweep": self._sweeper.run(),
+                **({"archive": archiver.run()} if (archiver := self._bench.archiver) else {}),
                 "sample": self._sampler.run(),
                 "wake": self._listener.run(),
                 "loop lag": self._lag.run(),

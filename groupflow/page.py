@@ -14,6 +14,7 @@ import structlog
 
 from groupflow.core.errors import ConfigError
 from groupflow.core.settings import Settings
+from groupflow.flow.bodies import whole_letter
 from groupflow.flow.redrive import Redriver
 from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
@@ -25,6 +26,7 @@ from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.server import PageServer
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import load_scripts
 
@@ -124,7 +126,10 @@ async def _parts(facts: Facts, health: Health) -> AsyncIterator[Parts]:
     async def redrive(letter: DeadLetter) -> bool:
         return await Redriver(parts.facts.settings, DeadLetters(client)).redrive(letter)
 
-    parts = Parts(facts, client, redrive, health)
+    async def whole(id_: str) -> Envelope:
+        return await whole_letter(parts.facts.settings, DeadLetters(client), id_)
+
+    parts = Parts(facts, client, redrive, whole, health)
     try:
         yield parts
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from uuid import uuid4
 
 import aiormq
@@ -21,23 +20,11 @@ from pamqp.common import FieldValue
 from groupflow.broker import dead_stream
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
+from groupflow.core.places import Place
 
 READ_AHEAD = 4  # deliveries without an ack: streams want some, and each may be as large as a body
 PERSISTENT = 2
 _OFFSET = "x-stream-offset"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a body lies in the stream.
-
-    Attributes:
-        offset: its number there.
-        message_id: the id under which it was published, which proves that it is the one.
-    """
-
-    offset: int
-    message_id: str
 
 
 class Archive:

@@ -14,9 +14,10 @@ from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.cli.task import moment
-from groupflow.core.errors import Unroutable
+from groupflow.core.errors import BodyMissing, StoreFull, Unroutable
 
 if TYPE_CHECKING:
+    from groupflow.core.settings import Settings
     from groupflow.store.client import StoreClient
     from groupflow.store.dead import DeadLetter, DeadLetters, DeadStory, Filter
 
@@ -79,13 +80,17 @@ def show(
 ) -> None:
     """Show one dead letter: its reason, its attempts, its headers and its body.
 
-    With --json the body is text where it is UTF-8, else `body_base64`.
+    A body that has left Redis for RabbitMQ is read from there. With --json it is text where it is
+    UTF-8, else `body_base64`.
 
     For example:
 
       groupflow dead show 01c8b175db8147af99efc6899b9455af
     """
-    found = ask_store(config, lambda client: _look(client, id_))
+    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
+
+    settings = load_settings(config)
+    found = ask_store(config, lambda client: _look(settings, client, id_))
     if found is None:
         _none_such(id_)
     letter, headers, body = found
@@ -137,7 +142,9 @@ def redrive(
             return await Redriver(settings, letters).redrive(letter)
         except Unroutable as error:
             say(f"{letter.id} stays: {error.reason}", err=True)
-            return False
+        except (BodyMissing, StoreFull) as error:
+            say(f"{letter.id} stays: {error}", err=True)
+        return False
 
     _act_on_many(
         "redrive", ids, wanted, act, everything=everything, yes=yes, config=config, as_json=as_json
@@ -200,14 +207,17 @@ async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[Dead
     return letters
 
 
-async def _look(client: StoreClient, id_: str) -> tuple[DeadStory, dict[str, Any], bytes] | None:
+async def _look(
+    settings: Settings, client: StoreClient, id_: str
+) -> tuple[DeadStory, dict[str, Any], bytes] | None:
+    from groupflow.flow.bodies import whole_letter  # noqa: PLC0415
     from groupflow.store.dead import DeadLetters  # noqa: PLC0415
 
     letters = DeadLetters(client)
     letter = await letters.get(id_)
     if letter is None:
         return None
-    envelope = await letters.envelope(id_)
+    envelope = await whole_letter(settings, letters, id_)
     return letter, dict(envelope.headers), envelope.body
 
 

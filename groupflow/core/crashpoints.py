@@ -35,6 +35,8 @@ POINTS: Final = (
     "after_reap",  # tasks were taken over from another daemon
     "before_promote",
     "after_promote",  # something was promoted
+    "before_archive",  # bodies were read from dead letters, and lie nowhere else
+    "after_archive",  # they lie in RabbitMQ too, and no letter knows
     "during_drain",  # no more is claimed; handlers may run still
     "hand_back",  # a running handler is about to be cancelled, so that its task can go back
     "before_leave",  # what was finished is settled, and the session still open

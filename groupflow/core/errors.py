@@ -99,6 +99,10 @@ class BodyMissing(GroupflowError):
     """A dead letter's body is not where it was put in RabbitMQ's stream."""
 
 
+class LetterArchived(GroupflowError):
+    """A dead letter's body lies in RabbitMQ's stream: a redrive has to bring it along."""
+
+
 class SessionLost(GroupflowError):
     """This daemon's lease ran out and its claims were handed on. It may open a new session."""
 

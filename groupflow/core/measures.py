@@ -165,6 +165,7 @@ class UpkeepMeasures:
         taken_over: tasks taken over from other daemons.
         promoted: delayed tasks and groups that became due.
         expired: dead letters removed past their retention.
+        archived: bodies of dead letters that left Redis for RabbitMQ.
         renewals_failed: renewals of the lease without an answer.
         sessions_lost: sessions that ended while this daemon still ran.
         loop_blocks: times that the event loop stood still for a lease or longer.
@@ -174,6 +175,7 @@ class UpkeepMeasures:
     taken_over: int = 0
     promoted: int = 0
     expired: int = 0
+    archived: int = 0
     renewals_failed: int = 0
     sessions_lost: int = 0
     loop_blocks: int = 0

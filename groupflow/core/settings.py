@@ -114,6 +114,11 @@ class Redis(Server):
         ge=0,
         description="Bytes that Redis uses at which intake pauses; 0: only when it is full.",
     )
+    delayed_memory: Whole = Field(
+        default=268_435_456,
+        ge=0,
+        description="Bytes of tasks that may wait for delays, half of Redis's memory at most.",
+    )
     timeout: Seconds = Field(default=5.0, gt=0, le=3600, description="Seconds for one call.")
 
 
@@ -245,6 +250,11 @@ class History(Section):
     )
     dead_retention: Seconds = Field(
         default=2_592_000.0, gt=0, description="Seconds that dead letters are kept."
+    )
+    dead_memory: Whole = Field(
+        default=268_435_456,
+        ge=0,
+        description="Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ.",
     )
 
 

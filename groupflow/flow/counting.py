@@ -36,7 +36,7 @@ def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued:
     buried = sum(
         taken and bool(arrival.dead)
         for arrival, taken in zip(arrivals, enqueued.taken, strict=True)
-    )
+    ) + len(enqueued.crowded_out)
     measures.messages += len(arrivals)
     measures.duplicates += len(arrivals) - new
     measures.buried += buried

@@ -28,7 +28,7 @@ from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_batch
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.standstill import Standstill
-from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, no_room
 
 log = structlog.get_logger("groupflow.intake")
 
@@ -144,6 +144,7 @@ class Intake:
             async with AsyncExitStack() as stack:
                 consumer = await self._set_up(connection, stack)
                 self._consumer = consumer
+                await self._pressure.look()
                 if self._is_stopping:
                     return
                 self._has_consumed = True
@@ -243,7 +244,7 @@ class Intake:
         backoff = Backoff()
         while True:
             try:
-                enqueued = await self._enqueuer.enqueue(arrivals)
+                enqueued = await self._enqueuer.enqueue(arrivals, self._pressure.delayed_memory)
             except StoreFull as error:
                 reason = "Redis is out of memory"
                 self.standstill.begin("store_full", reason)
@@ -277,7 +278,11 @@ class Intake:
         for n, id_ in enqueued.renamed.items():
             log.warning("message.renamed", message=arrivals[n].id, task=id_)
         for n, (arrival, taken) in enumerate(zip(arrivals, enqueued.taken, strict=True)):
-            if not taken:
+            if n in enqueued.crowded_out:
+                task = enqueued.renamed.get(n, arrival.id)
+                reason = no_room(self._pressure.delayed_memory)
+                log.error("task.buried", task=task, reason=reason)
+            elif not taken:
                 log.info("message.duplicate", task=arrival.id)
             elif arrival.dead:
                 task = enqueued.renamed.get(n, arrival.id)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from time import monotonic
 
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import Pause
 from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import UNBOUNDED
 
+DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, however much is configured
 RESUME_AT = 0.9  # of a limit: a pause ends clearly below where it began
 LOOK_EVERY = 1.0  # seconds between two looks at Redis's memory while all is well
 
@@ -15,18 +17,27 @@ LOOK_EVERY = 1.0  # seconds between two looks at Redis's memory while all is wel
 class Pressure:
     """Compares what waits, and Redis's memory, with their limits."""
 
-    def __init__(self, client: StoreClient, *, max_waiting: int, max_memory: int) -> None:
+    def __init__(
+        self,
+        client: StoreClient,
+        *,
+        max_waiting: int,
+        max_memory: int,
+        delayed_memory: int = UNBOUNDED,
+    ) -> None:
         """Binds the limits.
 
         Args:
             client: asked for Redis's memory.
             max_waiting: waiting tasks at which intake pauses.
             max_memory: bytes of Redis's memory in use at which intake pauses; 0 for none.
+            delayed_memory: bytes of tasks that may wait for delays.
         """
+        self._delayed_memory = delayed_memory
         self._client = client
         self._max_waiting = max_waiting
         self._max_memory = max_memory
-        self._used = 0
+        self._used = self._room = 0
         self._looked = 0.0
         self._is_on = False
         self.kind: Pause = ""
@@ -44,9 +55,9 @@ class Pressure:
         if queued >= self._max_waiting * share:
             kind = "waiting"
             reason = f"{queued} tasks wait, and redis.max_waiting is {self._max_waiting}"
-        elif self._max_memory:
-            await self._look()
-            if self._used >= self._max_memory * share:
+        else:
+            await self.look()
+            if self._max_memory and self._used >= self._max_memory * share:
                 kind = "memory"
                 reason = (
                     f"Redis uses {self._used} bytes, and redis.max_memory is {self._max_memory}"
@@ -54,11 +65,19 @@ class Pressure:
         self._is_on, self.kind = bool(reason), kind
         return reason
 
-    async def _look(self) -> None:
+    @property
+    def delayed_memory(self) -> int:
+        """Bytes of tasks that may wait for delays: what never drains must not fill all there is."""
+        limits = [limit for limit in (self._max_memory, self._room) if limit]
+        return min([self._delayed_memory, *(int(limit * DELAYED_SHARE) for limit in limits)])
+
+    async def look(self) -> None:
+        """Ask how much memory Redis has and uses, every now and then."""
         if not self._is_on and monotonic() - self._looked < LOOK_EVERY:
             return
         try:
-            self._used = int((await self._client.info("memory"))["used_memory"])
-        except StoreUnavailable:
-            return  # the next enqueue will say so
+            found = await self._client.info("memory")
+        except GroupflowError:
+            return  # the next enqueue will say so; or the user may not ask, which doctor points out
+        self._used, self._room = int(found["used_memory"]), int(found.get("maxmemory", 0))
         self._looked = monotonic()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from groupflow.core.errors import LetterArchived
 from groupflow.core.routing import Message, Router
 from groupflow.core.settings import Settings
+from groupflow.flow.bodies import whole_letter
 from groupflow.store.dead import DeadLetter, DeadLetters
 from groupflow.store.envelope import Envelope
 
@@ -12,6 +14,7 @@ class Redriver:
     """Redrives by the rules of the loaded configuration."""
 
     def __init__(self, settings: Settings, letters: DeadLetters) -> None:
+        self._settings = settings
         self._router = Router(settings)
         self._letters = letters
 
@@ -23,10 +26,21 @@ class Redriver:
 
         Raises:
             Unroutable: it never had a route, and has none now either; it stays as it is.
+            KeyError: it went while it was routed.
+            BodyMissing: its body is gone from where it was put.
+            ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
+            StoreFull: Redis has no memory for its body.
         """
-        if not letter.died_at_the_door:
+        if letter.died_at_the_door:
+            return await self._route_first(letter)
+        try:
             return await self._letters.redrive(letter)
-        old = await self._letters.envelope(letter.id)
+        except LetterArchived:
+            whole = await whole_letter(self._settings, self._letters, letter.id)
+            return await self._letters.redrive(letter, whole)
+
+    async def _route_first(self, letter: DeadLetter) -> bool:
+        old = await whole_letter(self._settings, self._letters, letter.id)
         route = self._router.route(
             Message(body=old.body, headers=old.headers, type=old.type or None)
         )

@@ -55,6 +55,11 @@ class Standstill:
             self._told = told
             self._on_change()
 
+    @property
+    def is_for_memory(self) -> bool:
+        """Whether it is memory that is missing."""
+        return self._told in _FULL
+
     def check(self, queue: str) -> Check:
         """For `/readyz`: a backlog at its limit is backpressure at work, no memory is not."""
         if self._trouble:

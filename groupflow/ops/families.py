@@ -115,6 +115,7 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
         "groupflow_tasks_resumed", "Tasks whose daemon died or lost its lease", resumed, ["held_by"]
     )
     yield _one("groupflow_tasks_promoted", "Delayed tasks, groups that came due", upkeep.promoted)
+    yield _one("groupflow_dead_archived", "Bodies that left Redis for RabbitMQ", upkeep.archived)
     yield _one("groupflow_dead_letters_expired", "Dead letters past retention", upkeep.expired)
     yield _one(
         "groupflow_lease_renewals_failed", "Renewals without an answer", upkeep.renewals_failed

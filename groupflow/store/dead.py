@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from groupflow.core.errors import LetterArchived
+from groupflow.core.places import Place
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
 from groupflow.store.envelope import Envelope
@@ -155,39 +157,54 @@ class DeadLetters:
             return None
         return DeadStory(id_, *_facts(died, *row), orjson.loads(errors or b"[]"))
 
-    async def envelope(self, id_: str) -> Envelope:
+    async def envelope(self, id_: str) -> tuple[Envelope, Place | None]:
         """The envelope of a dead letter: its headers and its raw body.
+
+        Returns:
+            It, and ``None``; or what is left of it here, and where the whole of it lies.
 
         Raises:
             KeyError: there is no such dead letter.
         """
-        packed = await self._client.run(Verb.ENVELOPE, id_)
+        packed, offset, message_id = await self._client.run(Verb.ENVELOPE, id_)
         if not packed:
             raise KeyError(id_)
-        return Envelope.unpack(packed)
+        place = Place(int(offset), message_id.decode()) if offset else None
+        return Envelope.unpack(packed), place
 
     async def redrive(
-        self, letter: DeadLetter, envelope: Envelope | None = None, priority: float = 0.0
+        self,
+        letter: DeadLetter,
+        envelope: Envelope | None = None,
+        priority: float | None = None,
     ) -> bool:
         """Make a dead letter a task again, at its original place in its group.
 
         Args:
             letter: which.
-            envelope: what to store in its stead, for one that was routed anew.
+            envelope: what to store in its stead, for one that was routed anew, or whose body was
+                not here.
             priority: seconds, for one that was routed anew.
 
         Returns:
             Whether it was still there.
+
+        Raises:
+            LetterArchived: its body isn't here, and no envelope was given.
+            StoreFull: there is no memory for its body; nothing was written.
         """
-        group = envelope.group if envelope is not None else letter.group
-        packed = envelope.pack() if envelope is not None else b""
-        order = round(priority * MICROSECONDS)
+        packed, group = b"", letter.group
         facts = ("", "", "")
         if envelope is not None:
+            packed, group = envelope.pack(), envelope.group
             facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
-        return bool(
-            await self._client.run(Verb.REDRIVE, letter.id, group or "", packed, order, *facts)
+        order = "" if priority is None else round(priority * MICROSECONDS)
+        verdict = await self._client.run(
+            Verb.REDRIVE, letter.id, group or "", packed, order, *facts
         )
+        if verdict < 0:
+            raise LetterArchived(f"the body of {letter.id} lies in RabbitMQ")
+        return bool(verdict)
 
     async def drop(self, letter: DeadLetter) -> bool:
         """Remove a dead letter for good.

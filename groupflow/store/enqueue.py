@@ -14,7 +14,20 @@ from groupflow.store.scripts import Verb
 
 MICROSECONDS = 1_000_000
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
+UNBOUNDED = 2**52  # bytes; more than there ever are
 READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`
+
+
+def no_room(delayed_memory: int) -> str:
+    """The reason of a dead letter that would have waited for a delay.
+
+    Args:
+        delayed_memory: the bound, in bytes.
+    """
+    return (
+        f"it waits for a delay, and what does so already holds {delayed_memory} bytes, as much as "
+        "redis.delayed_memory lets it: redrive it when there is room"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,7 @@ class Arrival:
     def arguments(self) -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message."""
         packed = self.envelope.pack()
-        is_listed_apart = bool(self.dead) or len(packed) > READ_WHOLE
+        is_listed_apart = bool(self.dead) or bool(self.delay) or len(packed) > READ_WHOLE
         errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
         return (
             self.id,
@@ -65,11 +78,14 @@ class Enqueued:
         taken: for each message, whether it is new; ``False`` is a duplicate.
         renamed: the ids of those tasks that have another than their message's, since that belongs
             to another application or tenant, or to an old dead letter; by place in the batch.
+        crowded_out: the places in the batch of those that became dead letters, since there was no
+            room for what waits for delays.
     """
 
     queued: int
     taken: list[bool]
     renamed: dict[int, str] = field(default_factory=dict)
+    crowded_out: frozenset[int] = frozenset()
 
 
 class Enqueuer:
@@ -100,14 +116,21 @@ class Enqueuer:
         self._client = client
         self._on_written = on_written
 
-    async def enqueue(self, arrivals: Sequence[Arrival]) -> Enqueued:
+    async def enqueue(
+        self, arrivals: Sequence[Arrival], delayed_memory: int = UNBOUNDED
+    ) -> Enqueued:
         """Make a batch durable by one script.
+
+        Args:
+            arrivals: in order.
+            delayed_memory: bytes of tasks that may wait for delays; what comes on top is a dead
+                letter, to be redriven.
 
         Raises:
             StoreUnavailable: no answer; the batch may have been written. Try again.
             StoreFull: Redis has no memory for it; nothing was written.
         """
-        arguments: list[Argument] = [*self._front]
+        arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
         for arrival in arrivals:
             arguments.extend(arrival.arguments())
         pools = {
@@ -116,9 +139,10 @@ class Enqueuer:
         (reply,) = await self._client.run_all(
             [(Verb.ENQUEUE, arguments)], lambda: self._on_written(pools)
         )
-        queued, taken = reply
+        queued, taken, crowded_out = reply
         return Enqueued(
             queued=queued,
             taken=[verdict != 0 for verdict in taken],
             renamed={n: id_.decode() for n, id_ in enumerate(taken) if isinstance(id_, bytes)},
+            crowded_out=frozenset(place - 1 for place in crowded_out),
         )

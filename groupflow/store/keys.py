@@ -23,6 +23,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``dead`` | zset | ids of dead letters → when they died |
+| ``bodies`` | zset | ids of those of them whose large bodies are here → when they died |
 | ``history:new``, ``history:old`` | hash | id → how it ended; also the memory of the dedup window |
 | ``segments`` | hash | when the two history segments were begun; the salt of derived ids |
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
@@ -46,8 +47,8 @@ _FENCE_END = 17
 
 _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "fence",
-    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "segments", "count", "samples",
-    "renamed",
+    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments", "count",
+    "samples", "renamed",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

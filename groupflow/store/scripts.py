@@ -36,6 +36,8 @@ class Verb(StrEnum):
     DEAD = "dead"
     LETTER = "letter"
     ENVELOPE = "envelope"
+    BODIES = "bodies"
+    ARCHIVE = "archive"
     REDRIVE = "redrive"
     DROP = "drop"
     SWEEP = "sweep"
@@ -65,7 +67,7 @@ _BURIAL = ("prelude", "facts", "burial")
 _LETTERS = ("prelude", "facts", "letters")
 _IDS = ("prelude", "facts", "ids")
 _BEHIND: dict[Verb, tuple[str, ...]] = {
-    Verb.ENQUEUE: _IDS,
+    Verb.ENQUEUE: (*_IDS, "delaying"),
     Verb.SWEEP_RENAMED: _IDS,
     Verb.REGISTER: _SESSIONS,
     Verb.RENEW: _SESSIONS,

@@ -11,9 +11,10 @@ import pytest
 from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import dead_stream, topology
-from groupflow.broker.archive import Archive, Place
+from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
+from groupflow.core.places import Place
 from groupflow.servers.ports import free_ports
 
 DAY = 86400.0

@@ -17,6 +17,7 @@ from groupflow import Advance, App, Dead, Task
 from groupflow.core import crashpoints
 from groupflow.core.outcome import Outcome
 from groupflow.core.settings import Fields, GroupRule, RabbitMQ, Redis, Retry, Settings, Workers
+from groupflow.core.settings import History as HistorySettings
 from groupflow.core.settings_types import SecretUrl
 from groupflow.daemon import Daemon
 from groupflow.ops.logs import configure_logging
@@ -41,6 +42,7 @@ def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
         ),
         fields=Fields(delay="delay"),
         retry=Retry(interval=-0.05),
+        history=HistorySettings(dead_memory=0) if plan.archives else HistorySettings(),
         groups=(GroupRule(app="grouped", key="{group}", name="grouped"),),
     )
 

@@ -14,7 +14,8 @@ What: TypeAlias = Literal["ok", "fail", "stage", "delayed", "poison", "slow"]
 REAPS = frozenset({"before_reap", "after_reap"})
 DRAINS = frozenset({"during_drain", "hand_back", "before_leave"})
 _RENEWS = frozenset({"before_renew", "after_renew"})
-CLOCKED = REAPS | _RENEWS
+ARCHIVES = frozenset({"before_archive", "after_archive"})
+CLOCKED = REAPS | _RENEWS | ARCHIVES
 """Points that come with time, whether or not there is anything left to do."""
 _INTAKES = frozenset({"before_enqueue", "before_ack", "after_ack"})
 
@@ -85,6 +86,11 @@ class Plan:
     messages: list[Message]
     prefetch: int
     order: Literal["oldest", "fair"]
+
+    @property
+    def archives(self) -> bool:
+        """Whether bodies of dead letters leave Redis at once, and are worth it."""
+        return any(life.crash and life.crash.point in ARCHIVES for life in self.lives)
 
 
 def single(seed: str, point: str, nth: int = 0) -> Plan:

@@ -17,6 +17,7 @@ from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.dead_stream import name_of
 from groupflow.broker.publisher import Outgoing, TermPublisher
 from tests.crash.daemons import TYPE, die_with_parent
 from tests.crash.plans import Message
@@ -102,6 +103,8 @@ async def _do(connection: AbstractConnection, channel: Any, told: dict[str, Any]
             return (await channel.queue_declare(queue, passive=True)).message_count
         case "delete":
             await topology.delete(connection, queue)
+            await topology.delete(connection, name_of(queue))
+            await channel.exchange_delete(name_of(queue))
         case "publish":
             messages = [Message(**message) for message in told["messages"]]
             journal = Journal(Path(told["journal"]))
@@ -116,10 +119,15 @@ async def _do(connection: AbstractConnection, channel: Any, told: dict[str, Any]
     return None
 
 
+BALLAST = "x" * 1000  # a body that is worth archiving
+
+
 def _outgoing(message: Message) -> Outgoing:
     body: dict[str, Any] = {"n": message.n, "what": message.what, "seconds": message.seconds}
     if message.group is not None:
         body |= {"app_name": "grouped", "group": message.group}
+    if message.what == "poison":
+        body |= {"ballast": BALLAST}
     if message.what == "delayed":
         body |= {"delay": message.seconds, "seconds": 0.0}
     return Outgoing(orjson.dumps(body), type=TYPE, message_id=message.id)

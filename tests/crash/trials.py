@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -15,11 +16,13 @@ from typing import Any
 import orjson
 from redis import Redis
 
+from groupflow.core.places import Place
 from groupflow.core.settings import Settings
+from groupflow.flow.bodies import archive_of
 from groupflow.store.keys import Keys
 from tests.crash.daemons import LEASE, fork_daemon, settings_of
 from tests.crash.plans import CLOCKED, Life, Plan
-from tests.crash.publishing import Broker
+from tests.crash.publishing import BALLAST, Broker
 from tests.history.auditor import audit, leftovers, states_of, totals_of
 from tests.history.events import Event, History, Journal
 from tests.history.invariants import Violation, check
@@ -143,9 +146,12 @@ class Trials:
         pipeline.zcard(keys("dead"))
         pipeline.zrange(keys("daemons"), 0, -1)
         pipeline.hget(keys("daemon", life.name), "info")
-        done, dead, daemons, info = pipeline.execute()
+        pipeline.zcard(keys("bodies"))
+        done, dead, daemons, info, bodies = pipeline.execute()
         if orjson.loads(info or b"{}").get("pid") != pid:
             return False  # it is another's entry; a signal could find this one without a handler
+        if plan.archives and bodies:
+            return False
         wanted = len({message.id for message in plan.messages})
         return bool(int(done or 0) + dead >= wanted and daemons == [life.name.encode()])
 
@@ -167,10 +173,31 @@ class Trials:
             expected = "dead" if message.what == "poison" else "done"
             if (state := history.states.get(message.id)) != expected:
                 violations.append(Violation("S1", f"{message.id} is {state}, not {expected}"))
+        if plan.archives:
+            violations += self._archived(
+                settings_of(plan, self._redis, self._rabbitmq, keys.namespace)
+            )
         # On a busy machine a daemon may lose its lease of a second and live on.
         log = (folder / "daemons.log").read_bytes()
         losses = sum(log.count(name) for name in (b'"session.lost"', b'"task.taken_over"'))
         return [*violations, *_repeats(plan, events, len(result.delivered) + losses)]
+
+    def _archived(self, settings: Settings) -> list[Violation]:
+        """Every dead letter's body lies in the stream, and is readable there."""
+        found: list[Violation] = []
+        keys = Keys(settings.redis.namespace)
+        archive = archive_of(settings)
+        ids: Any = self._raw.zrange(keys("dead"), 0, -1)
+        for id_ in [each.decode() for each in ids]:
+            place: Any = self._raw.hmget(keys("life", id_), "offset", "archived_as")
+            offset, message_id = place
+            if offset is None or message_id is None:
+                found.append(Violation("L7", f"the body of {id_} never left Redis"))
+                continue
+            packed = asyncio.run(archive.read(Place(int(offset), message_id.decode())))
+            if BALLAST.encode() not in packed:
+                found.append(Violation("S1", f"the body of {id_} is not where it says"))
+        return found
 
     def _keep(self, plan: Plan, keys: Keys, folder: Path, result: Result) -> None:
         """Leave all that there is to know of a trial that failed."""

@@ -19,13 +19,24 @@ from redis import Redis
 from groupflow.store.enqueue import READ_WHOLE
 from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_checkpoint, split_element
 from tests.history.events import State, Totals
+from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
 from tests.history.suspects import suspects_of
 
 FAMILY = 16  # derived ids that are looked at; see ids.lua
 _NAMED = ("lane", "lock", "life", "daemon", "worker")
 _STAYS = frozenset(
-    {"count", "fence", "segments", "history_new", "history_old", "dead", "samples", "renamed"}
+    {
+        "count",
+        "fence",
+        "segments",
+        "history_new",
+        "history_old",
+        "dead",
+        "bodies",
+        "samples",
+        "renamed",
+    }
 )
 
 
@@ -131,8 +142,8 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
 
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "fence",
-    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "segments", "count", "samples",
-    "renamed",
+    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments", "count",
+    "samples", "renamed",
 )  # fmt: skip
 
 
@@ -365,22 +376,6 @@ def _counters(found: Snapshot) -> Iterator[Violation]:
     held += sum(found.count(name) for name in ("done", "dropped", "missing"))
     if held != found.count("taken"):
         yield Violation("S7", f"taken says {found.count('taken')}, accounted for {held}")
-
-
-def bytes_held(found: Snapshot) -> Iterator[Violation]:
-    """What waits for a delay, and what dead letters hold, is counted to the byte."""
-    waiting = {split_element(element)[1] for _, _, element in found.waiting()}
-    for total, rightly in (("delayed_bytes", waiting), ("dead_bytes", set(found.names("dead")))):
-        noted = {
-            id_: int(life[total.encode()])
-            for id_, life in found.lives.items()
-            if total.encode() in life
-        }
-        if found.count(total) != sum(noted.values()):
-            yield Violation("L7", f"{total} says {found.count(total)}, the lives {noted}")
-        for id_, size in noted.items():
-            if id_ not in rightly or size != len(found.tasks.get(id_, b"")):
-                yield Violation("L7", f"{id_} counts {size} among the {total}, and should not")
 
 
 def leftovers(raw: Redis, keys: Keys) -> list[str]:

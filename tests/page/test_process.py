@@ -287,7 +287,7 @@ def test_a_port_is_taken_over(make_rig: MakeRig) -> None:
 def test_facts_arrive_as_they_are(name: str) -> None:
     """What is shown, and the secrets that the page needs; no others."""
     settings = load_settings(REPOSITORY / "config" / name)
-    rabbitmq = settings.rabbitmq.model_copy(update={"url": SecretUrl("amqp://me:hushhush@host/")})
+    rabbitmq = settings.rabbitmq.model_copy(update={"url": SecretUrl("amqp://me:known@host/")})
     handlers = {"h": HandlerRule(exec=("./import", "--password=hushhush"))}
     settings = settings.model_copy(update={"rabbitmq": rabbitmq, "handlers": handlers})
     facts = Facts("d1", settings, {"a": "m.f"})
@@ -296,5 +296,6 @@ def test_facts_arrive_as_they_are(name: str) -> None:
     arrived = Facts.unpacked(orjson.loads(packed))
     assert shown(arrived.settings) == shown(settings)
     assert arrived.settings.redis == settings.redis
+    assert arrived.settings.rabbitmq == settings.rabbitmq
     assert arrived.settings.http == settings.http
     assert (arrived.daemon, arrived.functions) == (facts.daemon, facts.functions)

@@ -51,6 +51,7 @@ class Bench:
         url: of its server.
         keys: its keys.
         client: runs the scripts.
+        enqueuer: takes batches in without a word in the history.
         raw: a plain client, to look behind the scripts.
         events: what happened.
         with_faults: whether the test makes somebody crash.
@@ -70,7 +71,7 @@ class Bench:
         self.raw: Redis = Redis.from_url(url)
         self.events: list[Event] = []
         self.with_faults = False
-        self._enqueuer = Enqueuer(self.client)
+        self.enqueuer = Enqueuer(self.client)
 
     async def close(self) -> None:
         """Close the connections and remove the namespace."""
@@ -86,7 +87,7 @@ class Bench:
 
     async def take_in(self, *arrivals: Arrival) -> Enqueued:
         """The same; also under which ids they lie."""
-        enqueued = await self._enqueuer.enqueue(arrivals)
+        enqueued = await self.enqueuer.enqueue(arrivals)
         for n, each in enumerate(arrivals):
             group, tenant = each.envelope.group, each.envelope.tenant
             self.events.append(published(enqueued.renamed.get(n, each.id), group, tenant))

@@ -164,8 +164,8 @@ DAMAGES = [
     Damage(
         "a redrive of what isn't dead",
         Verb.REDRIVE,
-        "if call('ZREM', K.dead, id) == 0 then return 0 end",
-        "call('ZREM', K.dead, id)",
+        "if not call('ZSCORE', K.dead, id) then return 0 end",
+        "",
         test_life.test_only_a_death_can_be_redriven_or_dropped_and_only_once,
     ),
     Damage(
@@ -284,8 +284,8 @@ DAMAGES = [
     Damage(
         "a redrive that stays at the door",
         Verb.REDRIVE,
-        ", 'door')",
-        ")",
+        ", 'door', 'standing')",
+        ", 'standing')",
         test_looks.test_what_died_at_the_door_is_routed_once,
     ),
     Damage(
@@ -312,7 +312,7 @@ DAMAGES = [
     Damage(
         "a body for whoever asks",
         Verb.ENVELOPE,
-        "if not call('ZSCORE', K.dead, ARGV[1]) then return '' end",
+        "if not call('ZSCORE', K.dead, ARGV[1]) then return { '', '', '' } end",
         "",
         test_looks.test_a_letter_that_is_none_has_neither_story_nor_body,
     ),

@@ -338,7 +338,7 @@ async def test_a_dead_letter_keeps_all_there_was(shop: Bench) -> None:
     dead = await letter(shop, "a0")
     assert (dead.type, dead.group, dead.tenant) == ("import", "a", "42")
     assert (dead.reason, dead.attempts, dead.errors) == ("no such tenant", 1, FAILURE)
-    assert await DeadLetters(shop.client).envelope("a0") == envelope
+    assert await DeadLetters(shop.client).envelope("a0") == (envelope, None)
     told = await found(shop, "a0")
     assert (told.state, told.reason, told.since) == ("dead", "no such tenant", dead.died_at)
     await redrive(shop, "a0")

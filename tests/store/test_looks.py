@@ -131,7 +131,7 @@ async def _look_at_the_dead(client: StoreClient, make: Any) -> None:
     story = await letters.get("d")
     assert story is not None
     assert (story.group, story.errors[0]["message"]) == ("dying", "broken")
-    assert (await letters.envelope("d")).body == make("x").envelope.body
+    assert (await letters.envelope("d"))[0].body == make("x").envelope.body
 
 
 async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
@@ -221,7 +221,7 @@ async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) ->
     assert await letters.get("a0") is None
     body = None
     with suppress(KeyError):
-        body = (await letters.envelope("a0")).body
+        body = (await letters.envelope("a0"))[0].body
     assert body is None
     assert isinstance(await _dead(bench, heavy("b0", dead="no")), DeadStory)
 

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from groupflow.core.app import App
 from groupflow.core.settings import Settings
 
-_NEEDED = ("redis", "http")  # sections whose secrets the page's process needs
+_NEEDED = ("redis", "rabbitmq", "http")  # sections whose secrets the page's process needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Facts:
     def packed(self) -> dict[str, Any]:
         """What JSON can carry, for the private channel alone.
 
-        With the secrets that the page itself needs, to reach Redis and to know the token. Those of
-        RabbitMQ and of handlers stay with the daemon: what strangers reach by HTTP has no use for
-        them, and shows no more of them than this.
+        With the secrets that the page itself needs: to reach Redis, RabbitMQ (where bodies of dead
+        letters may lie), and to know the token. Those of handlers stay with the daemon: what
+        strangers reach by HTTP has no use for them, and shows no more of them than this.
         """
         settings = self.settings.model_dump(mode="json")
         for section in _NEEDED:

@@ -184,11 +184,13 @@ class Reading:
         letter = await self._letters.get(asked.id)
         if letter is None:
             return None
+        is_shown = caller.sees_contents
         try:
-            envelope = await self._letters.envelope(asked.id)
+            envelope, place = await self._letters.envelope(asked.id)
+            if place is not None and is_shown:
+                envelope = await self._parts.whole_letter(asked.id)
         except KeyError:  # redriven or dropped a moment ago
             return None
-        is_shown = caller.sees_contents
         body, text = envelope.body if is_shown else b"", None
         try:
             body.decode()

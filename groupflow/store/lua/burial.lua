@@ -11,7 +11,7 @@ local function erase(id, line, now)
   local scope = scope_of(id)
   if scope then line = string.sub(line, 1, -2) .. ',"' .. scope .. '"]' end
   take_off('delayed_bytes', id)
-  take_off('dead_bytes', id)
+  remove_body(id)
   call('HDEL', K.tasks, id)
   call('DEL', K.life .. id)
   call('HSET', K.history_new, id, digits(now) .. line)

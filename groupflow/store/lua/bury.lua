@@ -18,7 +18,7 @@ if claim == 'live' then
   keep_life(element, group, 'reason', reason, 'errors', ARGV[8], 'attempts', ARGV[10],
     'type', ARGV[11], 'tenant', ARGV[12])
   if ARGV[13] then call('HSET', K.life .. id, 'scope', ARGV[13]) end
-  call('ZADD', K.dead, digits(now), id)
+  add_letter(id, now, call('HSTRLEN', K.tasks, id))
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then
     if ARGV[9] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end

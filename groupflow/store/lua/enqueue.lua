@@ -6,17 +6,19 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 the daemon, which claims right behind this call, or '' · 2 the dedup window (µs) · 3 random
---          text, for a salt where there is none yet · then ten a message: id · group ('' = plain)
+--          text, for a salt where there is none yet · 4 bytes that may wait for delays · 5 the reason of
+--          a dead letter that there is no such room for · then ten a message: id · group ('' = plain)
 --          · priority (µs, may be negative) · delay (µs) · 'aside' where a delay lets the group go on,
 --          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
 --          type and tenant (JSON) where they are to be known without reading that: of a dead letter, of
 --          a large message; else '' · scope
 -- returns  { tasks that wait in all, one row of 1 (taken), 0 (duplicate), or the derived id under which
---          it was taken, a message }
+--          it was taken, a message; the places (from 1) of those that there was no such room for }
 local now = clock()
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
 local any_renamed = call('EXISTS', K.renamed) == 1
-local taken, runnable = {}, false
+local taken, crowded, runnable = {}, {}, false
+local most_delayed = tonumber(ARGV[4])
 local plain, grouped, buried, accepted = 0, 0, 0, 0
 
 -- Whether an id that is known belongs to this scope. Entries of versions that knew no scopes belong to all.
@@ -62,7 +64,7 @@ local function keep(id, scope, envelope)
   return keep_renamed(scope, id, newest, envelope)
 end
 
-for i = 4, #ARGV, 10 do
+for i = 6, #ARGV, 10 do
   local group, priority, delay = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local reason = ARGV[i + 5]
   local id = keep(ARGV[i], ARGV[i + 9], ARGV[i + 7])
@@ -71,7 +73,10 @@ for i = 4, #ARGV, 10 do
   else
     taken[#taken + 1] = id == ARGV[i] and 1 or id
     accepted = accepted + 1
-    local straight = priority == '0' and delay == '0' and reason == ''
+    local bytes = #ARGV[i + 7]
+    local is_late = reason == '' and (delay ~= '0' or is_behind_delay(group))
+    local is_crowded_out = is_late and is_crowded(bytes, most_delayed)
+    local straight = priority == '0' and not is_late and reason == ''
     local lives = not straight or ARGV[i + 8] ~= ''
     local element = digits(arrival) .. (lives and '+' or '.') .. id
     if lives then
@@ -81,14 +86,22 @@ for i = 4, #ARGV, 10 do
       local facts = cjson.decode(ARGV[i + 8])
       call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2], 'scope', ARGV[i + 9])
     end
-    if reason ~= '' then
+    local due = delay ~= '0' and (now + delay)
+    if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
+    if reason ~= '' or is_crowded_out then
       buried = buried + 1
-      call('HSET', K.life .. id, 'reason', reason, 'errors', ARGV[i + 6], 'attempts', 0, 'door', 1)
-      call('ZADD', K.dead, digits(now), id)
+      if is_crowded_out then
+        crowded[#crowded + 1] = #taken
+        -- A redrive gives it the rest of its delay.
+        local standing = ARGV[i + 4] == 'aside' and 'aside' or 'hold'
+        call('HSET', K.life .. id, 'reason', ARGV[5], 'attempts', 0, 'door', 0, 'standing', standing)
+      else
+        call('HSET', K.life .. id, 'reason', reason, 'errors', ARGV[i + 6], 'attempts', 0, 'door', 1)
+      end
+      add_letter(id, now, bytes)
     else
       if group == '' then plain = plain + 1 else grouped = grouped + 1 end
-      local due = delay ~= '0' and (now + delay)
-      if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
+      if is_late then wait_for_delay(id, bytes) end
       if due and (group == '' or ARGV[i + 4] == 'aside') then
         call('ZADD', K.delayed, digits(due), element)
         wake_at_due()
@@ -119,4 +132,4 @@ if runnable and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, A
   wake()
 end
 local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped')
-return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0), taken }
+return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0), taken, crowded }

@@ -150,3 +150,19 @@ local function take_off(total, id)
   call('HDEL', K.life .. id, total)
   call('HINCRBY', K.count, total, -bytes)
 end
+
+-- A dead letter begins. One that is large counts, and stands among those whose bodies may leave Redis;
+-- what is smaller would leave as much behind.
+local LARGE = 512
+local function add_letter(id, now, bytes)
+  call('ZADD', K.dead, digits(now), id)
+  if bytes < LARGE then return end
+  call('ZADD', K.bodies, digits(now), id)
+  put_on('dead_bytes', id, bytes)
+end
+
+-- Its body leaves, or the letter ends.
+local function remove_body(id)
+  call('ZREM', K.bodies, id)
+  take_off('dead_bytes', id)
+end

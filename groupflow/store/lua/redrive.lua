@@ -1,26 +1,46 @@
 #!lua
 -- redrive: a dead letter becomes a task again, at attempt 1 of its last stage, at its original place
 -- in its group: where others have gone on since, that is first. A park that its death laid on the
--- group is lifted.
+-- group is lifted. One that died since there was no room for what is delayed gets the rest of its delay.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew, else ''
---          · 4 its priority then (µs) · 5 its type · 6 its tenant ('' = none) · 7 its scope
--- returns  1, or 0 where no such dead letter is there
+-- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew or its body
+--          lies in RabbitMQ, else '' · 4 its priority (µs) where it was routed anew, else '' · 5 its type
+--          · 6 its tenant ('' = none) · 7 its scope
+-- returns  1; 0 where no such dead letter is there; -1 where its body lies in RabbitMQ, and was not given
 local id, group = ARGV[1], ARGV[2]
-if call('ZREM', K.dead, id) == 0 then return 0 end
 local now = clock()
 local life = K.life .. id
+if not call('ZSCORE', K.dead, id) then return 0 end
+if ARGV[3] == '' and call('HEXISTS', life, 'offset') == 1 then return -1 end
+call('ZREM', K.dead, id)
+remove_body(id)
 local element = (call('HGET', life, 'arrival') or digits(now)) .. '+' .. id
 if ARGV[3] ~= '' then
   call('HSET', K.tasks, id, ARGV[3])
-  call('HSET', life, 'priority', ARGV[4], 'type', ARGV[5], 'tenant', ARGV[6], 'scope', ARGV[7])
+  call('HDEL', life, 'offset', 'archived_as')
+  call('HSET', life, 'type', ARGV[5], 'tenant', ARGV[6], 'scope', ARGV[7])
 end
+if ARGV[4] ~= '' then call('HSET', life, 'priority', ARGV[4]) end
 unpark(call('HGET', life, 'group') or '', id)
-call('HDEL', life, 'reason', 'due', 'order', 'attempts', 'door')
+local kept = call('HMGET', life, 'standing', 'due')
+local due = kept[1] and tonumber(kept[2] or nil)
+call('HDEL', life, 'reason', 'attempts', 'door', 'standing')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
 call('HINCRBY', life, 'redriven', 1)
-put_back(element, group, now)
+if due and due > now then
+  put_on('delayed_bytes', id, call('HSTRLEN', K.tasks, id))
+  if group == '' or kept[1] == 'aside' then
+    call('ZADD', K.delayed, digits(due), element)
+    wake_at_due()
+  else
+    insert(K.lane .. group, element)
+    place(group, now)
+  end
+else
+  call('HDEL', life, 'due', 'order')
+  put_back(element, group, now)
+end
 call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', 1)
 call('HINCRBY', K.count, 'redriven', 1)
 wake()

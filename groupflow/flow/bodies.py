@@ -1,0 +1,48 @@
+"""bodies: the whole of a dead letter, wherever its body lies."""
+
+from __future__ import annotations
+
+from groupflow.broker.archive import Archive
+from groupflow.broker.connection import address_of
+from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from groupflow.core.settings import Settings
+from groupflow.store.dead import DeadLetters
+from groupflow.store.envelope import Envelope
+
+
+def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
+    """The stream of the configured queue; nothing connects yet.
+
+    Args:
+        settings: say where it is.
+        name: shown on RabbitMQ's page.
+
+    Raises:
+        ConfigError: the way to RabbitMQ isn't safe.
+    """
+    return Archive(
+        settings.rabbitmq_url(),
+        settings.rabbitmq.queue,
+        retention=settings.history.dead_retention,
+        name=name,
+    )
+
+
+async def whole_letter(settings: Settings, letters: DeadLetters, id_: str) -> Envelope:
+    """The envelope of a dead letter, its headers and body from RabbitMQ where they lie there.
+
+    Raises:
+        KeyError: there is no such dead letter (any more).
+        BodyMissing: its body is not where it was put.
+        ArchiveRefused: RabbitMQ lets us not read it.
+        ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
+    """
+    envelope, place = await letters.envelope(id_)
+    if place is None:
+        return envelope
+    try:
+        return Envelope.unpack(await archive_of(settings).read(place))
+    except BrokerUnavailable as error:
+        cause = f"the body of {id_} lies there ({error.__cause__ or error})"
+        address = address_of(settings.rabbitmq_url())
+        raise ServerUnreachable("RabbitMQ", address, cause) from error

@@ -1,0 +1,111 @@
+"""archive: what dead letters hold beyond a bound leaves Redis for RabbitMQ, the oldest body first.
+
+A body is written to the stream, read back from there, and only then removed from Redis: whenever
+this process dies, the body is in Redis still, or readable where the letter says. While intake
+stands for want of memory the bound is 0: whoever sends what can't be handled stops nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from groupflow.broker.archive import Archive
+from groupflow.core.crashpoints import crash_point
+from groupflow.core.errors import ArchiveRefused, GroupflowError
+from groupflow.core.measures import UpkeepMeasures
+from groupflow.store.archiving import archive, oldest_bodies
+from groupflow.store.client import StoreClient
+
+log = structlog.get_logger("groupflow.archive")
+
+AT_ONCE = 200  # letters, and
+BYTES_AT_ONCE = 8 * 1024 * 1024  # bytes a pass, but for the first letter: bounds what is held here
+PAUSE = 1.0  # seconds between two looks at what dead letters hold
+REFUSED_PAUSE = 60.0  # seconds until RabbitMQ may have got a stream for us
+
+
+class Archiver:
+    """Archives bodies of dead letters. Any number of daemons may: one body may lie there twice."""
+
+    def __init__(
+        self,
+        client: StoreClient,
+        stream: Archive,
+        bound: int,
+        is_pressed: Callable[[], bool],
+        measures: UpkeepMeasures | None = None,
+    ) -> None:
+        """Binds both sides.
+
+        Args:
+            client: the store.
+            stream: where bodies go.
+            bound: bytes that dead letters may hold in Redis.
+            is_pressed: whether intake stands for want of memory.
+            measures: where to count.
+        """
+        self._client = client
+        self._stream = stream
+        self._bound = bound
+        self._is_pressed = is_pressed
+        self._measures = measures or UpkeepMeasures()
+        self._stir = asyncio.Event()
+        self._trouble = ""
+
+    def wake(self) -> None:
+        """Intake has begun to stand."""
+        self._stir.set()
+
+    async def run(self) -> None:
+        """Archive for ever."""
+        while True:
+            self._stir.clear()
+            try:
+                if await self.run_once():
+                    self._trouble = ""
+                    continue
+                pause = PAUSE
+            except ArchiveRefused as error:
+                remedy = "history.dead_memory can't be kept: see groupflow doctor"
+                self._report("archive.refused", error, remedy=remedy)
+                pause = REFUSED_PAUSE
+            except GroupflowError as error:
+                self._report("archive.failed", error)
+                pause = PAUSE
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stir.wait()
+
+    def _report(self, event: str, error: GroupflowError, **facts: str) -> None:
+        """Say it once, until it is another or over."""
+        if event != self._trouble:
+            self._trouble = event
+            log.warning(event, error=str(error), **facts)
+
+    async def run_once(self) -> int:
+        """One pass.
+
+        Returns:
+            How many bodies were over the bound, as far as they went at once.
+
+        Raises:
+            StoreUnavailable: no answer from Redis.
+            ArchiveRefused: RabbitMQ has no stream for us.
+            BrokerUnavailable: no answer from RabbitMQ.
+        """
+        bound = 0 if self._is_pressed() else self._bound
+        bodies = await oldest_bodies(self._client, bound, most=AT_ONCE, most_bytes=BYTES_AT_ONCE)
+        if not bodies:
+            return 0
+        crash_point("before_archive")
+        places = await self._stream.write([body.packed for body in bodies])
+        crash_point("after_archive")
+        archived = await archive(self._client, bodies, places)
+        self._measures.archived += archived
+        size = sum(len(body.packed) for body in bodies)
+        log.info("dead.archived", letters=archived, bytes=size)
+        return len(bodies)

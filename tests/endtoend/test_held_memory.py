@@ -1,0 +1,167 @@
+"""What never drains by itself can't stop intake: dead letters and delays by the 10 MiB, on 100 MB.
+
+One stranger's messages fill Redis up to the limit; another tenant's go on, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from groupflow.cli.exits import Exit
+from groupflow.core.settings_load import load_settings
+from groupflow.flow.bodies import whole_letter
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetters
+from groupflow.store.scripts import load_scripts
+from tests.conftest import _running
+from tests.endtoend.raw import Properties, RawMessage, send_raw
+from tests.endtoend.rig import Job, Process, Rig, run
+from tests.history.auditor import audit
+
+MIB = 2**20
+LIMIT = 100_000_000
+TOKEN = "a-token-of-the-tests-0123456789"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of the test's own, whose memory is nobody else's."""
+    with _running(RedisServer(tmp_path / "redis-of-its-own")) as server:
+        yield server
+
+
+@pytest.fixture
+def rig(tmp_path: Path, rabbitmq_server: RabbitmqServer, store: RedisServer) -> Iterator[Rig]:
+    folder = tmp_path / tmp_path.name
+    folder.mkdir()
+    rig = Rig(
+        folder,
+        rabbitmq_server,
+        store,
+        redis={"max_memory": LIMIT},
+        fields={"delay": "delay_s"},
+        http={"listen": "127.0.0.1:0", "token": TOKEN},
+    )
+    yield rig
+    rig.close()
+
+
+def send(rig: Rig, bodies: dict[str, bytes]) -> None:
+    for id_, body in bodies.items():
+        properties = Properties(message_id=id_, message_type="work")
+        send_raw(rig.rabbitmq.url, rig.queue, [RawMessage(body, properties)])
+
+
+def shown(rig: Rig, id_: str) -> bytes:
+    """The body of a dead letter, as `dead show --json` tells it."""
+    answer = rig.call("dead", "show", id_, "--json", "--config", str(rig.config))
+    assert answer.returncode == Exit.FINE, answer.stderr.decode()
+    letter = orjson.loads(answer.stdout)
+    if "body" in letter:
+        return str(letter["body"]).encode()
+    return base64.b64decode(letter["body_base64"])
+
+
+async def _digests(rig: Rig, ids: list[str]) -> dict[str, bytes]:
+    """What the bodies of dead letters come to, wherever they lie."""
+    settings = load_settings(rig.config)
+    client = StoreClient(rig.store.url, rig.keys, load_scripts(rig.keys, "oldest"))
+    try:
+        letters = DeadLetters(client)
+        found = {id_: (await whole_letter(settings, letters, id_)).body for id_ in ids}
+    finally:
+        await client.close()
+    return {id_: hashlib.sha256(body).digest() for id_, body in found.items()}
+
+
+def used(rig: Rig) -> int:
+    found: Any = rig.raw.info("memory")
+    return int(found["used_memory"])
+
+
+def others_go_on(rig: Rig, daemon: Process, n: int) -> None:
+    """Another tenant's task comes in and runs, whatever the stranger has sent."""
+    rig.publish([Job(f"good-{n}", "good", tenant=7)])
+    rig.wait_for_end(f"good-{n}")
+    assert daemon.is_running
+
+
+def test_malformed_messages_stop_nobody(rig: Rig) -> None:
+    daemon = rig.start("d1")
+    bodies = {f"junk-{n}": b"%d" % (n % 10) * (10 * MIB) for n in range(12)}
+    send(rig, bodies)
+    others_go_on(rig, daemon, 1)
+    rig.until(lambda: len(rig.dead()) == 12, "twelve letters")
+    rig.until(lambda: used(rig) < LIMIT, "room")
+    others_go_on(rig, daemon, 2)
+    assert rig.count("archived") > 0
+    digests = {id_: hashlib.sha256(body).digest() for id_, body in bodies.items()}
+    assert run(_digests(rig, list(bodies))) == digests
+    assert shown(rig, "junk-0") == bodies["junk-0"]
+    assert audit(rig.raw, rig.keys) == []
+    url = daemon.wait_for("http.listening")["url"].rstrip("/")
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    letter = httpx.get(f"{url}/api/letter?id=junk-1", headers=headers, trust_env=False).json()
+    assert (letter["body_bytes"], letter["body"][:3]) == (10 * MIB, "111")
+
+    # They are routed first, by whole bodies, and none of them can be.
+    refused = rig.call("dead", "redrive", "junk-0", "--config", str(rig.config))
+    assert b"junk-0 stays" in refused.stderr
+    rig.stop_all()
+    assert audit(rig.raw, rig.keys) == []
+
+
+def test_delays_of_a_year_stop_nobody(rig: Rig) -> None:
+    daemon = rig.start("d1")
+    facts = {"app_name": "plain", "delay_s": 31_000_000}
+    bodies = {f"late-{n}": orjson.dumps({**facts, "n": n}).ljust(10 * MIB, b" ") for n in range(7)}
+    send(rig, bodies)
+    others_go_on(rig, daemon, 1)
+    rig.until(lambda: rig.count("taken") == 8, "seven delays")
+    delayed = 7 - len(rig.dead())
+    assert delayed == 4, "half of redis.max_memory may wait"
+    assert rig.count("delayed_bytes") <= LIMIT / 2
+    assert "redis.delayed_memory" in daemon.wait_for("task.buried")["reason"]
+    others_go_on(rig, daemon, 2)
+    assert {shown(rig, id_) == bodies[id_] for id_ in rig.dead()} == {True}
+
+    # Room is made by hand, and what had none gets the rest of its delay.
+    config = ("--config", str(rig.config))
+    late = sorted(bodies.keys() - set(rig.dead()))
+    assert rig.call("task", "drop", *late, *config).returncode == Exit.FINE
+    (first, *_) = rig.dead()
+    assert rig.call("dead", "redrive", first, *config).returncode == Exit.FINE
+    told = orjson.loads(rig.call("task", first, "--json", *config).stdout)
+    assert told["state"] == "delayed"
+    assert rig.call("task", "run-now", first, *config).returncode == Exit.FINE
+    rig.wait_for_end(first)
+    rig.stop_all()
+    assert audit(rig.raw, rig.keys) == []
+
+
+def test_archived_bodies_come_back_to_their_handlers(rig: Rig) -> None:
+    """A task that failed, whose body has left Redis, is redriven with every byte."""
+    rig.configure(redis={"max_memory": LIMIT}, history={"dead_memory": 0}, http={"listen": ""})
+    daemon = rig.start("d1")
+    facts = {"app_name": "plain", "n": 1}
+    body = orjson.dumps(facts).ljust(MIB, b" ")
+    properties = Properties(message_id="big", message_type="fail")
+    send_raw(rig.rabbitmq.url, rig.queue, [RawMessage(body, properties)])
+    daemon.wait_for("dead.archived")
+    assert shown(rig, "big") == body
+    assert rig.call("dead", "redrive", "big", "--config", str(rig.config)).returncode == Exit.FINE
+    daemon.wait_for("dead.archived", 2)
+    assert len(rig.events("start", "big")) == 2
+    assert shown(rig, "big") == body
+    assert rig.call("dead", "drop", "big", "--config", str(rig.config)).returncode == Exit.FINE
+    rig.stop_all()
+    assert audit(rig.raw, rig.keys) == []

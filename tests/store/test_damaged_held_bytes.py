@@ -1,0 +1,158 @@
+"""What counts and moves bytes, damaged on purpose: tests of `test_held_bytes` see each damage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from groupflow.servers import RedisServer
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import Verb, load_scripts
+from tests.store import test_held_bytes
+from tests.store.bench import Bench
+from tests.store.test_damaged_life import Damage, Seen, damaged, is_seen
+
+
+def _seen(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
+    """A test with its parameters bound."""
+    return lambda shop: test(shop, *arguments)
+
+
+DELAYED, DEAD = test_held_bytes.TestDelayed(), test_held_bytes.TestDead()
+BEYOND = DELAYED.test_beyond_the_bound_it_is_a_dead_letter_that_keeps_its_delay
+
+DAMAGES = [
+    Damage(
+        "a delay that nobody counts",
+        Verb.ENQUEUE,
+        "if is_late then wait_for_delay(id, bytes) end",
+        "",
+        _seen(DELAYED.test_a_delay_counts_until_it_is_over, "g", True),
+    ),
+    Damage(
+        "a promoted task that still counts as delayed",
+        Verb.PROMOTE,
+        "take_off('delayed_bytes', id_of(element))",
+        "",
+        _seen(DELAYED.test_a_promoted_one_counts_no_more),
+    ),
+    Damage(
+        "a claimed task that still counts as delayed",
+        Verb.CLAIM_GROUPED,
+        "take_off('delayed_bytes', ids[i])",
+        "",
+        _seen(DELAYED.test_promoted_and_claimed_ones_count_no_more, "g"),
+    ),
+    Damage(
+        "a task that runs now and counts as delayed",
+        Verb.RUN_NOW,
+        "take_off('delayed_bytes', id)",
+        "",
+        _seen(DELAYED.test_a_delay_counts_until_it_is_over, "g", False),
+    ),
+    Damage(
+        "no bound for delays",
+        Verb.ENQUEUE,
+        "return delayed_bytes + bytes > most",
+        "return false",
+        _seen(BEYOND, "g", True),
+    ),
+    Damage(
+        "no bound for what comes behind a delay",
+        Verb.ENQUEUE,
+        "(delay ~= '0' or is_behind_delay(group))",
+        "delay ~= '0'",
+        _seen(DELAYED.test_what_comes_behind_a_delay_in_its_lane_waits_for_it_too),
+    ),
+    Damage(
+        "a redrive that forgets the delay",
+        Verb.REDRIVE,
+        "if due and due > now then",
+        "if false then",
+        _seen(BEYOND, "g", True),
+    ),
+    Damage(
+        "a redriven delay that nobody counts",
+        Verb.REDRIVE,
+        "put_on('delayed_bytes', id, call('HSTRLEN', K.tasks, id))",
+        "",
+        _seen(BEYOND, None, True),
+    ),
+    Damage(
+        "a death that nobody counts",
+        Verb.BURY,
+        "put_on('dead_bytes', id, bytes)",
+        "",
+        _seen(DEAD.test_letters_count_until_they_end),
+    ),
+    Damage(
+        "a dropped letter that still counts",
+        Verb.DROP,
+        "  take_off('dead_bytes', id)\n",
+        "",
+        _seen(DEAD.test_letters_count_until_they_end),
+    ),
+    Damage(
+        "a redriven letter that still counts",
+        Verb.REDRIVE,
+        "  take_off('dead_bytes', id)\n",
+        "",
+        _seen(DEAD.test_letters_count_until_they_end),
+    ),
+    Damage(
+        "a redrive of what is left of a letter",
+        Verb.REDRIVE,
+        "if ARGV[3] == '' and call('HEXISTS', life, 'offset') == 1 then return -1 end",
+        "",
+        _seen(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
+    ),
+    Damage(
+        "a redriven letter that knows a place still",
+        Verb.REDRIVE,
+        "call('HDEL', life, 'offset', 'archived_as')",
+        "",
+        _seen(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
+    ),
+    Damage(
+        "an archive of another death",
+        Verb.ARCHIVE,
+        "if not died or digits(died) ~= digits(ARGV[2]) then return 0 end",
+        "if not died then return 0 end",
+        _seen(DEAD.test_another_death_is_not_this_one),
+    ),
+    Damage(
+        "an archive of what is no letter",
+        Verb.ARCHIVE,
+        "if not died or digits(died) ~= digits(ARGV[2]) then return 0 end",
+        "",
+        _seen(DEAD.test_an_archived_letter_is_dropped_and_swept_like_others),
+    ),
+    Damage(
+        "more bodies at once than were asked for",
+        Verb.BODIES,
+        "(i > 1 and size + bytes > tonumber(ARGV[3]))",
+        "false",
+        _seen(DEAD.test_the_oldest_beyond_the_bound_are_told),
+    ),
+    Damage(
+        "more bodies than are over the bound",
+        Verb.BODIES,
+        "over <= 0 or ",
+        "",
+        _seen(DEAD.test_the_oldest_beyond_the_bound_are_told),
+    ),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
+    keys = Keys("damagedbytes")
+    scripts = load_scripts(keys, damage.order)
+    for broken in (False, True):
+        used = damaged(scripts, damage) if broken else scripts
+        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
+        try:
+            assert await is_seen(shop, damage.seen) == broken
+        finally:
+            await shop.close()

@@ -1,0 +1,253 @@
+"""What waits for delays and what dead letters hold is counted to the byte; bodies leave when told.
+
+The auditor compares the counters with the lives at the end of each of these tests too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from groupflow.core.errors import LetterArchived
+from groupflow.core.places import Place
+from groupflow.store.archiving import archive, oldest_bodies
+from groupflow.store.dead import DeadLetters
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope, Pool
+from groupflow.store.finding import find_task
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Retry
+from groupflow.store.waiting import WaitingTasks
+from tests.store.bench import Bench, arrival, bury, ids
+
+YEAR = 31_536_000.0
+KILO = 1000
+
+
+def large(id_: str, group: str | None = None, size: int = KILO, **facts: object) -> Arrival:
+    """A message whose envelope has so many bytes."""
+    made = arrival(id_, group, **facts)
+    head = replace(made.envelope, body=b"").pack()
+    return replace(made, envelope=replace(made.envelope, body=b"x" * (size - len(head))))
+
+
+def size_of(message: Arrival) -> int:
+    return len(message.envelope.pack())
+
+
+class TestDelayed:
+    @pytest.mark.parametrize("aside", [True, False])
+    @pytest.mark.parametrize("group", ["g", None])
+    async def test_a_delay_counts_until_it_is_over(
+        self, bench: Bench, group: str | None, aside: bool
+    ) -> None:
+        messages = [large(f"t{n}", group, delay=YEAR, steps_aside=aside) for n in range(3)]
+        assert await bench.enqueue(*messages) == [True] * 3
+        assert await bench.enqueue(*messages) == [False] * 3
+        assert bench.count("delayed_bytes") == 3 * KILO
+        tasks = WaitingTasks(bench.client)
+        assert await tasks.drop("t1") is None
+        assert bench.count("delayed_bytes") == 2 * KILO
+        assert await tasks.run_now("t0") is None
+        assert await tasks.run_now("t2") is None
+        assert bench.count("delayed_bytes") == 0
+
+    @pytest.mark.parametrize("group", ["g", None])
+    async def test_promoted_and_claimed_ones_count_no_more(
+        self, bench: Bench, group: str | None
+    ) -> None:
+        pool: Pool = "grouped" if group else "plain"
+        await bench.enqueue(large("t", group, delay=0.001), large("u", group, delay=0.001))
+        daemon = await bench.daemon()
+        ran: list[str] = []
+        while len(ran) < 2:
+            await bench.client.run(Verb.PROMOTE, 100)
+            for claim in await daemon.claim(pool, "w1"):
+                ran.append(claim.task.id)
+                await daemon.complete(claim)
+        assert bench.count("delayed_bytes") == 0
+
+    async def test_a_promoted_one_counts_no_more(self, bench: Bench) -> None:
+        await bench.enqueue(large("t", delay=0.001))
+        while not (await bench.client.run(Verb.PROMOTE, 100))[0]:
+            pass
+        assert bench.count("delayed_bytes") == 0
+
+    async def test_a_retry_does_not_count(self, bench: Bench) -> None:
+        """It waits for our delay, not for its message's."""
+        await bench.enqueue(large("t", "g"))
+        daemon = await bench.daemon()
+        await daemon.settle(Retry(await daemon.claim_one(), YEAR, [{"message": "x"}]))
+        assert bench.count("delayed_bytes") == 0
+
+    async def test_what_comes_behind_a_delay_in_its_lane_waits_for_it_too(
+        self, bench: Bench
+    ) -> None:
+        """Or one small delayed message could hold any number of large ones for a year."""
+        await bench.enqueue(large("first", "g"), large("late", "g", delay=YEAR))
+        await bench.enqueue(large("behind", "g"), large("further", "g"), large("other", "h"))
+        assert bench.count("delayed_bytes") == 3 * KILO
+        daemon = await bench.daemon()
+        claims = await daemon.claim("grouped", "w1", "w2", "w3")
+        assert sorted(ids(claims)) == ["first", "other"]
+        await daemon.complete(*claims)
+        assert await WaitingTasks(bench.client).drop("late") is None
+        assert await daemon.work_off(["w1"]) == ["behind", "further"]
+        assert bench.count("delayed_bytes") == 0
+
+    @pytest.mark.parametrize("aside", [True, False])
+    @pytest.mark.parametrize("group", ["g", None])
+    async def test_beyond_the_bound_it_is_a_dead_letter_that_keeps_its_delay(
+        self, bench: Bench, group: str | None, aside: bool
+    ) -> None:
+        messages = [large(f"t{n}", group, delay=YEAR, steps_aside=aside) for n in range(3)]
+        done = await bench.enqueuer.enqueue([*messages, large("now", "h")], 2 * KILO)
+        assert (done.taken, done.crowded_out) == ([True] * 4, frozenset({2}))
+        assert bench.count("delayed_bytes") == 2 * KILO
+        letters = DeadLetters(bench.client)
+        letter = await letters.get("t2")
+        assert letter is not None
+        assert "redis.delayed_memory" in letter.reason
+        assert (letter.type, letter.group, letter.tenant) == ("t", group, "42")
+        assert (letter.attempts, letter.died_at_the_door) == (0, False)
+        await WaitingTasks(bench.client).drop("t0")
+        await WaitingTasks(bench.client).drop("t1")
+        assert await letters.redrive(letter)
+        assert not await letters.redrive(letter)
+        assert bench.count("delayed_bytes") == KILO
+        told = await find_task(bench.client, "t2")
+        assert told is not None
+        assert told.state == "delayed"
+        assert told.until is not None
+        daemon = await bench.daemon()
+        assert await daemon.work_off() == ["now"]
+        assert await WaitingTasks(bench.client).run_now("t2") is None
+        assert "t2" in await daemon.work_off()
+        bench.events.clear()  # it was taken in by the side door, unknown to the history
+
+    async def test_whose_delay_is_over_runs_at_once(self, bench: Bench) -> None:
+        await bench.enqueuer.enqueue([large("t", "g", delay=0.001)], 0)
+        letters = DeadLetters(bench.client)
+        letter = await letters.get("t")
+        assert letter is not None
+        over = letter.died_at + 0.002
+        while (await bench.client.info("server"))["server_time_usec"] / 1e6 < over:
+            pass
+        assert await letters.redrive(letter)
+        assert bench.count("delayed_bytes") == 0
+        bench.events.clear()
+
+
+class TestDead:
+    async def test_letters_count_until_they_end(self, bench: Bench) -> None:
+        await bench.enqueue(large("door", dead="no tenant"), large("t", "g"), large("u", "h"))
+        daemon = await bench.daemon()
+        await daemon.settle(*(bury(claim) for claim in await daemon.claim("grouped", "w1", "w2")))
+        assert bench.count("dead_bytes") == 3 * KILO
+        letters = DeadLetters(bench.client)
+        door, t, u = [await letters.get(id_) for id_ in ("door", "t", "u")]
+        assert door
+        assert t
+        assert u
+        assert await letters.drop(t)
+        assert await letters.redrive(u)
+        assert bench.count("dead_bytes") == KILO
+        await letters.sweep(-1.0, 10)
+        assert bench.count("dead_bytes") == 0
+
+    async def test_the_oldest_beyond_the_bound_are_told(self, bench: Bench) -> None:
+        for n in range(5):
+            await bench.enqueue(large(f"t{n}", dead="no"))
+        await bench.enqueue(large("small", size=300, dead="no"))
+
+        async def told(bound: int, most: int = 100, most_bytes: int = 10**6) -> list[str]:
+            bodies = await oldest_bodies(bench.client, bound, most=most, most_bytes=most_bytes)
+            return [body.id for body in bodies]
+
+        assert await told(5 * KILO) == []
+        assert await told(5 * KILO - 1) == ["t0"]
+        assert await told(2 * KILO) == ["t0", "t1", "t2"]
+        assert await told(0) == ["t0", "t1", "t2", "t3", "t4"], "a small one would free nothing"
+        assert await told(0, most=2) == ["t0", "t1"]
+        assert await told(0, most_bytes=10) == ["t0"]
+        assert await told(0, most_bytes=3 * KILO) == ["t0", "t1", "t2"]
+
+    async def test_a_body_leaves_once_and_comes_back_by_a_redrive(self, bench: Bench) -> None:
+        message = large("t", "g")
+        await bench.enqueue(message)
+        daemon = await bench.daemon()
+        await daemon.settle(bury(await daemon.claim_one()))
+        (body,) = await oldest_bodies(bench.client, 0, most=10, most_bytes=10)
+        assert body.packed == message.envelope.pack()
+        assert await archive(bench.client, [body], [Place(7, "m7")]) == 1
+        assert await archive(bench.client, [body], [Place(8, "m8")]) == 0
+        assert (bench.count("dead_bytes"), bench.count("archived")) == (0, 1)
+        assert await oldest_bodies(bench.client, 0, most=10, most_bytes=10) == []
+
+        letters = DeadLetters(bench.client)
+        letter = await letters.get("t")
+        assert letter is not None
+        assert (letter.type, letter.group, letter.reason) == ("t", "g", "broken")
+        rest, place = await letters.envelope("t")
+        assert (rest.body, place) == (b"", Place(7, "m7"))
+        before = bench.dump()
+        refusal = ""
+        try:
+            await letters.redrive(letter)
+        except LetterArchived as error:
+            refusal = str(error)
+        assert "RabbitMQ" in refusal
+        assert bench.dump() == before
+        assert await letters.redrive(letter, Envelope.unpack(body.packed))
+        again = await daemon.claim_one()
+        assert again.task.body == message.envelope.body
+        await daemon.settle(bury(again))
+        assert bench.count("dead_bytes") == KILO
+        bench.events.clear()  # a redriven task starts once more, which the history can't know
+
+    async def test_another_death_is_not_this_one(self, bench: Bench) -> None:
+        """What was read of a letter that was redriven since, and died again, removes nothing."""
+        await bench.enqueue(large("t", "g"))
+        daemon = await bench.daemon()
+        letters = DeadLetters(bench.client)
+        await daemon.settle(bury(await daemon.claim_one()))
+        (body,) = await oldest_bodies(bench.client, 0, most=1, most_bytes=1)
+        letter = await letters.get("t")
+        assert letter is not None
+        await letters.redrive(letter)
+        assert await archive(bench.client, [body], [Place(1, "m")]) == 0
+        await daemon.settle(bury(await daemon.claim_one()))
+        assert await archive(bench.client, [body], [Place(1, "m")]) == 0
+        assert (await letters.envelope("t"))[1] is None
+        bench.events.clear()  # as above
+
+    async def test_an_archived_letter_is_dropped_and_swept_like_others(self, bench: Bench) -> None:
+        await bench.enqueue(large("t", dead="no"), large("u", dead="no"))
+        bodies = await oldest_bodies(bench.client, 0, most=10, most_bytes=10**6)
+        assert await archive(bench.client, bodies, [Place(n, f"m{n}") for n in range(2)]) == 2
+        letters = DeadLetters(bench.client)
+        letter = await letters.get("t")
+        assert letter is not None
+        assert await letters.drop(letter)
+        assert await letters.sweep(-1.0, 10) == ["u"]
+        assert await archive(bench.client, bodies, [Place(n, f"m{n}") for n in range(2)]) == 0
+
+    async def test_it_leaves_when_redis_is_full(self, bench: Bench) -> None:
+        """That is what it is for."""
+        await bench.enqueue(large("t", size=100_000, dead="no"))
+        (body,) = await oldest_bodies(bench.client, 0, most=1, most_bytes=1)
+        bench.raw.config_set("maxmemory", 1)
+        try:
+            assert await oldest_bodies(bench.client, 0, most=1, most_bytes=1) == [body]
+            assert await archive(bench.client, [body], [Place(1, "m")]) == 1
+        finally:
+            bench.raw.config_set("maxmemory", 0)
+
+    async def test_headers_leave_with_the_body(self, bench: Bench) -> None:
+        envelope = Envelope("t", None, None, None, {"x": "y" * KILO}, b"z" * KILO)
+        await bench.enqueue(Arrival("t", envelope, dead="no"))
+        (body,) = await oldest_bodies(bench.client, 0, most=1, most_bytes=1)
+        await archive(bench.client, [body], [Place(1, "m")])
+        left: object = bench.raw.hget(bench.keys("tasks"), "t")
+        assert left == replace(envelope, headers={}, body=b"").pack()
