@@ -39,22 +39,21 @@ call() {
     return "$code"
 }
 
-# has LIST NAME: whether it is in the first column of one of rabbitmqctl's lists.
-has() {
-    listed=$(call "$1" --silent </dev/null) || exit
-    printf '%s\n' "$listed" | cut -f 1 | grep -qxF -e "$2"
-}
+# has LIST NAME: whether it is in the first column of a list that rabbitmqctl told.
+has() { printf '%s\n' "$1" | cut -f 1 | grep -qxF -e "$2"; }
 
 # make_user NAME PASSWORD CONFIGURE WRITE READ
 make_user() {
     verb=add_user
-    ! has list_users "$1" || verb=change_password
+    ! has "$users" "$1" || verb=change_password
     # The password goes in by stdin: arguments are everybody's to read.
     printf '%s\n' "$2" | call "$verb" "$1"
     call set_permissions --vhost "$vhost" "$1" "$3" "$4" "$5" </dev/null
 }
 
-has list_vhosts "$vhost" || call add_vhost "$vhost" </dev/null
+vhosts=$(call list_vhosts --silent </dev/null)
+users=$(call list_users --silent </dev/null)
+has "$vhosts" "$vhost" || call add_vhost "$vhost" </dev/null
 ours="^$pattern(\\.dead)?\$"
 #                                               configure       write              read
 make_user groupflow "$daemons_password" "$ours" "^$pattern\\.dead\$" "$ours"
