@@ -13,8 +13,9 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from groupflow.core.settings import GroupRule, HandlerRule, Settings
+from groupflow.core.settings import Settings
 from groupflow.core.settings_load import DELIMITER, PREFIX
+from groupflow.core.settings_rules import GroupRule, HandlerRule
 
 PAGE = Path(__file__).with_name("configuration.md")
 

@@ -127,7 +127,7 @@ class Workbench:
             lambda: lag.turned,
             lambda attempt: names_of(pools.values(), attempt),
             lease=workers.lease,
-            max_block=workers.max_block,
+            max_block=workers.longest_block,
             measures=upkeep,
         )
         return LeaseThread(

@@ -21,7 +21,8 @@ from groupflow.core.routing import Message, Router
 from groupflow.core.template import FieldPath, Template, show
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import GroupRule, Settings
+    from groupflow.core.settings import Settings
+    from groupflow.core.settings_rules import GroupRule
 
 MOST = 10  # meetings that are named
 

@@ -16,30 +16,23 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from groupflow.core.settings_rules import GroupRule, HandlerRule
 from groupflow.core.settings_section import Section, Server
 from groupflow.core.settings_types import (
+    YEAR,
     AmqpUrl,
-    AppName,
-    Command,
     DottedPath,
     FileName,
     HostNames,
-    HttpUrl,
-    KeyTemplate,
     Listen,
-    Name,
     RedisUrl,
     RetryInterval,
     Seconds,
     Secret,
     SecretUrl,
-    Tenants,
     Whole,
 )
 from groupflow.core.transport import connection_url
-
-YEAR = 31_536_000.0
-"""Seconds; the longest delay, and the most that a priority may weigh."""
 
 _MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
 
@@ -140,8 +133,8 @@ class Workers(Section):
     max_block: Seconds = Field(
         default=60.0,
         ge=1,
-        description="Seconds that a handler may block the event loop and keep all tasks; "
-        "at least lease.",
+        description="Seconds that a handler may block the event loop and keep all tasks; at least "
+        "lease, and lease where that is more than the default.",
     )
     order: Literal["oldest", "fair"] = Field(
         default="oldest",
@@ -158,13 +151,18 @@ class Workers(Section):
 
     @model_validator(mode="after")
     def _blocks_outlast_leases(self) -> Self:
-        if self.max_block < self.lease:
+        if "max_block" in self.model_fields_set and self.max_block < self.lease:
             # It would say less than it does: nothing is taken over before the lease is over.
             raise ValueError(
                 f"Give max_block ({self.max_block:g}) at least the seconds of lease "
                 f"({self.lease:g}): no task is taken over sooner."
             )
         return self
+
+    @property
+    def longest_block(self) -> float:
+        """`max_block`; the lease where that is longer, and nothing was said of blocks."""
+        return max(self.max_block, self.lease)
 
 
 class Fields(Section):
@@ -276,71 +274,6 @@ class Traces(Section):
         default=False,
         description="Whether to make spans; takes groupflow[traces], see docs/tracing.md.",
     )
-
-
-class Override(Section):
-    """What a rule or a handler may say about retries; ``None`` leaves it to `[retry]`."""
-
-    max_attempts: Whole | None = Field(default=None, ge=1, description="As in [retry].")
-    interval: RetryInterval | None = Field(
-        default=None, ge=-YEAR, le=YEAR, description="As in [retry]."
-    )
-    jitter: Seconds | None = Field(default=None, ge=0, le=1, description="As in [retry].")
-
-
-class GroupRule(Override):
-    """One `[[groups]]`: which messages are grouped, under which key, with which policy."""
-
-    name: Name = Field(
-        default="", description="How logs and `route` call the rule; groups[N] if none is given."
-    )
-    app: AppName = Field(default="*", description='The application it is for; "*" for any.')
-    tenants: Tenants = Field(
-        default=("*",), description='The tenants it is for, a list of numbers and texts; "*": all.'
-    )
-    key: KeyTemplate = Field(
-        description="The group key: text, {dotted.path} of the body, {header.NAME}; {{ and }}."
-    )
-    shares: bool = Field(
-        default=False,
-        description="Whether its keys may be those of other rules too; else both are refused.",
-    )
-    on_retry: Literal["hold", "step-aside"] = Field(
-        default="hold", description="Whether the group waits behind a head that is to be retried."
-    )
-    on_dead: Literal["skip", "park"] = Field(
-        default="skip", description="Whether the group goes on after a dead letter."
-    )
-    stage_order: Literal["hold", "step-aside"] = Field(
-        default="hold", description="Whether a task stays the head when it goes to its next stage."
-    )
-    on_delay: Literal["hold", "step-aside"] = Field(
-        default="hold", description="Whether a delayed task holds those behind it."
-    )
-    priority: Seconds = Field(
-        default=0.0, ge=-YEAR, le=YEAR, description="Seconds by which its tasks count as older."
-    )
-
-
-class HandlerRule(Override):
-    """One `[handlers."type"]`: a handler that is not Python; a command or a URL."""
-
-    exec: Command | None = Field(
-        default=None,
-        description="Command and arguments, body on stdin; exit 0 done, 75 retry, else failure.",
-    )
-    http: HttpUrl | None = Field(
-        default=None, description="URL that the body is posted to; 2xx done, 429 and 503 retry."
-    )
-    timeout: Seconds | None = Field(
-        default=None, gt=0, description="Seconds that one attempt may take; none: no limit."
-    )
-
-    @model_validator(mode="after")
-    def _one_way(self) -> HandlerRule:
-        if (self.exec is None) == (self.http is None):
-            raise ValueError("Give it exactly one of exec and http.")
-        return self
 
 
 class Settings(BaseSettings):

@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails
 
 from groupflow.core.errors import Problem
 from groupflow.core.masking import HIDDEN, mask_place, mask_secrets, mask_url
-from groupflow.core.settings import Override, Settings
+from groupflow.core.settings import Settings
+from groupflow.core.settings_rules import Override
 from groupflow.core.template import show
 
 Location = Sequence[int | str]

@@ -21,6 +21,9 @@ from groupflow.core.masking import mask_command, mask_place, mask_url
 from groupflow.core.template import FieldPath, Template
 from groupflow.core.transport import TLS_FILES
 
+YEAR = 31_536_000.0
+"""Seconds; the longest delay, and the most that a priority may weigh."""
+
 _MAX_PORT = 65535
 _MAX_NAME = 128
 _MIN_TOKEN = 16  # characters

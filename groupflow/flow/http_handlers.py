@@ -18,7 +18,7 @@ import orjson
 from groupflow.core.app import RetryOverride
 from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
-from groupflow.core.settings import HandlerRule
+from groupflow.core.settings_rules import HandlerRule
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.exec_handlers import advance_in, variables_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.settings import HandlerRule
+from groupflow.core.settings_rules import HandlerRule
 from groupflow.flow.exec_handlers import ExecRunner, is_runnable
 from groupflow.flow.handling import Runner
 from groupflow.flow.python_handlers import PythonRunners

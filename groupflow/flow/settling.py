@@ -11,7 +11,7 @@ import orjson
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.policy import Policy
-from groupflow.core.settings import YEAR
+from groupflow.core.settings_types import YEAR
 from groupflow.flow.handling import Failed, message_of, text_of
 from groupflow.store import settlements
 from groupflow.store.settlements import Claim, Settlement

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.settings import GroupRule, Settings
+from groupflow.core.settings import Settings
 from groupflow.core.settings_load import find_sources, load_settings
+from groupflow.core.settings_rules import GroupRule
 from groupflow.core.settings_types import SecretUrl
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -96,10 +97,21 @@ class TestSources:
         monkeypatch.setenv("GROUPFLOW_WORKERS__PLAIN", "3")
         assert Settings().workers.plain == 8
 
+    def test_a_long_lease_needs_no_word_on_blocks(self, tmp_path: Path) -> None:
+        file = tmp_path / "groupflow.toml"
+        file.write_text("[workers]\nlease = 3600\n")
+        assert load_settings(file).workers.longest_block == 3600.0
+        assert Settings().workers.longest_block == Settings().workers.max_block == 60.0
+
 
 REFUSED: list[tuple[str, str, str, str]] = [
     ("[workers]\nlease = 0.2", "workers.lease", "0.2", "at least 1"),
-    ("[workers]\nlease = 90", "workers", "", "max_block (60) at least the seconds of lease (90)"),
+    (
+        "[workers]\nlease = 90\nmax_block = 60",
+        "workers",
+        "",
+        "max_block (60) at least the seconds of lease (90)",
+    ),
     ("[workers]\nplain = -1", "workers.plain", "-1", "at least 0"),
     ("[workers]\ngrouped = true", "workers.grouped", "true", "number"),
     ('[workers]\norder = "random"', "workers.order", "'random'", '"oldest" or "fair"'),

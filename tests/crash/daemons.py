@@ -16,8 +16,9 @@ import uvloop
 from groupflow import Advance, App, Dead, Task
 from groupflow.core import crashpoints
 from groupflow.core.outcome import Outcome
-from groupflow.core.settings import Fields, GroupRule, RabbitMQ, Redis, Retry, Settings, Workers
+from groupflow.core.settings import Fields, RabbitMQ, Redis, Retry, Settings, Workers
 from groupflow.core.settings import History as HistorySettings
+from groupflow.core.settings_rules import GroupRule
 from groupflow.core.settings_types import SecretUrl
 from groupflow.daemon import Daemon
 from groupflow.ops.logs import configure_logging

@@ -20,7 +20,7 @@ import uvloop
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
-from groupflow.core.settings import HandlerRule
+from groupflow.core.settings_rules import HandlerRule
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import MESSAGE_CHARS, Failed
 from groupflow.flow.leftovers import family

@@ -16,7 +16,8 @@ import pytest
 
 from groupflow import App, Done, Task
 from groupflow.core.policy import Policies
-from groupflow.core.settings import GroupRule, Retry, Settings
+from groupflow.core.settings import Retry, Settings
+from groupflow.core.settings_rules import GroupRule
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker

@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from groupflow import App, Dead, Retry, Task
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
-from groupflow.core.settings import GroupRule, Settings
+from groupflow.core.settings import Settings
+from groupflow.core.settings_rules import GroupRule
 from groupflow.daemon import Daemon
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics

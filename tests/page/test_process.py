@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from groupflow.core.changes import shown
-from groupflow.core.settings import HandlerRule
 from groupflow.core.settings_load import load_settings
+from groupflow.core.settings_rules import HandlerRule
 from groupflow.core.settings_types import SecretUrl
 from groupflow.ops.health.responder import MOST
 from groupflow.ops.page.facts import Facts

@@ -17,7 +17,8 @@ from redis import Redis
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
 from groupflow.core.routing import Router
-from groupflow.core.settings import GroupRule, Settings
+from groupflow.core.settings import Settings
+from groupflow.core.settings_rules import GroupRule
 from groupflow.core.template import MAX_KEY_BYTES, Template
 from groupflow.flow.admission import Admission
 from groupflow.servers import RedisServer

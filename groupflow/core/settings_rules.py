@@ -1,0 +1,86 @@
+"""What a configuration says of some tasks alone: of groups, and of handlers that are not Python."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from groupflow.core.settings_section import Section
+from groupflow.core.settings_types import (
+    YEAR,
+    AppName,
+    Command,
+    HttpUrl,
+    KeyTemplate,
+    Name,
+    RetryInterval,
+    Seconds,
+    Tenants,
+    Whole,
+)
+
+
+class Override(Section):
+    """What a rule or a handler may say about retries; ``None`` leaves it to `[retry]`."""
+
+    max_attempts: Whole | None = Field(default=None, ge=1, description="As in [retry].")
+    interval: RetryInterval | None = Field(
+        default=None, ge=-YEAR, le=YEAR, description="As in [retry]."
+    )
+    jitter: Seconds | None = Field(default=None, ge=0, le=1, description="As in [retry].")
+
+
+class GroupRule(Override):
+    """One `[[groups]]`: which messages are grouped, under which key, with which policy."""
+
+    name: Name = Field(
+        default="", description="How logs and `route` call the rule; groups[N] if none is given."
+    )
+    app: AppName = Field(default="*", description='The application it is for; "*" for any.')
+    tenants: Tenants = Field(
+        default=("*",), description='The tenants it is for, a list of numbers and texts; "*": all.'
+    )
+    key: KeyTemplate = Field(
+        description="The group key: text, {dotted.path} of the body, {header.NAME}; {{ and }}."
+    )
+    shares: bool = Field(
+        default=False,
+        description="Whether its keys may be those of other rules too; else both are refused.",
+    )
+    on_retry: Literal["hold", "step-aside"] = Field(
+        default="hold", description="Whether the group waits behind a head that is to be retried."
+    )
+    on_dead: Literal["skip", "park"] = Field(
+        default="skip", description="Whether the group goes on after a dead letter."
+    )
+    stage_order: Literal["hold", "step-aside"] = Field(
+        default="hold", description="Whether a task stays the head when it goes to its next stage."
+    )
+    on_delay: Literal["hold", "step-aside"] = Field(
+        default="hold", description="Whether a delayed task holds those behind it."
+    )
+    priority: Seconds = Field(
+        default=0.0, ge=-YEAR, le=YEAR, description="Seconds by which its tasks count as older."
+    )
+
+
+class HandlerRule(Override):
+    """One `[handlers."type"]`: a handler that is not Python; a command or a URL."""
+
+    exec: Command | None = Field(
+        default=None,
+        description="Command and arguments, body on stdin; exit 0 done, 75 retry, else failure.",
+    )
+    http: HttpUrl | None = Field(
+        default=None, description="URL that the body is posted to; 2xx done, 429 and 503 retry."
+    )
+    timeout: Seconds | None = Field(
+        default=None, gt=0, description="Seconds that one attempt may take; none: no limit."
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> HandlerRule:
+        if (self.exec is None) == (self.http is None):
+            raise ValueError("Give it exactly one of exec and http.")
+        return self
