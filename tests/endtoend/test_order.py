@@ -57,7 +57,7 @@ def test_backlog_before_any_daemon(make_rig: MakeRig) -> None:
 
 def test_a_daemon_alone_is_not_told_of_what_it_took_in(make_rig: MakeRig) -> None:
     """Its claims follow its enqueues; no wake is sent, and no renewal comes to its help."""
-    rig = make_rig(workers={"lease": 3600.0, "max_block": 3600.0})
+    rig = make_rig(workers={"lease": 3600.0})
     rig.start()
     heard: list[Any] = []
     with rig.raw.pubsub() as channel:  # type: ignore[no-untyped-call]
