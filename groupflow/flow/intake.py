@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 
@@ -87,6 +88,8 @@ class Intake:
         self._has_consumed = False
         self._consumer: Consumer | None = None
         self._is_stopping = False
+        # Its own: handlers may hold every thread of the loop's for as long as they like.
+        self._parsing = ThreadPoolExecutor(1, thread_name_prefix="groupflow-admission")
 
     def check(self) -> Check:
         """Whether messages come in, in a word for `/readyz`."""
@@ -118,6 +121,13 @@ class Intake:
         Raises:
             ServerUnreachable: RabbitMQ refused the credentials before it ever let us consume.
         """
+        try:
+            await self._consume_until_stopped()
+        finally:
+            self._parsing.shutdown(wait=False, cancel_futures=True)
+        log.info("intake.stopped")
+
+    async def _consume_until_stopped(self) -> None:
         backoff = Backoff()
         while not self._is_stopping:
             try:
@@ -133,7 +143,6 @@ class Intake:
                 self.standstill.trouble(str(error))
                 log.error("intake.refused", error=str(error))
             await backoff.wait()
-        log.info("intake.stopped")
 
     async def _consume_one_term(self, backoff: Backoff) -> None:
         settings = self._settings
@@ -225,7 +234,9 @@ class Intake:
         for delivery in deliveries:
             if len(delivery.body) > LARGE_BODY:
                 # One at a time: what they are parsed into never adds up.
-                arrivals.append(await asyncio.to_thread(admission.admit, delivery))
+                loop = asyncio.get_running_loop()
+                admitted = loop.run_in_executor(self._parsing, admission.admit, delivery)
+                arrivals.append(await admitted)
             else:
                 arrivals.append(admission.admit(delivery))
             weight += delivery.weight

@@ -18,7 +18,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``life:<id>`` | hash | what has happened to a task that left the straight path; see below |
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
 | ``daemons`` | zset | daemon → when its lease runs out |
-| ``daemon:<name>`` | hash | session, what is told of it (JSON, twice), the mark of its suspect |
+| ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its suspect's mark |
 | ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |

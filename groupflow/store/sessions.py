@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import orjson
 
@@ -52,10 +53,17 @@ class Claimable:
 
 
 class Session:
-    """The session of one daemon, shared by everybody in it who claims or settles."""
+    """The session of one daemon, shared by everybody in it who claims or settles.
+
+    Attributes:
+        daemon: its name.
+        process: tells this process from any other that has come, or will come, under that name.
+        number: which session it is; empty where there is none.
+    """
 
     def __init__(self, daemon: str) -> None:
         self.daemon = daemon
+        self.process = uuid4().hex
         self.number = ""
 
     def check(self, state: bytes, number: str) -> None:
@@ -118,7 +126,12 @@ class Sessions:
         # replaced by nobody but this very call.
         self._session.number = ""
         number, rows = await self._client.run(
-            Verb.REGISTER, daemon, self._lease, orjson.dumps(info), "again" if again else ""
+            Verb.REGISTER,
+            daemon,
+            self._lease,
+            orjson.dumps(info),
+            "again" if again else "",
+            self._session.process,
         )
         if number == b"REPLACED":
             raise self._session.replaced()

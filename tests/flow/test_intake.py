@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -133,6 +134,11 @@ async def test_a_flood_of_headers_leaves_the_loop_to_others(
 async def test_large_bodies_are_parsed_off_the_loop_and_stay_in_order(
     client: StoreClient, rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where handlers hold every thread that the loop has for its guests."""
+    freed, loop = threading.Event(), asyncio.get_running_loop()
+    guests = ThreadPoolExecutor(1)
+    loop.set_default_executor(guests)
+    held = asyncio.create_task(asyncio.to_thread(freed.wait))
     queue, sizes = f"intake-{uuid4().hex}", [10, LARGE_BODY + 1, 10, LARGE_BODY * 2, 10]
     async with publishing(rabbitmq_server.url, queue) as publisher:
         bodies = [orjson.dumps({"n": n, "type": "t", "x": "y" * s}) for n, s in enumerate(sizes)]
@@ -149,7 +155,11 @@ async def test_large_bodies_are_parsed_off_the_loop_and_stay_in_order(
     pressure = Pressure(client, max_waiting=10**6, max_memory=0)
     intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**9, pressure=pressure)
     running = asyncio.create_task(intake.run())
-    await until_taken(client, len(sizes))
+    try:
+        await until_taken(client, len(sizes))
+    finally:
+        freed.set()
+    await held
     intake.stop()
     await running
     assert on_loop == {0: True, 1: False, 2: True, 3: False, 4: True}

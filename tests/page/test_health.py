@@ -124,7 +124,9 @@ def test_a_port_that_is_taken(make_rig: MakeRig) -> None:
     """The second daemon on a machine says so once, and works without a page."""
     (port,) = free_ports(1)
     rig = make_rig(f"127.0.0.1:{port}")
-    first, second = rig.start("d1"), rig.start("d2", "--only", "workers")
+    first = rig.start("d1")
+    first.wait_for("http.listening")
+    second = rig.start("d2", "--only", "workers")
     said = second.wait_for("http.not_listening")
     assert said["listen"] == f"127.0.0.1:{port}"
     assert "in use" in said["error"]

@@ -277,7 +277,9 @@ def test_a_port_is_taken_over(make_rig: MakeRig) -> None:
     """The second daemon's page appears when the first daemon has ended."""
     (port,) = free_ports(1)
     rig = make_rig(listen=f"127.0.0.1:{port}")
-    first, second = rig.start("d1"), rig.start("d2", "--only", "workers")
+    first = rig.start("d1")
+    first.wait_for("http.listening")
+    second = rig.start("d2", "--only", "workers")
     second.wait_for("http.not_listening")
     assert first.stop() == 0
     assert httpx.get(f"{_url(second)}/api/access", trust_env=False).json()["daemon"] == "d2"

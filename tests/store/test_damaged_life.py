@@ -16,7 +16,7 @@ import pytest
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Script, Verb, load_scripts
-from tests.store import test_ids, test_life, test_looks
+from tests.store import test_ids, test_life, test_looks, test_sessions
 from tests.store.bench import Bench
 
 Seen = Callable[[Bench], Awaitable[None]]
@@ -399,6 +399,20 @@ DAMAGES = [
         "if not any_derived(scope, id, tonumber(page[2][i + 1]), is_known) then",
         "if true then",
         test_ids.test_a_repeat_is_one_when_the_plain_id_is_forgotten,
+    ),
+    Damage(
+        "a name that is taken back from who came since",
+        Verb.REGISTER,
+        "and call('HGET', key, 'process') ~= ARGV[5]",
+        "and false",
+        test_sessions.test_a_process_that_lost_its_session_does_not_take_the_name_back,
+    ),
+    Damage(
+        "a process known by what it tells",
+        Verb.REGISTER,
+        "call('HGET', key, 'process') ~= ARGV[5]",
+        "call('HGET', key, 'info') ~= ARGV[3]",
+        test_sessions.test_a_process_that_lost_its_session_does_not_take_the_name_back,
     ),
     Damage(
         "a crash that nobody counts",
