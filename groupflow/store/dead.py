@@ -28,7 +28,8 @@ class DeadLetter:
         type: its type, empty where it had none.
         group: its group, ``None`` for a plain task.
         tenant: its tenant, ``None`` where it named none.
-        reason: why it died.
+        reason: why it died, in the words of whoever said so.
+        kind: what it died of without those words: an error's name; empty where that is not known.
         attempts: how many attempts failed.
         died_at: Unix seconds by Redis's clock.
         died_at_the_door: whether it was never routed; a redrive then routes it first.
@@ -39,6 +40,7 @@ class DeadLetter:
     group: str | None
     tenant: str | None
     reason: str
+    kind: str
     attempts: int
     died_at: float
     died_at_the_door: bool
@@ -72,12 +74,14 @@ class Filter:
 
     Attributes:
         reason: a part of the reason's text.
+        kind: a part of the kind.
         type: the task type.
         group: the group.
         tenant: the tenant.
     """
 
     reason: str | None = None
+    kind: str | None = None
     type: str | None = None
     group: str | None = None
     tenant: str | None = None
@@ -232,15 +236,17 @@ def _facts(  # noqa: PLR0917  the row that the scripts answer, in its order
     group: bytes,
     tenant: bytes,
     reason: bytes,
+    kind: bytes,
     attempts: int,
     at_door: int,
-) -> tuple[str, str | None, str | None, str, int, float, bool]:
+) -> tuple[str, str | None, str | None, str, str, int, float, bool]:
     """The fields of a dead letter behind its id."""
     return (
         type_.decode(),
         group.decode() or None,
         tenant.decode() or None,
         reason.decode(),
+        kind.decode(),
         attempts,
         float(died) / MICROSECONDS,
         at_door == 1,

@@ -86,9 +86,15 @@ class Groups:
         """
         return bool(await self._client.run(Verb.RESUME, group))
 
-    async def why(self, group: str) -> Why:
-        """Say what state a group is in, and why."""
-        return _why(group, *await self._client.run(Verb.WHY, group))
+    async def why(self, group: str, *, with_words: bool = True) -> Why:
+        """Say what state a group is in, and why.
+
+        Args:
+            group: which.
+            with_words: whether the reason may repeat what handlers and dead letters said; else it
+                has the kinds of errors alone.
+        """
+        return _why(group, *await self._client.run(Verb.WHY, group), with_words=with_words)
 
 
 def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
@@ -106,6 +112,8 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
     paused: bytes,
     paused_all: bytes,
     busy: list[bytes],
+    *,
+    with_words: bool,
 ) -> Why:
     head_id = split_element(head)[1] if head else None
     attempt = int(life[0] or 1)
@@ -129,14 +137,17 @@ def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
         return told("paused", f"{by} paused {what}", since=int(at) / MICROSECONDS)
     if parked:
         id_, at, reason = orjson.loads(parked)
+        said = f" ({reason})" if with_words else ""
         return told(
             "parked",
-            f"parked behind dead letter {id_} ({reason}): redrive or drop it",
+            f"parked behind dead letter {id_}{said}: redrive or drop it",
             since=int(at) / MICROSECONDS,
         )
     if held:
         due = float(held) / MICROSECONDS
-        return told("delayed", _delay_reason(attempt, life[1], due - now / MICROSECONDS), until=due)
+        left = due - now / MICROSECONDS
+        reason = _delay_reason(attempt, life[1], left, with_words=with_words)
+        return told("delayed", reason, until=due)
     if ready:
         return told("ready", _ready_reason(int(life[2] or 0), [name.decode() for name in busy]))
     return told("idle", "nothing waits in it")
@@ -175,10 +186,9 @@ def _ready_reason(crashes: int, busy: list[str]) -> str:
     return f"{died}: a daemon runs one suspect at a time; that run another: {names}"
 
 
-def _delay_reason(attempt: int, failed: bytes | None, left: float) -> str:
+def _delay_reason(attempt: int, failed: bytes | None, left: float, *, with_words: bool) -> str:
     errors = orjson.loads(failed or b"[]")
     if errors:
-        return (
-            f"attempt {attempt} of its head is due in {left:.1f} s, after {errors[-1]['message']}"
-        )
+        said = errors[-1]["message" if with_words else "error"]
+        return f"attempt {attempt} of its head is due in {left:.1f} s, after {said}"
     return f"its head is delayed for another {left:.1f} s"

@@ -169,6 +169,7 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
             return Verb.BURY, [
                 *(reason, orjson.dumps(errors), "park" if park else "skip"),
                 *(attempts, claim.task.type, claim.task.tenant or ""),
+                errors[-1]["error"] if errors else "",
                 *(() if claim.scope is None else (claim.scope,)),
             ]
 

@@ -163,7 +163,10 @@ def look_at(at: float, *, done: int = 0, groups: int = 0, daemons: int = 1, dead
             [],
         ),
         [Busy(f"g{n}:" + "x" * 200, "ready", n) for n in range(groups)],
-        [DeadLetter(f"i{n}", "t", "\x1b[31m", None, "y" * 300, 1, 0.0, False) for n in range(dead)]
+        [
+            DeadLetter(f"i{n}", "t", "\x1b[31m", None, "y" * 300, "Dead", 1, 0.0, False)
+            for n in range(dead)
+        ]
         if dead
         else [],
     )

@@ -98,6 +98,12 @@ async def fail(task: Task) -> None:
     raise ValueError("it fails on purpose")
 
 
+@app.handler("quote")
+async def quote(task: Task) -> None:
+    """Fails, and says what it was given."""
+    raise ValueError(task.body.decode())
+
+
 @app.handler("exit")
 async def leave(task: Task) -> None:
     """Thinks that it is a script."""

@@ -275,6 +275,20 @@ DAMAGES = [
         test_looks.test_a_filter_is_tried_where_the_letters_are,
     ),
     Damage(
+        "a death that doesn't say of what kind it was",
+        Verb.BURY,
+        ", 'kind', ARGV[13]",
+        "",
+        test_looks.test_a_filter_is_tried_where_the_letters_are,
+    ),
+    Damage(
+        "a kind that is found by its words",
+        Verb.DEAD,
+        "string.find(letter.kind, wanted.kind, 1, true)",
+        "string.find(letter.reason, wanted.kind, 1, true)",
+        test_looks.test_a_filter_is_tried_where_the_letters_are,
+    ),
+    Damage(
         "a death that forgets how often it was tried",
         Verb.BURY,
         "'attempts', ARGV[10],",

@@ -154,6 +154,9 @@ async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
     assert await found(type="t", group="g") == ["c"]
     assert await found(type="t", tenant="acme") == []
     assert await found(type="") == []
+    assert await found(kind="rejected") == ["a"]
+    assert await found(kind="E") == ["b", "c"]
+    assert await found(kind="gone") == []
 
 
 async def test_a_page_ends_where_it_has_enough(bench: Bench) -> None:

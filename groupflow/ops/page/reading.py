@@ -27,7 +27,13 @@ from groupflow.ops.page.shapes import (
     TasksQuery,
     Way,
 )
-from groupflow.ops.page.withholding import withheld, without_words
+from groupflow.ops.page.withholding import (
+    WITHHELD,
+    withheld,
+    withheld_find,
+    withheld_page,
+    without_words,
+)
 from groupflow.ops.snapshots import Snapshot
 from groupflow.store.dead import DeadLetters, DeadPage, Filter
 from groupflow.store.finding import Found, find_task, list_tasks
@@ -161,7 +167,8 @@ class Reading:
         )
         if not caller.sees_contents:
             lane = replace(lane, tasks=withheld(lane.tasks))
-        return GroupStory(await self._groups.why(asked.key), lane)
+        why = await self._groups.why(asked.key, with_words=caller.sees_contents)
+        return GroupStory(why, lane)
 
     async def _tasks(self, asked: TasksQuery, _: Caller) -> TaskList:
         rows = await list_tasks(self._parts.client, asked.state, asked.limit)
@@ -169,16 +176,20 @@ class Reading:
 
     async def _task(self, asked: TaskQuery, caller: Caller) -> Found | None:
         found = await find_task(self._parts.client, asked.id)
-        return found if found is None or caller.sees_contents else withheld([found])[0]
+        return found if found is None or caller.sees_contents else withheld_find(found)
 
-    async def _dead(self, asked: DeadQuery, _: Caller) -> DeadPage:
+    async def _dead(self, asked: DeadQuery, caller: Caller) -> DeadPage:
+        # Whoever isn't shown the words must not find them by trying parts of them either.
+        sought = asked.reason or None
         wanted = Filter(
-            reason=asked.reason or None,
+            reason=sought if caller.sees_contents else None,
+            kind=None if caller.sees_contents else sought,
             type=asked.type or None,
             group=asked.group or None,
             tenant=asked.tenant or None,
         )
-        return await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
+        page = await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
+        return page if caller.sees_contents else withheld_page(page)
 
     async def _letter(self, asked: TaskQuery, caller: Caller) -> Letter | None:
         letter = await self._letters.get(asked.id)
@@ -202,7 +213,8 @@ class Reading:
             type=letter.type,
             group=letter.group,
             tenant=letter.tenant,
-            reason=letter.reason,
+            reason=letter.reason if is_shown else letter.kind or WITHHELD,
+            kind=letter.kind,
             attempts=letter.attempts,
             died_at=letter.died_at,
             errors=letter.errors if is_shown else without_words(letter.errors),

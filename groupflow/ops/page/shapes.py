@@ -77,7 +77,9 @@ class TasksQuery(Asked):
 class DeadQuery(Asked):
     """Which dead letters to list."""
 
-    reason: Text = Field("", description="What the reason must have in it.")
+    reason: Text = Field(
+        "", description="What the reason, or without the token its kind, must have in it."
+    )
     type: Text = ""
     group: Text = ""
     tenant: Text = ""
@@ -147,6 +149,8 @@ class Letter:
     """A dead letter with all that is kept of it, for those who may see it.
 
     Attributes:
+        reason: why it died; its kind, where words are withheld.
+        kind: what it died of, without anybody's words.
         errors: one entry for each failed attempt that is remembered, oldest first; its words are
             withheld as the body is.
         body: its body where that is UTF-8, cut where it is long.
@@ -154,8 +158,8 @@ class Letter:
         body_bytes: how long the body is in all.
         is_cut: whether a part of it is shown.
         routed_first: whether a redrive routes it anew, since it never had a route.
-        is_withheld: whether body, headers and the errors' words are left out, since there is a
-            token and the caller has not shown it.
+        is_withheld: whether body, headers, and the words of reason and errors are left out,
+            since there is a token and the caller has not shown it.
     """
 
     id: str
@@ -163,6 +167,7 @@ class Letter:
     group: str | None
     tenant: str | None
     reason: str
+    kind: str
     attempts: int
     died_at: float
     errors: list[dict[str, Any]]

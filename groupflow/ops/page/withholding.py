@@ -1,7 +1,8 @@
 """What a caller without the token is not shown of a task, where there is a token.
 
 A body, its headers and what a handler said of them are a tenant's own: looking at the queue, which
-may be open to all of a machine, is no reason to show them.
+may be open to all of a machine, is no reason to show them. A reason repeats such words (a command's
+stderr, an answer that echoes the body, a value that could not be routed): its kind is shown.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from groupflow.store.dead import DeadPage
 from groupflow.store.finding import Found
 from groupflow.store.listing import Waiting
 
@@ -27,3 +29,16 @@ def without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def withheld(tasks: Sequence[_Shown]) -> list[_Shown]:
     """Tasks without what their failed attempts said."""
     return [replace(task, errors=without_words(task.errors)) for task in tasks]
+
+
+def withheld_find(found: Found) -> Found:
+    """The same for one task, whose reason to be dead is told by its kind."""
+    kind = found.errors[-1]["error"] if found.errors else ""
+    reason = None if found.reason is None else kind or WITHHELD
+    return replace(found, reason=reason, errors=without_words(found.errors))
+
+
+def withheld_page(page: DeadPage) -> DeadPage:
+    """Dead letters by their kind alone."""
+    letters = [replace(letter, reason=letter.kind or WITHHELD) for letter in page.letters]
+    return replace(page, letters=letters)

@@ -5,8 +5,8 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3 worker · 4 fence · 5 element · 6 group · 7 reason
 --          · 8 the errors of its attempts (JSON) · 9 'park' or 'skip' · 10 how many attempts failed
---          · 11 type · 12 tenant ('' = none)
---          · 13 scope, where that is known
+--          · 11 type · 12 tenant ('' = none) · 13 kind: what the last attempt failed of, without its words
+--          · 14 scope, where that is known
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
@@ -16,8 +16,8 @@ local claim = end_claim(daemon, ARGV[3], ARGV[4], group)
 if claim == 'live' then
   local now, id = clock(), id_of(element)
   keep_life(element, group, 'reason', reason, 'errors', ARGV[8], 'attempts', ARGV[10],
-    'type', ARGV[11], 'tenant', ARGV[12])
-  if ARGV[13] then call('HSET', K.life .. id, 'scope', ARGV[13]) end
+    'type', ARGV[11], 'tenant', ARGV[12], 'kind', ARGV[13])
+  if ARGV[14] then call('HSET', K.life .. id, 'scope', ARGV[14]) end
   add_letter(id, now, call('HSTRLEN', K.tasks, id))
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then

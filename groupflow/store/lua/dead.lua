@@ -4,14 +4,16 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 how many to pass over · 2 how many to look at · 3 how many to return · 4 the filter, a JSON
---          object: a part of its `reason`, and its `type`, `group` and `tenant`, those that are wanted
--- returns  { looked at, rows of { id, died at (µs), type, group or '', tenant or '', reason, attempts,
---          1 if it died at the door, else 0 } }
+--          object: a part of its `reason` or `kind`, and its `type`, `group` and `tenant`, those that
+--          are wanted
+-- returns  { looked at, rows of { id, died at (µs), type, group or '', tenant or '', reason, kind or '',
+--          attempts, 1 if it died at the door, else 0 } }
 local from, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted, rows, looked = cjson.decode(ARGV[4]), {}, 0
 
 local function passes(letter)
   if wanted.reason and not string.find(letter.reason, wanted.reason, 1, true) then return false end
+  if wanted.kind and not string.find(letter.kind, wanted.kind, 1, true) then return false end
   return (not wanted.type or wanted.type == letter.type)
     and (not wanted.group or wanted.group == letter.group)
     and (not wanted.tenant or wanted.tenant == letter.tenant)
@@ -25,7 +27,7 @@ for i = 1, #found, 2 do
   if passes(letter) then
     rows[#rows + 1] = {
       found[i], found[i + 1], letter.type, letter.group, letter.tenant, letter.reason,
-      letter.attempts, letter.at_door,
+      letter.kind, letter.attempts, letter.at_door,
     }
   end
 end

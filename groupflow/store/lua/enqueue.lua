@@ -94,9 +94,11 @@ for i = 6, #ARGV, 10 do
         crowded[#crowded + 1] = #taken
         -- A redrive gives it the rest of its delay.
         local standing = ARGV[i + 4] == 'aside' and 'aside' or 'hold'
-        call('HSET', K.life .. id, 'reason', ARGV[5], 'attempts', 0, 'door', 0, 'standing', standing)
+        call('HSET', K.life .. id, 'reason', ARGV[5], 'kind', 'crowded out',
+          'attempts', 0, 'door', 0, 'standing', standing)
       else
-        call('HSET', K.life .. id, 'reason', reason, 'errors', ARGV[i + 6], 'attempts', 0, 'door', 1)
+        call('HSET', K.life .. id, 'reason', reason, 'kind', 'rejected',
+          'errors', ARGV[i + 6], 'attempts', 0, 'door', 1)
       end
       add_letter(id, now, bytes)
     else

@@ -25,7 +25,7 @@ if ARGV[4] ~= '' then call('HSET', life, 'priority', ARGV[4]) end
 unpark(call('HGET', life, 'group') or '', id)
 local kept = call('HMGET', life, 'standing', 'due')
 local due = kept[1] and tonumber(kept[2] or nil)
-call('HDEL', life, 'reason', 'attempts', 'door', 'standing')
+call('HDEL', life, 'reason', 'attempts', 'kind', 'door', 'standing')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
 call('HINCRBY', life, 'redriven', 1)
 if due and due > now then

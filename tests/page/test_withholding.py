@@ -1,0 +1,189 @@
+"""A marker in everything that comes from strangers: no GET shows it to who has no token."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+from groupflow.servers import RabbitmqServer, RedisServer
+from tests.endtoend.rig import Job, Rig
+from tests.page.world import TOKEN
+
+MARKER = "m4rk3r-of-a-tenant"
+LARGE = 1_000_000  # bytes of a body
+KINDS = {
+    "stderr": "ExitCode",
+    "parks": "ExitCode",
+    "answer": "Dead",
+    "raises": "ValueError",
+    "door": "rejected",
+    "large": "ValueError",
+}
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """A handler behind a URL that repeats what it was sent."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(422)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[str]:
+    """Its URL."""
+    server = HTTPServer(("127.0.0.1", 0), _Echo)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A daemon's page, with markers behind it.
+
+    Attributes:
+        http: a client without the token.
+        rig: what it stands on.
+    """
+
+    http: httpx.Client
+    rig: Rig
+
+    def get(self, path: str, token: str = "", /, **query: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.http.get(f"{path}?{urlencode(query)}", headers=headers)
+
+
+@pytest.fixture(scope="module")
+def marked(
+    tmp_path_factory: pytest.TempPathFactory,
+    rabbitmq_server: RabbitmqServer,
+    redis_server: RedisServer,
+    echo: str,
+) -> Iterator[Marked]:
+    """Deaths of every kind, a parked group and one that waits for its next attempt."""
+    rig = Rig(
+        tmp_path_factory.mktemp("marked"),
+        rabbitmq_server,
+        redis_server,
+        http={"listen": "127.0.0.1:0", "token": TOKEN},
+        fields={"priority": "urgency"},
+    )
+    with rig.config.open("a") as file:
+        file.write(
+            '[[groups]]\napp = "parking"\nkey = "{entity}:{tenant_id}"\non_dead = "park"\n'
+            "shares = true\n"
+            '[handlers.stderr]\nexec = ["/bin/sh", "-c", "cat >&2; exit 1"]\n'
+            '[handlers.later]\nexec = ["/bin/sh", "-c", "cat >&2; exit 1"]\n'
+            "max_attempts = 3\ninterval = -3600\n"
+            f'[handlers.answer]\nhttp = "{echo}"\n'
+        )
+    try:
+        daemon = rig.start()
+        note = {"note": MARKER}
+        rig.publish(
+            [
+                Job("stderr", None, type="stderr", facts=note),
+                Job("answer", None, type="answer", facts=note),
+                Job("raises", None, type="quote", facts=note),
+                Job("large", None, type="fail", facts={"note": MARKER + "x" * LARGE}),
+                Job("door", None, facts={"urgency": MARKER}),
+                Job("parks", "parks", type="stderr", facts={**note, "app_name": "parking"}),
+                Job("later", "later", type="later", facts=note),
+                Job("behind", "later", type="later", facts=note),
+            ]
+        )
+        rig.until(lambda: len(rig.dead()) == len(KINDS), "the deaths")
+        rig.until(lambda: rig.raw.zcard(rig.keys("held")) == 1, "the delayed group")
+        url = daemon.wait_for("http.listening")["url"]
+        with httpx.Client(base_url=url, timeout=20.0, trust_env=False) as http:
+            yield Marked(http, rig)
+    finally:
+        rig.close()
+
+
+def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
+    """What an endpoint is asked, so that it tells of all that there is."""
+    if path in ("/api/letter", "/api/task"):
+        return [{"id": id_} for id_ in (*KINDS, "later", "behind")]
+    if path == "/api/group":
+        return [{"key": "parks:42"}, {"key": "later:42"}]
+    if path == "/api/groups":
+        states = ("ready", "running", "delayed", "parked", "paused")
+        return [{"state": state} for state in states]
+    if path == "/api/tasks":
+        return [{"state": state} for state in ("queued", "running", "delayed", "done")]
+    assert parameters <= {"reason", "type", "group", "tenant", "passed", "limit"}, (
+        f"{path} asks something that this test does not know"
+    )
+    return [{}]
+
+
+def _looks(marked: Marked) -> list[tuple[str, dict[str, str]]]:
+    paths = marked.http.get("/api/openapi.json").json()["paths"]
+    found = []
+    for path, methods in paths.items():
+        if "get" in methods and path != "/api/events":
+            named = {each["name"] for each in methods["get"].get("parameters", ())}
+            found += [(path, query) for query in _queries(path, named)]
+    return found
+
+
+def test_no_look_shows_it_without_the_token(marked: Marked) -> None:
+    looks = _looks(marked)
+    assert len(looks) > 20
+    for path, query in looks:
+        answer = marked.get(path, **query)
+        assert answer.status_code in (200, 404), (path, query)
+        assert MARKER not in answer.text, (path, query)
+
+
+def test_no_event_shows_it_without_the_token(marked: Marked) -> None:
+    with marked.http.stream("GET", "/api/events") as stream:
+        lines = stream.iter_lines()
+        event = [next(lines) for _ in range(5)]
+    assert MARKER not in str(event)
+    assert any(line.startswith("data: ") for line in event)
+
+
+def test_the_token_shows_it(marked: Marked) -> None:
+    """Each of the deaths but one has it in its very reason: there was something to be left out."""
+    for id_ in set(KINDS) - {"large"}:
+        for path in ("/api/letter", "/api/task"):
+            assert MARKER in marked.get(path, TOKEN, id=id_).json()["reason"], (path, id_)
+    for key in ("parks:42", "later:42"):
+        assert MARKER in marked.get("/api/group", TOKEN, key=key).json()["why"]["reason"]
+    assert MARKER in marked.get("/api/dead", TOKEN).text
+
+
+def test_a_reasons_kind_is_shown(marked: Marked) -> None:
+    letters = marked.get("/api/dead").json()["letters"]
+    assert {each["id"]: each["reason"] for each in letters} == KINDS
+    for id_, kind in KINDS.items():
+        assert marked.get("/api/letter", id=id_).json()["reason"] == kind
+        assert marked.get("/api/task", id=id_).json()["reason"] == kind
+    assert "ExitCode" in marked.get("/api/group", key="later:42").json()["why"]["reason"]
+
+
+def test_a_part_of_it_finds_nothing(marked: Marked) -> None:
+    """Else words could be guessed, a letter at a time."""
+    assert len(marked.get("/api/dead", TOKEN, reason=MARKER).json()["letters"]) == len(KINDS) - 1
+    assert marked.get("/api/dead", reason=MARKER).json()["letters"] == []
+    found = marked.get("/api/dead", reason="Exit").json()["letters"]
+    assert {each["id"] for each in found} == {"stderr", "parks"}
