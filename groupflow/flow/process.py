@@ -19,15 +19,15 @@ from threading import Thread
 from typing import IO
 from uuid import uuid4
 
-from groupflow.flow.leftovers import Entry, family, look, send
+from groupflow.flow.leftovers import MARK, Entry, Looks, family, look, send
 
 OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
 KILL_AFTER = 2.0  # seconds between the polite signal and the other one
 LINGER = 2.0  # seconds in which what an ended command left behind may close its output
-MARK = "GROUPFLOW_MARK"
 
 _DRAIN_READS = 17  # of `OUTPUT_BYTES`: more than the 1 MiB that a pipe can hold
-_ROUNDS = 10  # of killing what was started while the others were killed
+_ROUNDS = 10  # of stopping what was started while the others were stopped
+_LOOKS = Looks()  # shared by all: attempts are mostly cut off together
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Process:
             OSError, ValueError: it can't be started.
         """
         mark = uuid4().hex
-        self._mark = f"{MARK}={mark}".encode()
+        self._mark = mark.encode()
         self._popen = subprocess.Popen(  # noqa: S603  the operator's own list, and no shell
             command,
             bufsize=0,
@@ -120,26 +120,42 @@ class Process:
 
     async def end(self) -> None:
         """End it and all that it has started: ask, then kill."""
-        known = family(self._popen.pid, self._since, self._mark)
+        known: set[Entry] = set()
         try:
-            self._signal_group(signal.SIGTERM)
-            send(signal.SIGTERM, [each for each in known if each.group != self._popen.pid])
+            known = await self._stopped(known)
+            self._signal_all(signal.SIGTERM, known)
+            self._signal_all(signal.SIGCONT, known)
             await self._wait_a_little()
         finally:
             # Whatever is left: a stubborn command, one whose polite wait was cut off, its children.
-            self._kill_group()
-            self._kill_family(known)
+            await _whole(asyncio.ensure_future(self._kill(known)))
+
+    async def _kill(self, known: set[Entry]) -> None:
+        """Kill it, what was known before the polite signal, and what has come since."""
+        known = await self._stopped(known)
+        self._signal_all(signal.SIGKILL, known)
         await self._wait_a_little()
 
-    def _kill_family(self, known: set[Entry]) -> None:
-        """Kill what was known before the polite signal, and what has come since."""
-        more = known
+    async def _stopped(self, known: set[Entry]) -> set[Entry]:
+        """Stop it and all that it has started; who they are, with those known before.
+
+        Who is stopped starts nothing, and stays the parent of what it has started. So a look that
+        begins behind the stop and finds nobody new has found all; were they killed at once, their
+        youngest would be nobody's.
+        """
+        self._signal_all(signal.SIGSTOP, known)
         for _ in range(_ROUNDS):
-            send(signal.SIGKILL, more)
-            more = family(self._popen.pid, self._since, self._mark) - known
-            known = known | more
+            seen = await _LOOKS.after_now(self._since)
+            more = family(seen, self._popen.pid, self._since, self._mark) - known
             if not more:
                 break
+            send(signal.SIGSTOP, more)
+            known = known | more
+        return known
+
+    def _signal_all(self, number: signal.Signals, known: set[Entry]) -> None:
+        self._signal_group(number)
+        send(number, [each for each in known if each.group != self._popen.pid])
 
     def close(self) -> None:
         """Close its pipes and forget it; it is reaped when it exits, if that is still to come."""
@@ -160,6 +176,19 @@ class Process:
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_AFTER):
                 await self._exited.wait()
+
+
+async def _whole(work: asyncio.Future[None]) -> None:
+    """Await what nothing may cut off, as it is short; a cancellation meanwhile is raised behind."""
+    cut_off: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cut_off = error
+    work.result()
+    if cut_off is not None:
+        raise cut_off
 
 
 class _Input:

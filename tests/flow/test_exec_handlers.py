@@ -23,8 +23,8 @@ from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.core.settings_rules import HandlerRule
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import MESSAGE_CHARS, Failed
-from groupflow.flow.leftovers import family
-from groupflow.flow.process import MARK, OUTPUT_BYTES
+from groupflow.flow.leftovers import MARK, family, look_around
+from groupflow.flow.process import OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from tests.flow.tasks import TASK, task
 
@@ -207,7 +207,7 @@ async def test_a_command_that_nobody_can_wait_for_is_ended(
 
 
 def _children() -> list[int]:
-    return [each.pid for each in family(os.getpid(), 0, b"no such mark")]
+    return [each.pid for each in family(look_around(0), os.getpid(), 0, b"no such mark")]
 
 
 def _command(pid: int) -> bytes:
