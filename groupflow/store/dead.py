@@ -62,9 +62,11 @@ class DeadStory(DeadLetter):
     """A dead letter and what its attempts said.
 
     Attributes:
+        bytes: how much lies in Redis of its facts, headers and body together.
         errors: one entry for each failed attempt that is remembered, oldest first.
     """
 
+    bytes: int
     errors: list[dict[str, Any]]
 
 
@@ -156,10 +158,10 @@ class DeadLetters:
 
     async def get(self, id_: str) -> DeadStory | None:
         """The dead letter of that id, or ``None``."""
-        died, *row, errors = await self._client.run(Verb.LETTER, id_)
+        died, *row, size, errors = await self._client.run(Verb.LETTER, id_)
         if not died:
             return None
-        return DeadStory(id_, *_facts(died, *row), orjson.loads(errors or b"[]"))
+        return DeadStory(id_, *_facts(died, *row), size, orjson.loads(errors or b"[]"))
 
     async def envelope(self, id_: str) -> tuple[Envelope, Place | None]:
         """The envelope of a dead letter: its headers and its raw body.

@@ -181,6 +181,20 @@ def test_a_reasons_kind_is_shown(marked: Marked) -> None:
     assert "ExitCode" in marked.get("/api/group", key="later:42").json()["why"]["reason"]
 
 
+def test_what_is_withheld_is_not_read(marked: Marked) -> None:
+    """A megabyte that nobody sees doesn't leave Redis, however often it is asked for."""
+
+    def sent() -> int:
+        return int(marked.rig.raw.info("stats")["total_net_output_bytes"])
+
+    before = sent()
+    assert marked.get("/api/letter", id="large").json()["body_bytes"] > LARGE
+    between = sent()
+    assert between - before < LARGE
+    assert marked.get("/api/letter", TOKEN, id="large").json()["is_cut"]
+    assert sent() - between > LARGE
+
+
 def test_a_part_of_it_finds_nothing(marked: Marked) -> None:
     """Else words could be guessed, a letter at a time."""
     assert len(marked.get("/api/dead", TOKEN, reason=MARKER).json()["letters"]) == len(KINDS) - 1

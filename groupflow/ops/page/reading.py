@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from groupflow.core.changes import shown
 from groupflow.core.errors import Unroutable
@@ -196,13 +198,16 @@ class Reading:
         if letter is None:
             return None
         is_shown = caller.sees_contents
-        try:
-            envelope, place = await self._letters.envelope(asked.id)
-            if place is not None and is_shown:
-                envelope = await self._parts.whole_letter(asked.id)
-        except KeyError:  # redriven or dropped a moment ago
-            return None
-        body, text = envelope.body if is_shown else b"", None
+        headers: Mapping[str, Any] = {}
+        body, text, size = b"", None, letter.bytes
+        if is_shown:
+            try:
+                envelope, place = await self._letters.envelope(asked.id)
+                if place is not None:
+                    envelope = await self._parts.whole_letter(asked.id)
+            except KeyError:  # redriven or dropped a moment ago
+                return None
+            headers, body, size = envelope.headers, envelope.body, len(envelope.body)
         try:
             body.decode()
             text = body[:_SHOWN_BODY].decode(errors="ignore")
@@ -218,10 +223,10 @@ class Reading:
             attempts=letter.attempts,
             died_at=letter.died_at,
             errors=letter.errors if is_shown else without_words(letter.errors),
-            headers=dict(envelope.headers) if is_shown else {},
+            headers=dict(headers),
             body=text if is_shown else None,
             body_base64=base64.b64encode(body[:_SHOWN_BODY]).decode() if text is None else None,
-            body_bytes=len(envelope.body),
+            body_bytes=size,
             is_cut=len(body) > _SHOWN_BODY,
             routed_first=letter.died_at_the_door,
             is_withheld=not is_shown,

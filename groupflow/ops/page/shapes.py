@@ -155,7 +155,8 @@ class Letter:
             withheld as the body is.
         body: its body where that is UTF-8, cut where it is long.
         body_base64: its body where it isn't.
-        body_bytes: how long the body is in all.
+        body_bytes: how long the body is in all; where it is withheld, what Redis holds of it, with
+            its headers.
         is_cut: whether a part of it is shown.
         routed_first: whether a redrive routes it anew, since it never had a route.
         is_withheld: whether body, headers, and the words of reason and errors are left out,
