@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 
 from groupflow.ops.page.connection import THROWN_AWAY
@@ -173,3 +174,31 @@ class TestDoor:
         door.enter(stream)
         door.look(100.0 + REQUEST + 0.1)
         assert stream.is_cut
+
+
+class TestJson:
+    """Bodies whose every name or value would cost far more than its bytes."""
+
+    def test_many_values(self, world: World) -> None:
+        names = {f"n{number}": 1 for number in range(150_000)}
+        answer = world.http.post("/api/route", json=names)
+        assert answer.status_code == 400
+        assert "over 10000 JSON values" in answer.json()["detail"]
+
+    def test_many_unknown_names(self, world: World) -> None:
+        """The first five are told, and no more than that is made of the others."""
+        names = {f"n{number:04}" + "x" * 100: 1 for number in range(5_000)}
+        answer = world.http.post("/api/route", json=names)
+        assert answer.status_code == 400
+        detail = answer.json()["detail"]
+        assert "'n0004xxx" in detail
+        assert detail.endswith("and 4995 more.")
+        assert len(detail) < 600
+
+    @pytest.mark.parametrize("body", [[], "text", 1, None])
+    def test_no_object(self, world: World, body: object) -> None:
+        content = orjson.dumps(body)
+        headers = {"Content-Type": "application/json"}
+        answer = world.http.post("/api/route", content=content, headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["detail"] == "Send a JSON object."

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.json_size import has_over
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.problems import Refused, problem_response, refused_input
 from groupflow.ops.page.turns import Turns
@@ -25,6 +26,9 @@ from groupflow.ops.page.turns import Turns
 log = structlog.get_logger("groupflow.page")
 
 MAX_INPUT = 2 * 1024 * 1024  # bytes of a request's body
+MOST_VALUES = 10_000  # JSON values in it
+_SHOWN_NAMES = 5  # of those that are unknown
+_SHOWN_CHARS = 80  # of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Endpoint:
         acts: whether it changes anything, and so needs the token.
         may_miss: whether it answers 404 for what isn't there.
         is_public: whether it is answered without the token where looking needs one.
-        reads: whether each call asks the store, and so waits for its turn.
+        reads: whether each call asks the store, or computes, and so waits for its turn.
     """
 
     method: Literal["GET", "POST"]
@@ -145,11 +149,31 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     try:
         if endpoint.method == "GET":
             return endpoint.asks.model_validate(dict(request.query_params))
-        return endpoint.asks.model_validate(orjson.loads(await request.body()))
+        return endpoint.asks.model_validate(_sound(await request.body(), endpoint.asks))
     except ValidationError as error:
         raise refused_input(error) from None
     except orjson.JSONDecodeError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
+
+
+def _sound(body: bytes, asks: type[BaseModel]) -> dict[str, Any]:
+    """A JSON object without unknown names; the model would make an error of each of them.
+
+    Raises:
+        Refused: it is none, or too much is in it.
+    """
+    if has_over(body, MOST_VALUES):
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body has over {MOST_VALUES} JSON values.")
+    value = orjson.loads(body)
+    if not isinstance(value, dict):
+        raise Refused(HTTPStatus.BAD_REQUEST, "Send a JSON object.")
+    unknown = sorted(value.keys() - asks.model_fields.keys())
+    if unknown:
+        first = ", ".join(f"{name[:_SHOWN_CHARS]!a}" for name in unknown[:_SHOWN_NAMES])
+        more = len(unknown) - _SHOWN_NAMES
+        named = f"{first} and {more} more" if more > 0 else first
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body has unknown names: {named}.")
+    return value
 
 
 def _body_size(request: Request) -> int:

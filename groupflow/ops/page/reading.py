@@ -141,6 +141,7 @@ class Reading:
                 DryRun,
                 Way,
                 self._route,
+                reads=True,
             ),
         ]
 
