@@ -134,6 +134,7 @@ def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> N
 def test_its_command_line_and_environment_hold_no_secret(make_rig: MakeRig) -> None:
     rig = make_rig()
     surroundings = {**rig.environment(), "GROUPFLOW_RABBITMQ__URL": rig.rabbitmq.url}
+    surroundings["MY_DB_PASSWORD"] = "of-the-handlers-alone"
     rig.environment = lambda: surroundings  # type: ignore[method-assign]
     daemon = rig.start()
     _url(daemon)
@@ -141,6 +142,8 @@ def test_its_command_line_and_environment_hold_no_secret(make_rig: MakeRig) -> N
     seen = Path(f"/proc/{page}/cmdline").read_bytes() + Path(f"/proc/{page}/environ").read_bytes()
     assert TOKEN.encode() not in seen
     assert b"GROUPFLOW_" not in seen
+    assert b"of-the-handlers-alone" not in seen
+    assert b"PATH=" in seen
 
 
 def test_a_reload_reaches_it(make_rig: MakeRig) -> None:

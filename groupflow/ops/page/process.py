@@ -25,7 +25,12 @@ from groupflow.ops.page.facts import Facts
 
 log = structlog.get_logger("groupflow.http")
 
-_SERVICE_MANAGERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY")
+# What an interpreter and TLS need. Whatever else stands there may be a secret of the handlers'.
+_INHERITED = frozenset(
+    {"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TERM", "NO_COLOR", "TMPDIR", "VIRTUAL_ENV"}
+    | {"LD_LIBRARY_PATH"}
+)
+_INHERITED_KINDS = ("LC_", "PYTHON", "SSL_CERT_")
 _WORK_COMES_FIRST = 1.0  # seconds that the page waits for work to begin
 _GOODBYE = 4.0  # seconds for it to end by itself
 _FIRST_WAIT = 1.0  # seconds until it is started again; doubled each time
@@ -152,9 +157,9 @@ class PageProcess:
 
 
 def _start(channel: socket.socket) -> subprocess.Popen[bytes]:
-    """Start it. It inherits the log (stderr), the channel, and the environment but our settings.
+    """Start it. It inherits the log (stderr), the channel, and little of the environment.
 
-    Those may be secrets that it has no use for; what it needs comes by the channel.
+    That may hold secrets that it has no use for; what it needs of ours comes by the channel.
     """
     number = channel.fileno()
     # -P: what lies in the working directory is the handlers', and no module of the page's.
@@ -164,13 +169,13 @@ def _start(channel: socket.socket) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=(number,),
-        env={name: value for name, value in os.environ.items() if not _is_ours(name)},
+        env={name: value for name, value in os.environ.items() if _is_inherited(name)},
     )
 
 
-def _is_ours(name: str) -> bool:
-    """Whether a variable is for the daemon alone: a setting, or the service manager's socket."""
-    return name.upper().startswith("GROUPFLOW_") or name in _SERVICE_MANAGERS
+def _is_inherited(name: str) -> bool:
+    """Whether a variable goes with it."""
+    return name in _INHERITED or name.startswith(_INHERITED_KINDS)
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
