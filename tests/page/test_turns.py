@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+from groupflow.core.settings import Http
+from groupflow.ops.page.access import Gate
+from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns
 
 
@@ -55,7 +61,8 @@ async def test_those_with_the_token_do_not_wait_behind_them() -> None:
     await late
 
 
-async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reading", [0.0625, 0.75])
+async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch, reading: float) -> None:
     """What is saved up is spent; from then on readings wait twenty times as long as they took."""
     now, slept = 0.0, []
 
@@ -67,7 +74,6 @@ async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("groupflow.ops.page.turns.monotonic", lambda: now)
     monkeypatch.setattr("groupflow.ops.page.turns.asyncio.sleep", sleep)
     turns = Turns()
-    reading = 0.0625
     for _ in range(200):
         async with turns.turn(is_trusted=False):
             now += reading
@@ -86,3 +92,23 @@ async def test_bodies_are_bounded() -> None:
                 pass
     async with turns.body(BODIES, is_trusted=False):
         pass
+
+
+@pytest.mark.parametrize("has_gone", [True, False])
+async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
+    """Requests that nobody waits for any more would keep the others waiting."""
+    looked = 0
+
+    async def look(_: Nothing, __: Caller) -> list[str]:
+        nonlocal looked
+        looked += 1
+        return []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect" if has_gone else "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": "/api/x", "query_string": b"", "headers": []}
+    endpoint = Endpoint("GET", "/x", "Something", Nothing, list[str], look, reads=True)
+    route = endpoint.route(Gate(Http()), Turns())
+    await route.endpoint(Request(scope, receive))
+    assert looked == (0 if has_gone else 1)

@@ -137,6 +137,8 @@ async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: 
         if not (endpoint.reads or endpoint.acts):
             return await endpoint.handle(asked, caller)
         async with turns.turn(is_trusted=caller.shows_token):
+            if await request.is_disconnected():  # its turn is the next one's
+                raise ClientDisconnect
             return await endpoint.handle(asked, caller)
 
 

@@ -17,7 +17,6 @@ from groupflow.ops.page.problems import Refused
 
 SHARE = 0.05  # of the time, for all callers without the token
 SAVED = 0.5  # seconds of reading that a quiet while saves up
-MOST_CHARGED = 0.1  # seconds: a store that is away or slow is no flood
 WAITING = 64  # callers without the token that wait for their turn
 AT_ONCE = 4  # reads of callers with the token
 BODIES = 16 * 1024 * 1024  # bytes of bodies that callers without the token send at a time
@@ -60,7 +59,7 @@ class Turns:
             try:
                 yield
             finally:
-                self._saved -= min(monotonic() - began, MOST_CHARGED)
+                self._saved -= monotonic() - began
         finally:
             self._one.release()
 
