@@ -7,14 +7,25 @@ that is written there goes through one of the two functions here, where it is wr
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import unicodedata
 
-# What str.isprintable() refuses and a JSON encoder lets through: controls, and marks nobody sees.
-_UNSEEN = re.compile(
-    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff"
-    "\U000e0000-\U000e007f]"
-)
+_CATEGORIES = ("Cc", "Cf", "Zl", "Zp")  # controls, and marks nobody sees
+
+
+def _class() -> str:
+    """A pattern for what isn't seen and a JSON encoder lets through."""
+    # No such mark is anywhere else, and no others than U+007F on can stand in JSON's strings.
+    codes = itertools.chain(range(0x7F, 0x20000), range(0xE0000, 0xE1000))
+    unseen = {code for code in codes if unicodedata.category(chr(code)) in _CATEGORIES}
+    # With those that are no characters: a terminal may take them for anything.
+    unseen |= {0xFFFE, 0xFFFF, *range(0xE0000, 0xE0080)}
+    return "[" + "".join(f"\\U{code:08x}" for code in sorted(unseen)) + "]"
+
+
+_UNSEEN = re.compile(_class())
 
 
 def plain_text(text: str) -> str:

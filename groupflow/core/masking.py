@@ -14,9 +14,15 @@ HIDDEN = "***"
 # read once, however many it has of them.
 _PARAMETER = re.compile(r"([?&;#])([^?&;#=\s\"'<>`]*)=([^&;#\s\"'<>`]+)")
 _SECRET_NAME = re.compile(
-    r"(?i)auth|code|cookie|cred|jwt|key|pass|pwd|secret|session|sid\b|sig|ticket|token"
+    r"(?i)auth|bearer|code|cookie|cred|hmac|jwt|key|pass|pwd|secret|session|sid\b|sig|ticket|token"
+    r"|(?<![a-z])(?:mac|otp|p|pin|pw|sas)(?![a-z])"
 )
-_ARGUMENT = re.compile(r"(?i)[\w-]*(?:auth|cred|api-?key|pass|pwd|secret|token)[\w-]*=.")
+# ``--password=…``, also in an environment or in quotes. A name is read once, from its beginning on.
+_ARGUMENT = re.compile(r"(?<![\w-])([\w-]++)=(?!\*\*\*)(\"[^\"\n]*\"?|'[^'\n]*'?|[^\s\"'<>`]+)")
+_ARGUMENT_NAME = re.compile(r"(?i)auth|cred|api[-_]?key|pass|pwd|secret|token")
+# A user and the part of his password that comes before a blank; no port of a host, nor IPv6's.
+_CUT_PASSWORD = re.compile(r"[^\s\[/?#@:]*:(?!\d{1,5}/)")
+_LINE_END = re.compile(r"[\n\r\"'<>`]")
 _TOKEN_END = re.compile(r"[\s\"'<>`]")
 _SHORT = 4  # characters of a part of a URL below which it is no secret, and may be any word
 
@@ -75,16 +81,11 @@ def mask_parts(text: str, url: str) -> str:
 
 
 def mask_secrets(text: str) -> str:
-    """The text with the passwords of all URLs in it hidden; linear in its length."""
-    if "://" not in text:
-        return text
-    parts = text.split("://")
-    for index in range(1, len(parts)):
-        part = parts[index]
-        end = _TOKEN_END.search(part)
-        cut = end.start() if end else len(part)
-        parts[index] = _mask_rest(part[:cut]) + part[cut:]
-    return "://".join(parts)
+    """The text without the secrets of URLs and of ``password=…`` in it; linear in its length."""
+    if "://" in text:
+        first, *parts = text.split("://")
+        text = "://".join([first, *(_mask_part(part) for part in parts)])
+    return _ARGUMENT.sub(_mask_argument, text) if "=" in text else text
 
 
 def has_secret(text: str) -> bool:
@@ -93,7 +94,25 @@ def has_secret(text: str) -> bool:
     RabbitMQ's own first user, guest, has a password that everybody knows.
     """
     text = text.replace("://guest:guest@", "://")
-    return mask_secrets(text) != text or _ARGUMENT.match(text) is not None
+    return mask_secrets(text) != text
+
+
+def _mask_part(part: str) -> str:
+    """Hide the secrets of a URL of which a text goes on with what follows ``://``."""
+    end = _TOKEN_END.search(part)
+    cut = end.start() if end else len(part)
+    if end and "@" not in part[:cut] and _CUT_PASSWORD.match(part[:cut]):
+        line = _LINE_END.search(part)
+        at = part.rfind("@", cut, line.start() if line else len(part))
+        if at > cut:  # a blank in a password: the user info goes on until there
+            rest = _TOKEN_END.search(part, at)
+            cut = rest.start() if rest else len(part)
+    return _mask_rest(part[:cut]) + part[cut:]
+
+
+def _mask_argument(found: re.Match[str]) -> str:
+    is_secret = _ARGUMENT_NAME.search(found[1]) is not None
+    return f"{found[1]}={HIDDEN}" if is_secret else found[0]
 
 
 def _mask_rest(rest: str) -> str:

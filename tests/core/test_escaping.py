@@ -14,7 +14,7 @@ TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 UNSEEN = {
     char
     for char in EVERY
-    if unicodedata.category(char) in ("Cc", "Zl", "Zp")
+    if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")
     or unicodedata.bidirectional(char) in TURNING
 } | {"\u061c", "\u200e", "\u200f"}
 
