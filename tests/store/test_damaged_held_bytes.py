@@ -66,6 +66,13 @@ DAMAGES = [
         _seen(DELAYED.test_what_comes_behind_a_delay_in_its_lane_waits_for_it_too),
     ),
     Damage(
+        "a letter crowded out behind a delay that has to be read whole",
+        Verb.ENQUEUE,
+        "call('HSET', K.life .. id, 'type', task_type, 'tenant', tenant, 'scope', ARGV[i + 9])",
+        "",
+        _seen(DELAYED.test_what_is_crowded_out_behind_a_delay_is_known_without_its_body),
+    ),
+    Damage(
         "a redrive that forgets the delay",
         Verb.REDRIVE,
         "if due and due > now then",

@@ -126,6 +126,20 @@ class TestDelayed:
         assert "t2" in await daemon.work_off()
         bench.events.clear()  # it was taken in by the side door, unknown to the history
 
+    async def test_what_is_crowded_out_behind_a_delay_is_known_without_its_body(
+        self, bench: Bench
+    ) -> None:
+        await bench.enqueuer.enqueue(
+            [large("late", "g", delay=YEAR), large("behind", "g")], 2 * KILO - 1
+        )
+        letter = await DeadLetters(bench.client).get("behind")
+        assert letter is not None
+        assert (letter.type, letter.group, letter.tenant) == ("t", "g", "42")
+        life: dict[bytes, bytes] = bench.raw.hgetall(bench.keys("life", "behind"))
+        assert {b"type": b"t", b"tenant": b"42"}.items() <= life.items()
+        assert bench.audit() == []
+        bench.events.clear()  # it was taken in by the side door, as above
+
     async def test_whose_delay_is_over_runs_at_once(self, bench: Bench) -> None:
         await bench.enqueuer.enqueue([large("t", "g", delay=0.001)], 0)
         letters = DeadLetters(bench.client)

@@ -96,6 +96,10 @@ for i = 6, #ARGV, 10 do
         local standing = ARGV[i + 4] == 'aside' and 'aside' or 'hold'
         call('HSET', K.life .. id, 'reason', ARGV[5], 'kind', 'crowded out',
           'attempts', 0, 'door', 0, 'standing', standing)
+        if ARGV[i + 8] == '' then
+          local task_type, tenant = facts_in_envelope(id)
+          call('HSET', K.life .. id, 'type', task_type, 'tenant', tenant, 'scope', ARGV[i + 9])
+        end
       else
         call('HSET', K.life .. id, 'reason', reason, 'kind', 'rejected',
           'errors', ARGV[i + 6], 'attempts', 0, 'door', 1)
