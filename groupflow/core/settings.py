@@ -100,7 +100,9 @@ class Redis(Server):
         "application and tenant.",
     )
     max_waiting: Whole = Field(
-        default=5_000_000, ge=1, description="Waiting tasks at which intake pauses."
+        default=5_000_000,
+        ge=1,
+        description="Waiting tasks at which intake pauses, but for those that wait for delays.",
     )
     max_memory: Whole = Field(
         default=0,
@@ -110,7 +112,8 @@ class Redis(Server):
     delayed_memory: Whole = Field(
         default=268_435_456,
         ge=0,
-        description="Bytes of tasks that may wait for delays, half of Redis's memory at most.",
+        description="Bytes of tasks that may wait for delays, 768 and its message each; half of "
+        "Redis's memory at most.",
     )
     timeout: Seconds = Field(default=5.0, gt=0, le=3600, description="Seconds for one call.")
 

@@ -29,7 +29,8 @@ class Pressure:
 
         Args:
             client: asked for Redis's memory.
-            max_waiting: waiting tasks at which intake pauses.
+            max_waiting: waiting tasks at which intake pauses; what waits for delays is not among
+                them, as `delayed_memory` bounds it.
             max_memory: bytes of Redis's memory in use at which intake pauses; 0 for none.
             delayed_memory: bytes of tasks that may wait for delays.
         """
@@ -47,7 +48,7 @@ class Pressure:
         """Why intake has to wait, or an empty text. Once it waits, it does until well below.
 
         Args:
-            queued: how many tasks wait in the store now.
+            queued: how many tasks wait in the store now, but for those that wait for delays.
         """
         share = RESUME_AT if self._is_on else 1.0
         reason = ""

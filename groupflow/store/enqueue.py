@@ -74,7 +74,8 @@ class Enqueued:
     """What became of a batch.
 
     Attributes:
-        queued: how many tasks wait in the store now.
+        queued: how many tasks wait in the store now, but for those that wait for delays, whose
+            bytes are bounded.
         taken: for each message, whether it is new; ``False`` is a duplicate.
         renamed: the ids of those tasks that have another than their message's, since that belongs
             to another application or tenant, or to an old dead letter; by place in the batch.

@@ -14,6 +14,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon worker`` |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
+| ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
 | ``life:<id>`` | hash | what has happened to a task that left the straight path; see below |
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
@@ -46,9 +47,9 @@ _SINCE, _LENGTH, _ELEMENT = 33, 49, 53  # where a live checkpoint's parts begin;
 _FENCE_END = 17
 
 _WHOLE = (
-    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "fence",
-    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments", "count",
-    "samples", "renamed",
+    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
+    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments",
+    "count", "samples", "renamed",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

@@ -81,7 +81,7 @@ _BEHIND: dict[Verb, tuple[str, ...]] = {
     Verb.RETRY: _SETTLING,
     Verb.ADVANCE: _SETTLING,
     Verb.BURY: _SETTLING,
-    Verb.REDRIVE: _BURIAL,
+    Verb.REDRIVE: (*_BURIAL, "delaying"),
     Verb.DROP: _BURIAL,
     Verb.SWEEP: _BURIAL,
     Verb.DROP_WAITING: _BURIAL,

@@ -141,9 +141,9 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
 
 
 _WHOLE_KINDS = (
-    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "fence",
-    "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments", "count",
-    "samples", "renamed",
+    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
+    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments",
+    "count", "samples", "renamed",
 )  # fmt: skip
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from tests.history.auditor import Snapshot
 
 
+DELAY_COSTS = 768  # bytes that a delayed task counts beside its envelope; see prelude.lua
+
+
 def bytes_held(found: Snapshot) -> Iterator[Violation]:
     """What waits for a delay, and what dead letters hold, is counted to the byte."""
     waiting = {split_element(element)[1] for _, _, element in found.waiting()}
@@ -24,8 +27,10 @@ def bytes_held(found: Snapshot) -> Iterator[Violation]:
         if found.count(total) != sum(noted.values()):
             yield Violation("L7", f"{total} says {found.count(total)}, the lives {noted}")
         for id_, size in noted.items():
-            if id_ not in rightly or size != len(found.tasks.get(id_, b"")):
+            beside = DELAY_COSTS if total == "delayed_bytes" else 0
+            if id_ not in rightly or size != len(found.tasks.get(id_, b"")) + beside:
                 yield Violation("L7", f"{id_} counts {size} among the {total}, and should not")
+    yield from _late(found)
     here = {id_ for id_, life in found.lives.items() if b"dead_bytes" in life}
     for id_ in here ^ set(found.names("bodies")):
         yield Violation("L7", f"the body of {id_} is counted or listed, not both")
@@ -34,3 +39,19 @@ def bytes_held(found: Snapshot) -> Iterator[Violation]:
             yield Violation("S1", f"{id_} knows half of the place of its body")
         if b"offset" in life and (id_ in here or id_ not in found.names("dead")):
             yield Violation("S1", f"the body of {id_} is in RabbitMQ, and it is no letter for that")
+
+
+def _late(found: Snapshot) -> Iterator[Violation]:
+    """What counts as waiting for a delay is listed with its end, and says whose delay that is."""
+    until = {id_.decode(): round(last) for id_, last in found.zsets.get("late", {}).items()}
+    for id_ in until.keys() ^ {i for i, life in found.lives.items() if b"delayed_bytes" in life}:
+        yield Violation("L7", f"{id_} is counted or listed as late, not both")
+    for id_, last in until.items():
+        life = found.lives.get(id_, {})
+        whose = life.get(b"late_for", b"").decode()
+        own = int(life.get(b"due", 0))
+        ends = {until[whose], int(found.lives[whose].get(b"due", 0))} if whose in until else {last}
+        if whose == id_:
+            ends = {own}
+        if not whose or last not in ends or last < own:
+            yield Violation("L7", f"{id_} waits for {whose} until {last}, which ends at {ends}")

@@ -386,6 +386,8 @@ class StoreMachine(RuleBasedStateMachine):
                 life = self.keys("life", split_element(element)[1])
                 if self.raw.hexists(life, "due"):
                     self.raw.hset(life, "due", 1)
+        for id_ in self.raw.zrange(self.keys("late"), 0, -1):
+            self.raw.zadd(self.keys("late"), {id_: 1})
         for group in self.raw.zrange(self.keys("held"), 0, -1):
             self.raw.zadd(self.keys("held"), {group: 1})
         while self.run(self.client.run(Verb.PROMOTE, 2))[0]:

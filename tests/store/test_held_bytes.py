@@ -5,7 +5,9 @@ The auditor compares the counters with the lives at the end of each of these tes
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,13 +18,16 @@ from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.finding import find_task
+from groupflow.store.groups import Groups
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Retry
 from groupflow.store.waiting import WaitingTasks
+from tests.history.held_bytes import DELAY_COSTS
 from tests.store.bench import Bench, arrival, bury, ids
 
 YEAR = 31_536_000.0
 KILO = 1000
+LATE = KILO + DELAY_COSTS  # what such a message counts that waits for a delay
 
 
 def large(id_: str, group: str | None = None, size: int = KILO, **facts: object) -> Arrival:
@@ -45,10 +50,10 @@ class TestDelayed:
         messages = [large(f"t{n}", group, delay=YEAR, steps_aside=aside) for n in range(3)]
         assert await bench.enqueue(*messages) == [True] * 3
         assert await bench.enqueue(*messages) == [False] * 3
-        assert bench.count("delayed_bytes") == 3 * KILO
+        assert bench.count("delayed_bytes") == 3 * LATE
         tasks = WaitingTasks(bench.client)
         assert await tasks.drop("t1") is None
-        assert bench.count("delayed_bytes") == 2 * KILO
+        assert bench.count("delayed_bytes") == 2 * LATE
         assert await tasks.run_now("t0") is None
         assert await tasks.run_now("t2") is None
         assert bench.count("delayed_bytes") == 0
@@ -87,7 +92,7 @@ class TestDelayed:
         """Or one small delayed message could hold any number of large ones for a year."""
         await bench.enqueue(large("first", "g"), large("late", "g", delay=YEAR))
         await bench.enqueue(large("behind", "g"), large("further", "g"), large("other", "h"))
-        assert bench.count("delayed_bytes") == 3 * KILO
+        assert bench.count("delayed_bytes") == 3 * LATE
         daemon = await bench.daemon()
         claims = await daemon.claim("grouped", "w1", "w2", "w3")
         assert sorted(ids(claims)) == ["first", "other"]
@@ -96,15 +101,75 @@ class TestDelayed:
         assert await daemon.work_off(["w1"]) == ["behind", "further"]
         assert bench.count("delayed_bytes") == 0
 
+    @pytest.mark.parametrize("paused", [True, False])
+    async def test_a_delay_that_is_over_delays_nobody(self, bench: Bench, paused: bool) -> None:
+        """Be its group busy or paused: it waits for that, and not for a delay any more."""
+        daemon = await bench.daemon()
+        await bench.enqueue(large("first", "g"))
+        claims = [] if paused else [await daemon.claim_one()]
+        if paused:
+            await Groups(bench.client).pause("g", "me")
+        await bench.enqueue(large("late", "g", delay=0.05))
+        await bench.enqueue(large("behind", "g"))
+        assert bench.count("delayed_bytes") == 2 * LATE
+        over = time.monotonic() + 0.1
+        while time.monotonic() < over:
+            pass
+        done = await bench.enqueuer.enqueue([large(f"t{n}", "g") for n in range(3)], 0)
+        assert not done.crowded_out
+        assert bench.count("delayed_bytes") == 2 * LATE
+        for _ in range(2):
+            assert (await bench.client.run(Verb.PROMOTE, 1))[0] == 0
+        assert bench.count("delayed_bytes") == 0
+        await daemon.complete(*claims)
+        if paused:
+            await Groups(bench.client).resume("g")
+        rest = ["late", "behind", "t0", "t1", "t2"]
+        assert await daemon.work_off(["w1"]) == (["first", *rest] if paused else rest)
+        bench.events.clear()  # some were taken in by the side door
+
+    @pytest.mark.parametrize("verb", ["drop", "run_now"])
+    async def test_a_delay_that_somebody_ended_delays_nobody(self, bench: Bench, verb: str) -> None:
+        daemon = await bench.daemon()
+        await bench.enqueue(large("first", "g"))
+        running = await daemon.claim_one()
+        await bench.enqueue(large("late", "g", delay=YEAR), large("behind", "g"))
+        await bench.enqueue(large("later", "g", delay=YEAR / 2))
+        assert await getattr(WaitingTasks(bench.client), verb)("late") is None
+        assert bench.count("delayed_bytes") == 2 * LATE
+        await bench.enqueue(large("held", "g"))
+        assert bench.count("delayed_bytes") == 3 * LATE, "it waits for the other delay"
+        assert bench.audit() == []
+        assert await getattr(WaitingTasks(bench.client), verb)("later") is None
+        await bench.enqueue(large("free", "g"))
+        assert bench.count("delayed_bytes") == 2 * LATE
+        await daemon.complete(running)
+        await daemon.work_off(["w1"])
+        assert bench.count("delayed_bytes") == 0
+
+    @pytest.mark.parametrize("aside", [True, False])
+    async def test_what_waits_for_delays_pauses_no_intake(self, bench: Bench, aside: bool) -> None:
+        """Its bytes are bounded; its number would count towards `redis.max_waiting` for a year."""
+        late = [large(f"t{n}", "g", delay=YEAR, steps_aside=aside) for n in range(3)]
+        assert (await bench.take_in(*late, large("u"), large("v", "h"))).queued == 2
+
+    async def test_small_delayed_tasks_count_what_they_take(self, bench: Bench) -> None:
+        tasks = [arrival(f"t{n:06}", "g", delay=YEAR, steps_aside=True) for n in range(2000)]
+        before = int((await bench.client.info("memory"))["used_memory"])
+        for n in range(0, 2000, 200):
+            await bench.enqueue(*tasks[n : n + 200])
+        taken = int((await bench.client.info("memory"))["used_memory"]) - before
+        assert taken / 2 < bench.count("delayed_bytes") < taken * 2
+
     @pytest.mark.parametrize("aside", [True, False])
     @pytest.mark.parametrize("group", ["g", None])
     async def test_beyond_the_bound_it_is_a_dead_letter_that_keeps_its_delay(
         self, bench: Bench, group: str | None, aside: bool
     ) -> None:
         messages = [large(f"t{n}", group, delay=YEAR, steps_aside=aside) for n in range(3)]
-        done = await bench.enqueuer.enqueue([*messages, large("now", "h")], 2 * KILO)
+        done = await bench.enqueuer.enqueue([*messages, large("now", "h")], 2 * LATE)
         assert (done.taken, done.crowded_out) == ([True] * 4, frozenset({2}))
-        assert bench.count("delayed_bytes") == 2 * KILO
+        assert bench.count("delayed_bytes") == 2 * LATE
         letters = DeadLetters(bench.client)
         letter = await letters.get("t2")
         assert letter is not None
@@ -115,7 +180,7 @@ class TestDelayed:
         await WaitingTasks(bench.client).drop("t1")
         assert await letters.redrive(letter)
         assert not await letters.redrive(letter)
-        assert bench.count("delayed_bytes") == KILO
+        assert bench.count("delayed_bytes") == LATE
         told = await find_task(bench.client, "t2")
         assert told is not None
         assert told.state == "delayed"
@@ -130,12 +195,12 @@ class TestDelayed:
         self, bench: Bench
     ) -> None:
         await bench.enqueuer.enqueue(
-            [large("late", "g", delay=YEAR), large("behind", "g")], 2 * KILO - 1
+            [large("late", "g", delay=YEAR), large("behind", "g")], 2 * LATE - 1
         )
         letter = await DeadLetters(bench.client).get("behind")
         assert letter is not None
         assert (letter.type, letter.group, letter.tenant) == ("t", "g", "42")
-        life: dict[bytes, bytes] = bench.raw.hgetall(bench.keys("life", "behind"))
+        life: Any = bench.raw.hgetall(bench.keys("life", "behind"))
         assert {b"type": b"t", b"tenant": b"42"}.items() <= life.items()
         assert bench.audit() == []
         bench.events.clear()  # it was taken in by the side door, as above

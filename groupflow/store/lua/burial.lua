@@ -10,7 +10,7 @@ end
 local function erase(id, line, now)
   local scope = scope_of(id)
   if scope then line = string.sub(line, 1, -2) .. ',"' .. scope .. '"]' end
-  take_off('delayed_bytes', id)
+  remove_delay(id)
   remove_body(id)
   call('HDEL', K.tasks, id)
   call('DEL', K.life .. id)

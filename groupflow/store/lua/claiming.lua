@@ -39,7 +39,7 @@ local function give(daemon, claims, rows, now)
   local envelopes, since = call('HMGET', K.tasks, unpack(ids)), digits(now)
   for i, claim in ipairs(claims) do
     local worker, fence, element, group = claim[1], claim[2], claim[3], claim[4]
-    if has_life(element) then take_off('delayed_bytes', ids[i]) end
+    if has_life(element) then remove_delay(ids[i]) end
     if envelopes[i] then
       checkpoints[#checkpoints + 1] = worker[1]
       checkpoints[#checkpoints + 1] = live(fence, worker[2], since, element, group)

@@ -1,20 +1,32 @@
--- Behind the prelude in `enqueue`: which messages wait for a delay, their own or that of one in front of
--- them, and whether there is room for them.
+-- Behind the prelude where tasks come to wait for a delay, their own or that of one in front of them:
+-- which do, until when, and whether there is room for them.
 
 local delayed_bytes = tonumber(call('HGET', K.count, 'delayed_bytes') or nil) or 0
 
--- Whether the newest task of a lane waits for a delay, or behind one that does: whoever comes next
--- waits for it as well. Where nothing is delayed at all, that is known without a look.
-local function is_behind_delay(group)
-  if group == '' or delayed_bytes == 0 then return false end
+-- The task whose delay holds whoever comes into a lane now, and until when; nil where none does. The
+-- newest there tells: it has a delay of its own, or has noted in its life whose it came behind. What
+-- isn't in `late` any more was run, dropped, or is due. Where nothing is delayed at all, that is known
+-- without a look.
+local function delay_ahead(group, now)
+  if group == '' or delayed_bytes == 0 then return nil end
   local newest = call('LINDEX', K.lane .. group, 0)
-  return newest and has_life(newest) and call('HEXISTS', K.life .. id_of(newest), 'delayed_bytes') == 1
+  if not newest or not has_life(newest) then return nil end
+  local id = id_of(newest)
+  local facts = call('HMGET', K.life .. id, 'late_for', 'due')
+  local last = tonumber(facts[1] and call('ZSCORE', K.late, facts[1]) or nil)
+  if last and last > now then return facts[1], last end
+  local own = tonumber(facts[2] or nil)
+  if own and own > now and call('ZSCORE', K.late, id) then return id, own end
+  return nil
 end
 
--- Whether so many bytes would be more than may wait for delays.
-local function is_crowded(bytes, most) return delayed_bytes + bytes > most end
+-- Whether a task of so many bytes would be more than may wait for delays.
+local function has_no_room(bytes, most) return delayed_bytes + bytes + DELAY_COSTS > most end
 
-local function wait_for_delay(id, bytes)
-  delayed_bytes = delayed_bytes + bytes
-  put_on('delayed_bytes', id, bytes)
+-- A task waits for a delay from here on: `whose`, and until when.
+local function add_delay(id, bytes, whose, last)
+  delayed_bytes = delayed_bytes + bytes + DELAY_COSTS
+  call('HSET', K.life .. id, 'late_for', whose)
+  call('ZADD', K.late, digits(last), id)
+  put_on('delayed_bytes', id, bytes + DELAY_COSTS)
 end

@@ -12,7 +12,7 @@
 --          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
 --          type and tenant (JSON) where they are to be known without reading that: of a dead letter, of
 --          a large message; else '' · scope
--- returns  { tasks that wait in all, one row of 1 (taken), 0 (duplicate), or the derived id under which
+-- returns  { tasks that wait, but for those that wait for delays, one row of 1 (taken), 0 (duplicate), or the derived id under which
 --          it was taken, a message; the places (from 1) of those that there was no such room for }
 local now = clock()
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
@@ -74,8 +74,12 @@ for i = 6, #ARGV, 10 do
     taken[#taken + 1] = id == ARGV[i] and 1 or id
     accepted = accepted + 1
     local bytes = #ARGV[i + 7]
-    local is_late = reason == '' and (delay ~= '0' or is_behind_delay(group))
-    local is_crowded_out = is_late and is_crowded(bytes, most_delayed)
+    local due = delay ~= '0' and (now + delay)
+    local whose, last
+    if reason == '' then whose, last = delay_ahead(group, now) end
+    if reason == '' and due and (not last or due > last or ARGV[i + 4] == 'aside') then whose, last = id, due end
+    local is_late = whose ~= nil
+    local is_crowded_out = is_late and has_no_room(bytes, most_delayed)
     local straight = priority == '0' and not is_late and reason == ''
     local lives = not straight or ARGV[i + 8] ~= ''
     local element = digits(arrival) .. (lives and '+' or '.') .. id
@@ -86,7 +90,6 @@ for i = 6, #ARGV, 10 do
       local facts = cjson.decode(ARGV[i + 8])
       call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2], 'scope', ARGV[i + 9])
     end
-    local due = delay ~= '0' and (now + delay)
     if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
     if reason ~= '' or is_crowded_out then
       buried = buried + 1
@@ -107,7 +110,7 @@ for i = 6, #ARGV, 10 do
       add_letter(id, now, bytes)
     else
       if group == '' then plain = plain + 1 else grouped = grouped + 1 end
-      if is_late then wait_for_delay(id, bytes) end
+      if is_late then add_delay(id, bytes, whose, last) end
       if due and (group == '' or ARGV[i + 4] == 'aside') then
         call('ZADD', K.delayed, digits(due), element)
         wake_at_due()
@@ -138,4 +141,4 @@ if runnable and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, A
   wake()
 end
 local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped')
-return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0), taken, crowded }
+return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - call('ZCARD', K.late), taken, crowded }

@@ -151,6 +151,16 @@ local function take_off(total, id)
   call('HINCRBY', K.count, total, -bytes)
 end
 
+-- What a delayed task takes in Redis beside its envelope, as measured: its life, and its
+-- places in lists and indexes.
+local DELAY_COSTS = 768
+
+-- A task waits for no delay any more: it is due, runs, or is gone.
+local function remove_delay(id)
+  call('ZREM', K.late, id)
+  take_off('delayed_bytes', id)
+end
+
 -- A dead letter begins. One that is large counts, and stands among those whose bodies may leave Redis;
 -- what is smaller would leave as much behind.
 local LARGE = 512

@@ -9,7 +9,6 @@ local promoted = 0
 local tasks = call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
 for _, element in ipairs(tasks) do
   call('ZREM', K.delayed, element)
-  take_off('delayed_bytes', id_of(element))
   put_back(element, call('HGET', K.life .. id_of(element), 'group') or '', now)
   promoted = promoted + 1
 end
@@ -20,8 +19,12 @@ for _, group in ipairs(groups) do
   promoted = promoted + 1
 end
 if promoted > 0 then wake() end
+-- These wait for no delay from now on, wherever they stand: maybe in a group that runs or is paused.
+for _, id in ipairs(call('ZRANGEBYSCORE', K.late, '-inf', digits(now), 'LIMIT', 0, ARGV[1])) do
+  remove_delay(id)
+end
 local wait = -1
-for _, key in ipairs({ K.delayed, K.held }) do
+for _, key in ipairs({ K.delayed, K.held, K.late }) do
   local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   if nearest then
     local left = math.max(0, tonumber(nearest) - now)

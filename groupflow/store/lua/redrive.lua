@@ -29,7 +29,7 @@ call('HDEL', life, 'reason', 'attempts', 'kind', 'door', 'standing')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
 call('HINCRBY', life, 'redriven', 1)
 if due and due > now then
-  put_on('delayed_bytes', id, call('HSTRLEN', K.tasks, id))
+  add_delay(id, call('HSTRLEN', K.tasks, id), id, due)
   if group == '' or kept[1] == 'aside' then
     call('ZADD', K.delayed, digits(due), element)
     wake_at_due()

@@ -11,7 +11,7 @@ local facts = call('HMGET', life, 'due', 'arrival')
 if not facts[1] or not facts[2] or tonumber(facts[1]) <= now then return 0 end
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return 0 end
 call('HSET', life, 'due', digits(now), 'order', digits(now))
-take_off('delayed_bytes', id)
+remove_delay(id)
 local element = facts[2] .. '+' .. id
 if call('ZREM', K.delayed, element) == 1 then
   put_back(element, group, now)
