@@ -1,8 +1,10 @@
 """Health and metrics at an address of the daemon's own, `[http] health`: for probes alone.
 
 As little HTTP as a probe needs: the head of a request is read, answered, and the connection closed.
-Nothing that comes here may cost tasks their loop: heads are short, connections few, accepted at a
-pace, and short-lived; where there are too many, the one that has been silent longest makes way.
+Nothing that comes here may cost tasks their loop. At a pace all that wait are accepted and read, as
+bare sockets, at some microseconds each; who has said nothing yet is kept for the next time.
+Where there are too many, the one that has been silent longest makes way: so neither silence nor
+connects alone keep a probe out.
 """
 
 from __future__ import annotations
@@ -11,22 +13,36 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import cast
 
 import structlog
 
 from groupflow.ops.health.answers import PATHS, Answer, Health
-from groupflow.ops.listening import Listening
+from groupflow.ops.listening import BACKLOG, Listening
 
 log = structlog.get_logger("groupflow.http")
 
-MOST = 64  # connections at a time
+MOST = 64  # connections that are answered at a time
+SILENT = BACKLOG  # connections whose request hasn't come yet
+BATCH = BACKLOG + 1  # connections that are accepted at a time: as many as the system lets wait
 HEAD = 4096  # bytes of a request's head: a probe's has a few hundred
-PATIENCE = 5.0  # seconds for a whole request, its answer taken
-PACE = 0.005  # seconds between two connections that are accepted: 200 a second
-_NO_FILES = 1.0  # seconds until the next try where no connection can be accepted
+PATIENCE = 5.0  # seconds for a whole request, and as many for its answer to be taken
+PACE = 0.05  # seconds between two times of accepting and reading
 _PLAIN = "text/plain; charset=utf-8"
+
+
+@dataclass(slots=True)
+class _Caller:
+    """A connection whose request hasn't come yet.
+
+    Attributes:
+        until: when the loop's clock says that it has had its time.
+        head: what has come of it.
+    """
+
+    until: float
+    head: bytes = b""
 
 
 class Responder:
@@ -41,7 +57,8 @@ class Responder:
         """
         self._listen = listen
         self._health = health
-        self._open: dict[_Connection, None] = {}
+        self._silent: dict[socket.socket, _Caller] = {}  # the oldest first
+        self._answering: dict[asyncio.Task[None], None] = {}  # likewise
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -55,30 +72,95 @@ class Responder:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            for connection in list(self._open):
-                connection.abort()
+            for connection in self._silent:
+                connection.close()
+            for answering in self._answering:
+                answering.cancel()
+            await asyncio.gather(*self._answering, return_exceptions=True)
 
     async def _serve(self, listening: socket.socket) -> None:
         host = self._listen.rpartition(":")[0]
         log.info("health.listening", url=f"http://{host}:{listening.getsockname()[1]}/")
         loop = asyncio.get_running_loop()
         while True:
-            try:
-                accepted, _ = await loop.sock_accept(listening)
-                await loop.connect_accepted_socket(lambda: _Connection(self), accepted)
-            except OSError:  # too many open files, or gone already
-                await asyncio.sleep(_NO_FILES)
+            if not self._silent:
+                await _has_callers(listening)
+            self._make_way()
+            self._read(loop.time())
+            self._accept(listening, loop.time() + PATIENCE)
             await asyncio.sleep(PACE)
 
-    def enter(self, connection: _Connection) -> None:
-        """A connection has come; the one that has waited longest makes way where it must."""
-        if len(self._open) >= MOST:
-            next(iter(self._open)).abort()
-        self._open[connection] = None
+    def _make_way(self) -> None:
+        """End the answers that have taken longest where they would leave too little room."""
+        for oldest in list(self._answering)[: -MOST // 2]:
+            oldest.cancel()
+            del self._answering[oldest]
 
-    def leave(self, connection: _Connection) -> None:
-        """A connection is over."""
-        self._open.pop(connection, None)
+    def _accept(self, listening: socket.socket, until: float) -> None:
+        for _ in range(BATCH):
+            try:
+                connection, _ = listening.accept()
+            except OSError:  # no more of them, or too many open files
+                return
+            connection.setblocking(False)
+            if self._hear(connection, caller := _Caller(until)):
+                if len(self._silent) >= SILENT:
+                    self._close(next(iter(self._silent)))
+                self._silent[connection] = caller
+            elif len(self._answering) >= MOST:  # whoever still waits is next
+                return
+
+    def _read(self, now: float) -> None:
+        for connection, caller in list(self._silent.items()):
+            if len(self._answering) >= MOST:
+                return
+            if caller.until < now:
+                self._close(connection)
+            elif not self._hear(connection, caller):
+                del self._silent[connection]
+
+    def _hear(self, connection: socket.socket, caller: _Caller) -> bool:
+        """Read what has come; whether more is to come before it is answered or closed."""
+        try:
+            said = connection.recv(HEAD + 1 - len(caller.head))
+        except BlockingIOError:
+            return True
+        except OSError:
+            said = b""
+        caller.head += said
+        if b"\r\n\r\n" in caller.head or b"\n\n" in caller.head:
+            self._start_answering(connection, caller.head)
+        elif said and len(caller.head) <= HEAD:
+            return True
+        else:
+            connection.close()
+        return False
+
+    def _close(self, connection: socket.socket) -> None:
+        del self._silent[connection]
+        connection.close()
+
+    def _start_answering(self, connection: socket.socket, head: bytes) -> None:
+        task = asyncio.create_task(self._answer(connection, head))
+        self._answering[task] = None
+        task.add_done_callback(lambda done: self._end(done, connection))
+
+    def _end(self, answering: asyncio.Task[None], connection: socket.socket) -> None:
+        self._answering.pop(answering, None)
+        connection.close()
+
+    async def _answer(self, connection: socket.socket, request: bytes) -> None:
+        with contextlib.suppress(OSError):  # gone meanwhile, or out of its time
+            async with asyncio.timeout(PATIENCE):
+                answer, has_body = await self.answer(request)
+                head = (
+                    f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}\r\n"
+                    f"content-type: {answer.type}\r\ncontent-length: {len(answer.body)}\r\n"
+                    "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
+                    "connection: close\r\n\r\n"
+                )
+                said = head.encode() + (answer.body if has_body else b"")
+                await asyncio.get_running_loop().sock_sendall(connection, said)
 
     async def answer(self, head: bytes) -> tuple[Answer, bool]:
         """What a request is answered with, and whether with its body."""
@@ -91,53 +173,12 @@ class Responder:
         return await self._health.of(path), method == b"GET"
 
 
-class _Connection(asyncio.Protocol):
-    """One probe's connection: a head comes, an answer goes, and that is all."""
-
-    def __init__(self, responder: Responder) -> None:
-        self._responder = responder
-        self._head = b""
-        self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._answering: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # a socket gives no other
-        self._deadline = asyncio.get_running_loop().call_later(PATIENCE, self.abort)
-        self._responder.enter(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
-        self._responder.leave(self)
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if self._answering is not None:
-            self._answering.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        if self._answering is not None or self._transport is None:
-            return  # more than was asked for
-        self._head += data[: HEAD + 1 - len(self._head)]
-        if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
-            self._transport.pause_reading()
-            self._answering = asyncio.create_task(self._answer())
-        elif len(self._head) > HEAD:
-            self.abort()
-
-    def abort(self) -> None:
-        """End it, answered or not."""
-        self._responder.leave(self)
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def _answer(self) -> None:
-        answer, has_body = await self._responder.answer(self._head)
-        if self._transport is None or self._transport.is_closing():
-            return
-        head = (
-            f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}\r\n"
-            f"content-type: {answer.type}\r\ncontent-length: {len(answer.body)}\r\n"
-            "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
-            "connection: close\r\n\r\n"
-        )
-        self._transport.write(head.encode() + (answer.body if has_body else b""))
-        self._transport.close()
+async def _has_callers(listening: socket.socket) -> None:
+    """Wait until a connection can be accepted."""
+    loop = asyncio.get_running_loop()
+    come = asyncio.Event()
+    loop.add_reader(listening.fileno(), come.set)
+    try:
+        await come.wait()
+    finally:
+        loop.remove_reader(listening.fileno())

@@ -1,0 +1,125 @@
+"""`[http] health` under connects: a probe is answered, and what they cost is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from threading import Event, Thread
+
+import pytest
+import structlog
+
+from groupflow.ops.health import responder
+from groupflow.ops.health.answers import ALIVE, Answer
+from groupflow.ops.health.responder import MOST, Responder
+from groupflow.servers.ports import free_ports
+
+DEADLINE = 30.0
+
+
+class Well:
+    """Says that all is well."""
+
+    async def of(self, path: str) -> Answer:
+        return ALIVE
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[int]:
+    """A responder's port, once it listens."""
+    (port,) = free_ports(1)
+    with structlog.testing.capture_logs() as said:
+        async with Responder(f"127.0.0.1:{port}", Well()).serving(), asyncio.timeout(DEADLINE):
+            while not said:
+                await asyncio.sleep(0.001)
+            yield port
+
+
+async def probe(port: int) -> bytes:
+    """What a probe is answered, the first line of it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
+    line = await reader.readline()
+    writer.close()
+    return line
+
+
+@contextmanager
+def pouring(port: int, first: bytes) -> Iterator[list[int]]:
+    """Connects without an end, each with its first bytes; how many there were."""
+    counted, over, kept = [0], Event(), deque[socket.socket]()
+
+    def pour() -> None:
+        while not over.is_set():
+            sock = socket.socket()
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", port))
+            with suppress(OSError):
+                sock.send(first)
+            kept.append(sock)
+            counted[0] += 1
+            if len(kept) > 300:
+                kept.popleft().close()
+            over.wait(0.0005)
+
+    thread = Thread(target=pour)
+    thread.start()
+    try:
+        yield counted
+    finally:
+        over.set()
+        thread.join()
+        while kept:
+            kept.pop().close()
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /li", b"GET /livez HTTP/1.1\r\n\r\n"])
+async def test_connects_that_pour_in_keep_no_probe_out(first: bytes) -> None:
+    async with listening() as port:
+        with pouring(port, first) as counted:
+            while counted[0] < 300:
+                await asyncio.sleep(0.001)
+            for _ in range(5):
+                assert await probe(port) == b"HTTP/1.1 200 OK\r\n"
+
+
+async def test_who_waits_is_accepted_with_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one by one: a hundred that came before cost a probe no more turns than one."""
+    paces = [0]
+
+    class Counted:
+        def __getattr__(self, name: str) -> object:
+            return getattr(asyncio, name)
+
+        async def sleep(self, seconds: float) -> None:
+            paces[0] += 1
+            await asyncio.sleep(seconds)
+
+    monkeypatch.setattr(responder, "asyncio", Counted())
+    async with listening() as port:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+        assert await probe(port) == b"HTTP/1.1 200 OK\r\n"
+        for each in silent:
+            each.close()
+    assert 0 < paces[0] < 50
+
+
+async def test_answers_that_hang_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the store says nothing: what is asked of the process alone is answered."""
+
+    async def of(self: Well, path: str) -> Answer:
+        if path == "/readyz":
+            await asyncio.Event().wait()
+        return ALIVE
+
+    monkeypatch.setattr(Well, "of", of)
+    async with listening() as port:
+        asked = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * MOST)]
+        for each in asked:
+            each.sendall(b"GET /readyz HTTP/1.1\r\n\r\n")
+        assert await probe(port) == b"HTTP/1.1 200 OK\r\n"
+        for each in asked:
+            each.close()
