@@ -130,6 +130,7 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
 def _notes(settings: Settings, sources: Sources) -> list[str]:
     """What is allowed but may surprise."""
     from groupflow.core.file_access import examine_files  # noqa: PLC0415
+    from groupflow.core.meetings import find_meetings  # noqa: PLC0415
     from groupflow.core.template import FieldPath, Template  # noqa: PLC0415
 
     notes = []
@@ -148,6 +149,7 @@ def _notes(settings: Settings, sources: Sources) -> list[str]:
                 f"groups[{index}].key doesn't name {{{tenant}}}: tenants share its groups, and "
                 "one tenant's failures can hold another's tasks."
             )
+    notes += find_meetings(settings).doubts
     files = examine_files(settings, sources)
     notes += [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
     for way_there in (settings.rabbitmq_url, settings.redis_url):

@@ -8,7 +8,7 @@ have a key in common can be decided, and the shortest one found, by walking both
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -16,7 +16,28 @@ Node: TypeAlias = int
 """A place in a `Trie`; 0 is its root, `OFF` is none of its places."""
 
 OFF = -1
-LONGEST = 200_000  # pairs of places that are walked before two languages count as apart
+LONGEST = 10_000  # steps of one walk, each of one character from one pair of places
+
+
+class Undecided(Exception):
+    """The walk has ended before it was known whether there is a shared key."""
+
+
+class Budget:
+    """How many steps may still be walked, in all walks together."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def spend(self, steps: int) -> None:
+        """Take some.
+
+        Raises:
+            Undecided: there are none left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise Undecided
 
 
 class Trie:
@@ -25,7 +46,9 @@ class Trie:
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._next: list[dict[str, Node]] = [{}]
         self._ends: set[Node] = set()
+        self._characters: set[str] = set()
         for text in texts:
+            self._characters.update(text)
             node = 0
             for character in text:
                 node = self._next[node].setdefault(character, len(self._next))
@@ -37,7 +60,7 @@ class Trie:
         """Where a character leads; `OFF` where no text goes on so."""
         return OFF if node == OFF else self._next[node].get(character, OFF)
 
-    def offers(self, node: Node) -> Iterable[str]:
+    def offers(self, node: Node) -> Collection[str]:
         """The characters that lead on."""
         return self._next[node]
 
@@ -47,7 +70,7 @@ class Trie:
 
     def characters(self) -> set[str]:
         """All that any of the texts has."""
-        return set().union(*self._next)
+        return self._characters
 
 
 class Piece(Protocol):
@@ -63,7 +86,7 @@ class Piece(Protocol):
     def ends(self, at: Any) -> bool:
         """Whether it may end here."""
 
-    def offers(self, at: Any) -> Iterable[str] | None:
+    def offers(self, at: Any) -> Collection[str] | None:
         """The characters that lead on, ``None`` where too many do."""
 
     def characters(self) -> set[str]:
@@ -87,7 +110,7 @@ class OneOf:
         """See `Piece`."""
         return self.texts.ends(at)
 
-    def offers(self, at: Node) -> Iterable[str] | None:
+    def offers(self, at: Node) -> Collection[str] | None:
         """See `Piece`."""
         return self.texts.offers(at)
 
@@ -125,9 +148,9 @@ class AnyBut:
         has_begun, escape, excluded = at
         return has_begun and not escape and not (excluded != OFF and self.excluded.ends(excluded))
 
-    def offers(self, at: tuple[bool, Node, Node]) -> Iterable[str] | None:  # noqa: ARG002
+    def offers(self, at: tuple[bool, Node, Node]) -> Collection[str] | None:
         """See `Piece`."""
-        return None
+        return self.encoded.offers(at[1]) if at[1] else None
 
     def characters(self) -> set[str]:
         """See `Piece`."""
@@ -138,21 +161,28 @@ Place: TypeAlias = tuple[int, Any]
 """Where in a key: in which piece, and where in that."""
 
 
-def find_shared(one: Sequence[Piece], other: Sequence[Piece]) -> tuple[list[str], list[str]] | None:
+def find_shared(
+    one: Sequence[Piece], other: Sequence[Piece], budget: Budget
+) -> tuple[list[str], list[str]] | None:
     """The shortest key of both languages, as the texts of either's pieces; ``None``: there is none.
 
-    Also ``None`` where a search over `LONGEST` pairs of places has found none.
+    Raises:
+        Undecided: the budget is spent, or this walk alone has taken `LONGEST` steps.
     """
+    own = Budget(LONGEST)
     characters = _characters(one, other)
     start: tuple[Place, Place] = (0, one[0].start), (0, other[0].start)
     came_from: dict[tuple[Place, Place], tuple[tuple[Place, Place], str]] = {}
     waiting = deque([start])
     seen = {start}
-    while waiting and len(seen) < LONGEST:
+    while waiting:
         pair = waiting.popleft()
         if _is_end(one, pair[0]) and _is_end(other, pair[1]):
             return _texts(pair, came_from, len(one), len(other))
-        for character in _offers(one, other, pair, characters):
+        offered = _offers(one, other, pair, characters)
+        for spender in (own, budget):
+            spender.spend(len(offered))
+        for character in offered:
             for here in _steps(one, pair[0], character):
                 for there in _steps(other, pair[1], character):
                     if (here, there) not in seen:
@@ -173,13 +203,13 @@ def _characters(one: Sequence[Piece], other: Sequence[Piece]) -> list[str]:
 
 def _offers(
     one: Sequence[Piece], other: Sequence[Piece], pair: tuple[Place, Place], characters: list[str]
-) -> Iterable[str]:
+) -> Collection[str]:
     """The characters that may lead on from both."""
-    for pieces, (index, at) in ((one, pair[0]), (other, pair[1])):
-        offered = pieces[index].offers(at)
-        if offered is not None:
-            return offered
-    return characters
+    here, there = (
+        pieces[index].offers(at) for pieces, (index, at) in zip((one, other), pair, strict=True)
+    )
+    few = [each for each in (here, there) if each is not None]
+    return min(few, key=len) if few else characters
 
 
 def _steps(pieces: Sequence[Piece], place: Place, character: str) -> Iterator[Place]:

@@ -2,197 +2,212 @@
 
 Then whoever publishes for the one can hold, pause or park a group of the other. Rendering keeps the
 fields of one template apart; between two templates only the operator can, by texts of their own. No
-pair is named on suspicion: for each there are two messages, routed as they will be, with one key.
+pair is refused on suspicion: for each there are two messages, routed as they will be, with one key.
+What could not be decided is told as a doubt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
+from dataclasses import dataclass, field
+from itertools import chain, takewhile
+from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from groupflow.core.errors import Problem, Unroutable
-from groupflow.core.key_languages import AnyBut, OneOf, Piece, Trie, find_shared
-from groupflow.core.routing import Message, Router
-from groupflow.core.template import FieldPath, Template, show
+from groupflow.core.errors import Problem
+from groupflow.core.key_cases import Case, cases_of
+from groupflow.core.key_languages import Undecided
+from groupflow.core.key_shapes import Alignment, Shape, Texts, align
+from groupflow.core.key_witnesses import Found, Witnesses
+from groupflow.core.routing import Router
+from groupflow.core.template import show
 
 if TYPE_CHECKING:
     from groupflow.core.settings import Settings
     from groupflow.core.settings_rules import GroupRule
 
-MOST = 10  # meetings that are named
-
-
-_Found: TypeAlias = tuple[str, dict[str, Any], dict[str, Any]]
+MOST = 10  # meetings that are named, and doubts
+MOST_COMPARED = 20_000  # pairs that are compared before the rest is in doubt
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """Messages that a rule takes: those of one application, or of any that no rule names.
+class Meetings:
+    """What to say of rules that can meet, unless one of the two says ``shares = true``.
 
     Attributes:
-        app: the application; ``None`` for one that no rule names.
-        tenants: whom of it the rule takes; ``None`` for all but `taken`.
-        taken: whom an earlier rule takes.
+        problems: for each two rules that can, with a key that both make; ten at most.
+        doubts: of which rules it isn't known.
+        steps: how many pairs were compared and how many characters walked.
     """
 
-    rule: GroupRule
-    template: Template
-    app: str | None
-    tenants: frozenset[str] | None
-    taken: frozenset[str]
+    problems: list[Problem]
+    doubts: list[str]
+    steps: int = 0
 
 
-def problems_of_meetings(settings: Settings) -> list[Problem]:
-    """What to say of rules that can meet, unless one of the two says ``shares = true``."""
-    found = []
+def find_meetings(settings: Settings) -> Meetings:
+    """Compare all rules, within a bound."""
     search = _Search(settings)
-    for first, second in combinations(range(len(settings.groups)), 2):
-        problem = search.between(first, second)
-        if problem is not None:
-            found.append(problem)
-            if len(found) == MOST:
-                break
-    return found
+    search.run()
+    found = [search.problem(pair) for pair in sorted(search.found)]
+    return Meetings(found, search.doubts(), search.compared + search.witnesses.walked)
 
 
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """Cases of one shape, and what the fields of any of them can hold.
+
+    Attributes:
+        halves: the same cases in two parts; none where there is one case.
+        rule: whose all of them are; ``None`` where they are of several.
+    """
+
+    cases: list[Case]
+    texts: tuple[Texts, ...]
+    halves: tuple[_Node, ...] = ()
+    rule: int | None = None
+
+    @classmethod
+    def of(cls, cases: list[Case]) -> _Node:
+        if len(cases) == 1:
+            return cls(cases, cases[0].texts, rule=cases[0].index)
+        half = len(cases) // 2
+        one, other = cls.of(cases[:half]), cls.of(cases[half:])
+        texts = tuple(a | b for a, b in zip(one.texts, other.texts, strict=True))
+        return cls(cases, texts, (one, other), one.rule if one.rule == other.rule else None)
+
+
+@dataclass
 class _Search:
-    """Looks for two messages of two rules with one key."""
+    """Looks for messages of two rules with one key."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._rules = settings.groups
-        self._templates = [Template.parse(rule.key) for rule in settings.groups]
-        self._begins = [_begin(template) for template in self._templates]
-        self._app = _path(settings.fields.app)
-        self._tenant = _path(settings.fields.tenant)
-        self._apps = frozenset(rule.app for rule in settings.groups) - {"*"}
-        self._router = Router(settings)
-        self._cases = [list(self._cases_of(index)) for index in range(len(self._rules))]
+    settings: Settings
+    found: dict[tuple[int, int], Found] = field(default_factory=dict)
+    unknown: set[tuple[int, int]] = field(default_factory=set)
+    compared: int = 0
+    is_spent: bool = False
 
-    def between(self, first: int, second: int) -> Problem | None:
-        """What to say of these two rules; ``None`` if they can't meet, or may."""
-        one, other = self._rules[first], self._rules[second]
-        begins = self._begins[first], self._begins[second]
-        if one.shares or other.shares or not _may_be_one(*begins):
-            return None
-        for here in self._cases[first]:
-            for there in self._cases[second]:
-                found = self._meet(here, there)
-                if found is not None:
-                    return _problem((first, one), (second, other), found)
-        return None
+    def __post_init__(self) -> None:
+        self.witnesses = Witnesses(Router(self.settings))
 
-    def _cases_of(self, index: int) -> Iterator[_Case]:
-        rule = self._rules[index]
-        named = sorted(self._apps) if self._app else []
-        for app in (*named, None) if rule.app == "*" else (a for a in named if a == rule.app):
-            earlier = [r for r in self._rules[:index] if r.app in ("*", app)]
-            taken = frozenset(tenant for r in earlier for tenant in r.tenants)
-            tenants = None if rule.tenants == ("*",) else frozenset(rule.tenants) - taken
-            needs_tenant = tenants is not None or bool(taken)
-            if "*" in taken or tenants == frozenset() or (needs_tenant and not self._tenant):
-                continue
-            yield _Case(rule, self._templates[index], app, tenants, taken)
+    def run(self) -> None:
+        """Compare, until all are, enough were found, or the bound is reached."""
+        by_shape: dict[Shape, list[Case]] = {}
+        for case in cases_of(self.settings):
+            by_shape.setdefault(case.shape, []).append(case)
+        nodes = {shape: _Node.of(cases) for shape, cases in by_shape.items()}
+        pairs = chain(((shape, shape) for shape in nodes), _may_begin_alike(list(nodes)))
+        try:
+            for one, other in pairs:
+                self._compare_shapes(nodes, one, other)
+        except _EnoughError:
+            pass
+        except Undecided:
+            self.is_spent = True
 
-    def _meet(self, one: _Case, other: _Case) -> _Found | None:
-        """The key, and what the two messages hold."""
-        has_tenant = self._tenant in one.template.fields
-        if one.app and one.app == other.app and has_tenant and one.rule.key == other.rule.key:
-            return None  # the same text, with other tenants in it
-        texts = find_shared(self._pieces(one), self._pieces(other))
-        if texts is None:
-            return None
-        found = [self._message(case, each) for case, each in zip((one, other), texts, strict=True)]
-        keys = set()
-        for case, (message, _) in zip((one, other), found, strict=True):
-            try:
-                route = self._router.route(message)
-            except Unroutable:
-                return None
-            if route.rule != case.rule.name or route.group is None:
-                return None
-            keys.add(route.group)
-        return (keys.pop(), found[0][1], found[1][1]) if len(keys) == 1 else None
+    def _compare_shapes(self, nodes: dict[Shape, _Node], one: Shape, other: Shape) -> None:
+        self._count()
+        how = align(one, other)
+        if how is None:
+            return
+        if one == other:
+            self._within(nodes[one], how)
+        else:
+            self._between(nodes[one], nodes[other], how)
 
-    def _pieces(self, case: _Case) -> list[Piece]:
-        escapes = case.template.escapes
-        encoded = Trie(escapes.values())
+    def _within(self, node: _Node, how: Alignment) -> None:
+        if node.halves and node.rule is None:
+            one, other = node.halves
+            self._within(one, how)
+            self._within(other, how)
+            self._between(one, other, how)
 
-        def rendered(texts: frozenset[str]) -> Trie:
-            return Trie(text.translate(escapes) for text in sorted(texts))
+    def _between(self, one: _Node, other: _Node, how: Alignment) -> None:
+        self._count()
+        is_one_rule = one.rule is not None and one.rule == other.rule
+        if is_one_rule or not how.allows(one.texts, other.texts):
+            return
+        if one.halves and len(one.cases) >= len(other.cases):
+            for half in one.halves:
+                self._between(half, other, how)
+        elif other.halves:
+            for half in other.halves:
+                self._between(one, half, how)
+        else:
+            self._meet(one.cases[0], other.cases[0], how)
 
-        pieces: list[Piece] = []
-        for part in case.template.parts:
-            if isinstance(part, str):
-                pieces.append(OneOf(Trie([part])))
-            elif part == self._app and case.app:
-                pieces.append(OneOf(rendered(frozenset({case.app}))))
-            elif part == self._tenant and case.tenants is not None:
-                pieces.append(OneOf(rendered(case.tenants)))
-            else:
-                without = {self._app: self._apps, self._tenant: case.taken}.get(part, frozenset())
-                pieces.append(AnyBut(escapes, rendered(without), encoded))
-        return pieces
+    def _meet(self, one: Case, other: Case, how: Alignment) -> None:
+        if one.index > other.index:
+            one, other, how = other, one, how.turned()
+        pair = one.index, other.index
+        if pair in self.found:
+            return
+        try:
+            found = self.witnesses.find(one, other, how)
+        except Undecided:
+            self.unknown.add(pair)
+            return
+        if found is not None:
+            self.found[pair] = found
+            if len(self.found) == MOST:
+                raise _EnoughError
 
-    def _message(self, case: _Case, texts: list[str]) -> tuple[Message, dict[str, Any]]:
-        """A message of this case whose fields hold these texts, and those fields by their names."""
-        values: dict[FieldPath, str] = {}
-        if self._app:
-            values[self._app] = case.app or _other(self._apps)
-        if self._tenant:
-            values[self._tenant] = min(case.tenants) if case.tenants else _other(case.taken)
-        for part, text in zip(case.template.parts, texts, strict=True):
-            if isinstance(part, FieldPath):
-                values[part] = unquote(text) if case.template.escapes else text
-        body: dict[str, Any] = {}
-        headers: dict[str, Any] = {}
-        for path, value in values.items():
-            inside = headers if path.in_headers else body
-            for step in path.steps[:-1]:
-                inside = inside.setdefault(step, {})
-                if not isinstance(inside, dict):
-                    inside = {}  # one path lies within another: routing will not find it
-            inside[path.steps[-1]] = value
-        message = Message(orjson.dumps(body), headers, type="t")
-        return message, {path.text: value for path, value in values.items()}
+    def _count(self) -> None:
+        self.compared += 1
+        if self.compared > MOST_COMPARED:
+            raise Undecided
 
+    def problem(self, pair: tuple[int, int]) -> Problem:
+        """What to say of two rules that meet."""
+        rules = self.settings.groups
+        (first, one), (second, other) = ((index, rules[index]) for index in pair)
+        found = self.found[pair]
+        return Problem(
+            f"groups[{second}].key",
+            show(other.key),
+            f"Its keys can meet those of groups[{first}], {show(one.key)}: {show(found.key)} is "
+            f"made of {_told(found.of_other)} here, and of {_told(found.of_one)} there; so whoever "
+            f"publishes for one can hold or park the other's groups. {self._remedy(pair)}",
+        )
 
-def _begin(template: Template) -> str:
-    first = template.parts[0]
-    return first if isinstance(first, str) else ""
+    def doubts(self) -> list[str]:
+        """What to say of those of which it isn't known."""
+        rules = self.settings.groups
+        unknown = sorted(self.unknown - self.found.keys())
+        lines = [
+            f"groups[{second}].key, {show(rules[second].key)}, can't be shown apart from "
+            f"groups[{first}].key, {show(rules[first].key)}: perhaps a message of each makes the "
+            f"same group. {self._remedy((first, second))}"
+            for first, second in unknown[:MOST]
+        ]
+        if len(unknown) > MOST:
+            lines.append(f"{len(unknown) - MOST} more pairs of rules can't be shown apart.")
+        if self.is_spent:
+            lines.append(
+                "The rules are too many, and too much alike, for all of them to be compared: keys "
+                "of two of them may meet. Begin each key with a text of its own."
+            )
+        return lines
 
-
-def _may_be_one(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
-
-
-def _path(text: str) -> FieldPath | None:
-    return FieldPath.parse(text) if text else None
-
-
-def _other(names: frozenset[str]) -> str:
-    """A name that is none of these."""
-    name = "other"
-    while name in names:
-        name += "-"
-    return name
+    def _remedy(self, pair: tuple[int, int]) -> str:
+        one, other = (_example(index, self.settings.groups[index]) for index in pair)
+        return (
+            "Begin both keys with texts of their own, neither of which begins the other's, such as "
+            f'"{one}" and "{other}"; or say shares = true in one of the two rules, if they are '
+            "meant to share groups."
+        )
 
 
-def _problem(first: tuple[int, GroupRule], second: tuple[int, GroupRule], found: _Found) -> Problem:
-    key, here, there = found
-    return Problem(
-        f"groups[{second[0]}].key",
-        show(second[1].key),
-        f"Its keys can meet those of groups[{first[0]}], {show(first[1].key)}: {show(key)} is made "
-        f"of {_told(there)} here, and of {_told(here)} there; so whoever publishes for one can "
-        "hold or park the other's groups. Begin both keys with texts of their own, neither of "
-        f'which begins the other\'s, such as "{_example(*first)}" and "{_example(*second)}"; or '
-        "say shares = true in one of the two rules, if they are meant to share groups.",
-    )
+class _EnoughError(Exception):
+    """As many meetings were found as are named."""
+
+
+def _may_begin_alike(shapes: list[Shape]) -> Iterator[tuple[Shape, Shape]]:
+    """The pairs of which neither begins with a text that the other can't begin with."""
+    shapes = sorted(shapes, key=lambda shape: shape.begin)
+    for at, one in enumerate(shapes):
+        behind = (shapes[n] for n in range(at + 1, len(shapes)))
+        for other in takewhile(lambda shape: shape.begin.startswith(one.begin), behind):  # noqa: B023
+            yield one, other
 
 
 def _told(values: dict[str, Any]) -> str:

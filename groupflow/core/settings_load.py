@@ -18,7 +18,7 @@ from pydantic_settings import (
 )
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.meetings import problems_of_meetings
+from groupflow.core.meetings import find_meetings
 from groupflow.core.settings import Settings
 from groupflow.core.settings_errors import dotted, known_names, problems_of, unknown_remedy
 
@@ -69,7 +69,7 @@ def load_settings(path: Path | None = None) -> Settings:
         found = problems_of(error, _origins(sources))
         problems += [problem for problem in found if problem.setting not in refused]
     else:
-        problems += problems_of_meetings(settings)
+        problems += find_meetings(settings).problems
     if problems:
         raise ConfigError(problems, source=str(sources.file) if sources.file else "")
     return settings

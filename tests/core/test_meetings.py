@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupflow.core.errors import ConfigError, Unroutable
-from groupflow.core.meetings import problems_of_meetings
+from groupflow.core.key_witnesses import STEPS
+from groupflow.core.meetings import MOST_COMPARED, Meetings, find_meetings
 from groupflow.core.routing import Message, Router
 from groupflow.core.settings import Settings
 from groupflow.core.settings_load import load_settings
@@ -21,7 +23,7 @@ CRM = {"app": "crm", "tenants": [42, 43], "key": "{meta_obj_name}:{tenant_id}"}
 
 def meetings(*rules: dict[str, Any], **sections: Any) -> list[str]:
     checked = Settings.model_validate({"groups": list(rules), **sections})
-    return [problem.remedy for problem in problems_of_meetings(checked)]
+    return [problem.remedy for problem in find_meetings(checked).problems]
 
 
 MEETING: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -95,6 +97,97 @@ def test_they_are_refused_where_they_are_loaded(tmp_path: Path) -> None:
     assert len(load_settings(file).groups) == 2
 
 
+def examined(*rules: dict[str, Any]) -> Meetings:
+    named = [{"name": str(n), **rule} for n, rule in enumerate(rules)]
+    return find_meetings(Settings.model_validate({"groups": named}))
+
+
+def many_any_and_own() -> list[dict[str, Any]]:
+    """Tenants taken out for all applications, and applications with rules of their own."""
+    keys = ("{x}:{tenant_id}", "all:{tenant_id}")
+    return [
+        *({"tenants": [f"t{n}"], "key": keys[n % 2]} for n in range(12)),
+        *({"app": f"app{n}", "key": f"app{n}:{{e}}:{{tenant_id}}"} for n in range(48)),
+    ]
+
+
+def a_rule_for_each_tenant() -> list[dict[str, Any]]:
+    keys = ("{meta}:{tenant_id}", "{entity}:{tenant_id}")
+    return [{"app": "crm", "tenants": [f"t-{n}"], "key": keys[n % 2]} for n in range(100)]
+
+
+def endings_of_their_own() -> list[dict[str, Any]]:
+    return [{"app": f"app{n}", "key": f"{{m}}:{{tenant_id}}:app{n}"} for n in range(30)]
+
+
+def thousands_of_tenants() -> list[dict[str, Any]]:
+    tenants = [f"{n * 7919:032x}" for n in range(3000)]
+    return [
+        {"app": "a", "tenants": tenants, "key": "{e}:{tenant_id}"},
+        {"app": "a", "key": "{f}:{tenant_id}"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [many_any_and_own, a_rule_for_each_tenant, endings_of_their_own, thousands_of_tenants],
+)
+def test_rules_that_are_plainly_apart_are_told_so_in_few_steps(
+    rules: Callable[[], list[dict[str, Any]]],
+) -> None:
+    found = examined(*rules())
+    assert (found.problems, found.doubts) == ([], [])
+    assert found.steps < 1000
+
+
+def test_a_check_has_an_end_and_says_what_it_left() -> None:
+    found = examined(*({"app": f"a{n}", "key": f"{{x}}:{{y}}:a{n}"} for n in range(300)))
+    assert found.steps > MOST_COMPARED
+    assert found.problems == []
+    assert "too many" in found.doubts[-1]
+
+
+def test_walks_have_an_end_and_what_they_left_is_named() -> None:
+    spread = [f"{n * 7919:08x}-{n:04x}" for n in range(2000)]
+    found = examined(
+        {"app": "a", "tenants": spread, "key": "{tenant_id}-{x}"},
+        {"app": "b", "tenants": spread[::-1], "key": "{y}.{z}/{tenant_id}"},
+        {"app": "c", "tenants": spread, "key": "{x}-{tenant_id}"},
+    )
+    assert found.steps < STEPS + MOST_COMPARED
+    assert any("can't be shown apart" in doubt for doubt in found.doubts)
+
+
+TWICE: list[tuple[dict[str, Any], str, str]] = [
+    ({"app": "crm", "key": "{e}:{e}"}, "b{y}:{z}", "'ba:ba'"),
+    ({"app": "crm", "key": "{e}:{e}"}, "b{y}:{z}c", "'baac:baac'"),
+    ({"app": "crm", "tenants": [2, 10], "key": "{tenant_id}:{tenant_id}"}, "{y}:{z}0", "'10:10'"),
+]
+
+
+@pytest.mark.parametrize(("one", "key", "shared"), TWICE)
+def test_a_field_that_stands_twice_hides_no_meeting(
+    one: dict[str, Any], key: str, shared: str
+) -> None:
+    found = examined(one, {"app": "a", "key": key})
+    assert [shared in problem.remedy for problem in found.problems] == [True]
+    assert found.doubts == []
+
+
+def test_what_can_not_be_decided_is_a_doubt() -> None:
+    found = examined({"app": "crm", "key": "{e}:{e}"}, {"app": "a", "key": "b{y}:c{z}"})
+    assert found.problems == []
+    (doubt,) = found.doubts
+    assert "groups[1].key, 'b{y}:c{z}', can't be shown apart from groups[0].key" in doubt
+    assert "shares = true" in doubt
+
+
+def test_a_field_that_stands_twice_with_few_names_leaves_no_doubt() -> None:
+    twice = {"app": "crm", "tenants": [1, 2], "key": "{tenant_id}:{tenant_id}"}
+    found = examined(twice, {"app": "a", "key": "1{y}:2{z}"}, {"app": "b", "key": "{o}:{o.x}"})
+    assert (found.problems, found.doubts) == ([], [])
+
+
 def test_hundreds_of_rules_that_are_apart_are_compared() -> None:
     rules = [{**CRM, "tenants": [n], "name": str(n)} for n in range(300)]
     others = [{"app": f"a{n}", "key": f"a{n}/{{x}}:{{tenant_id}}"} for n in range(300)]
@@ -128,7 +221,8 @@ def test_what_is_left_alone_never_meets(
         checked = Settings.model_validate({"groups": [one, other]})
     except ValueError:
         return  # a template that can't be
-    if problems_of_meetings(checked):
+    found = find_meetings(checked)
+    if found.problems or found.doubts:
         return
     router = Router(checked)
     made: dict[str, str] = {}
