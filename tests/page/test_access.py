@@ -9,11 +9,19 @@ from pathlib import Path
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from groupflow.core.errors import ConfigError
 from groupflow.core.http_access import is_loopback, reading_is_open, token_of
 from groupflow.core.settings import Http
-from groupflow.ops.page.patience import FIRST_WAIT, LONGEST_WAIT, REMEMBERED, WAITING, Patience
+from groupflow.ops.page.patience import (
+    FIRST_WAIT,
+    LINES,
+    LONGEST_WAIT,
+    REMEMBERED,
+    WAITING,
+    Patience,
+)
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN, World
@@ -152,15 +160,28 @@ class TestWrongTokens:
         assert len(patience) == REMEMBERED
 
     async def test_so_many_wait_and_no_more(self) -> None:
-        """The rest is refused at once, and the right token never waits."""
+        """The rest is refused unread, for that address alone; one that is known is always read."""
         patience = Patience()
-        waiting = [asyncio.create_task(patience.wrong("192.0.2.1")) for _ in range(WAITING)]
+        patience.right("192.0.2.9")
+        peers = ("192.0.2.1", "192.0.2.9")
+        waiting = [asyncio.create_task(patience.wrong(p)) for p in peers for _ in range(WAITING)]
         await asyncio.sleep(0)
-        assert await patience.wrong("192.0.2.3") is False
+        assert await patience.wrong("192.0.2.1") is False
+        assert not patience.is_read("192.0.2.1")
+        assert patience.is_read("192.0.2.9")
+        assert patience.is_read("192.0.2.3")
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert await patience.wrong("192.0.2.4") is True
+        assert patience.is_read("192.0.2.1")
+
+    def test_the_log_is_bounded(self) -> None:
+        """However many addresses somebody has."""
+        patience = Patience()
+        with capture_logs() as said:
+            for number in range(3 * LINES):
+                patience.noted(str(number))
+        assert len(said) == LINES
 
 
 class TestBrowser:

@@ -75,14 +75,24 @@ class Guard:
             await refusal(scope, receive, send_guarded)
             return
         peer = scope["client"][0] if scope.get("client") else "unknown"
-        if self._gate.shows_token(headers):
-            self._patience.right(peer)
-        elif self._gate.shows_wrong_token(headers) and not await self._patience.wrong(peer):
+        if not await self._may_pass(headers, peer):
             refusal = problem_response(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                "Too many wrong tokens come just now; the right one is never kept waiting.",
+                "Too many wrong tokens come from there just now: this one was not looked at.",
                 {"retry-after": f"{LONGEST_WAIT:g}"},
             )
             await refusal(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
+
+    async def _may_pass(self, headers: Headers, peer: str) -> bool:
+        """Whether a request is served; one with a wrong token after its wait."""
+        is_right, is_wrong = self._gate.shows_token(headers), self._gate.shows_wrong_token(headers)
+        if not (is_right or is_wrong):
+            return True
+        if not self._patience.is_read(peer):
+            return False
+        if is_right:
+            self._patience.right(peer)
+            return True
+        return await self._patience.wrong(peer)

@@ -1,14 +1,15 @@
 """Wrong tokens: each address waits longer for its next answer, and the log says who tried.
 
-Who shows the right token never waits, whoever else tries from the same address. A wait holds a
-connection and nothing else; so many wait at a time, and what comes on top is answered at once, as
-refused. What is remembered is bounded too: the address that has been quiet longest is forgotten.
+So many wait at a time for each address. What comes on top is refused unread, right or wrong: else
+who sends a thousand guesses at once would hear of the right one at once. Only an address that has
+shown the right token not long ago is always read, whoever else tries from there. What is remembered
+is bounded: the address that has been quiet longest is forgotten.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from time import monotonic
 
 import structlog
@@ -19,7 +20,11 @@ FIRST_WAIT = 0.25  # seconds for the first wrong token; doubled with each
 LONGEST_WAIT = 5.0  # seconds
 FORGOTTEN = 300.0  # seconds of quiet after which an address starts anew
 REMEMBERED = 1024  # addresses
-WAITING = 32  # answers at a time
+WAITING = 4  # answers at a time to one address
+WAITING_IN_ALL = 128
+KNOWN = 3600.0  # seconds for which an address that showed the right token is known by it
+LINES = 60  # in the log within a minute, about all addresses
+_MINUTE = 60.0
 SAID_AGAIN = 10.0  # seconds between two lines about one address, beyond its first three
 _SAID_AT_ONCE = 3
 
@@ -37,7 +42,15 @@ class Patience:
 
     def __init__(self) -> None:
         self._tries: OrderedDict[str, _Tries] = OrderedDict()
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
+        self._known: OrderedDict[str, float] = OrderedDict()
+        self._lines, self._minute = 0, float("-inf")
+
+    def is_read(self, peer: str) -> bool:
+        """Whether a token from there is looked at just now."""
+        if monotonic() - self._known.get(peer, float("-inf")) < KNOWN:
+            return True
+        return self._waiting.get(peer, 0) < WAITING and self._waiting.total() < WAITING_IN_ALL
 
     async def wrong(self, peer: str) -> bool:
         """Take note of a wrong token, and wait.
@@ -49,13 +62,14 @@ class Patience:
             False where too many wait already: the request is to be refused at once.
         """
         wait = self.noted(peer)
-        if self._waiting >= WAITING:
+        if self._waiting.get(peer, 0) >= WAITING or self._waiting.total() >= WAITING_IN_ALL:
             return False
-        self._waiting += 1
+        self._waiting[peer] += 1
         try:
             await asyncio.sleep(wait)
         finally:
-            self._waiting -= 1
+            self._waiting[peer] -= 1
+            self._waiting += Counter()  # forgets those at 0
         return True
 
     def __len__(self) -> int:
@@ -64,6 +78,10 @@ class Patience:
     def right(self, peer: str) -> None:
         """The right token came from there: the next slip is the first again."""
         self._tries.pop(peer, None)
+        self._known[peer] = monotonic()
+        self._known.move_to_end(peer)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
 
     def noted(self, peer: str) -> float:
         """Count a wrong token, and say so in the log where that is due; seconds to wait for it."""
@@ -77,6 +95,11 @@ class Patience:
         tries.number += 1
         tries.last = now
         if tries.number <= _SAID_AT_ONCE or now - tries.said >= SAID_AGAIN:
+            if now - self._minute >= _MINUTE:
+                self._lines, self._minute = 0, now
+            self._lines += 1
+            if self._lines > LINES:
+                return _wait_after(tries.number)
             tries.said = now
             log.warning(
                 "http.wrong_token",
@@ -84,4 +107,8 @@ class Patience:
                 tries=tries.number,
                 remedy="Somebody's page may have an old token; if nobody's, somebody guesses.",
             )
-        return float(min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(tries.number - 1, 16)))
+        return _wait_after(tries.number)
+
+
+def _wait_after(number: int) -> float:
+    return float(min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(number - 1, 16)))
