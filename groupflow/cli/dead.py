@@ -14,7 +14,7 @@ from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.cli.task import moment
-from groupflow.core.errors import BodyMissing, StoreFull, Unroutable
+from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
 
 if TYPE_CHECKING:
     from groupflow.core.settings import Settings
@@ -136,12 +136,16 @@ def redrive(
 
     settings = load_settings(config)
     wanted = _filter(reason, task_type, group, tenant)
+    no_room: list[str] = []
 
     async def act(letters: DeadLetters, letter: DeadLetter) -> bool:
         try:
             return await Redriver(settings, letters).redrive(letter)
         except Unroutable as error:
             say(f"{letter.id} stays: {error.reason}", err=True)
+        except NoRoomForDelay as error:
+            no_room.append(letter.id)
+            say(f"{letter.id} stays: {error}", err=True)
         except (BodyMissing, StoreFull) as error:
             say(f"{letter.id} stays: {error}", err=True)
         return False
@@ -149,6 +153,8 @@ def redrive(
     _act_on_many(
         "redrive", ids, wanted, act, everything=everything, yes=yes, config=config, as_json=as_json
     )
+    if no_room:
+        raise typer.Exit(Exit.FAILED)
 
 
 @dead.command("drop")

@@ -99,6 +99,10 @@ class BodyMissing(GroupflowError):
     """A dead letter's body is not where it was put in RabbitMQ's stream."""
 
 
+class NoRoomForDelay(GroupflowError):
+    """A dead letter would wait for the rest of its delay, and `redis.delayed_memory` is used up."""
+
+
 class LetterArchived(GroupflowError):
     """A dead letter's body lies in RabbitMQ's stream: a redrive has to bring it along."""
 

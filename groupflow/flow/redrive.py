@@ -6,7 +6,9 @@ from groupflow.core.errors import LetterArchived
 from groupflow.core.routing import Message, Router
 from groupflow.core.settings import Settings
 from groupflow.flow.bodies import whole_letter
+from groupflow.flow.pressure import DELAYED_SHARE
 from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope
 
 
@@ -17,6 +19,9 @@ class Redriver:
         self._settings = settings
         self._router = Router(settings)
         self._letters = letters
+        limit = settings.redis.max_memory
+        share = int(limit * DELAYED_SHARE) if limit else UNBOUNDED
+        self._delayed_memory = min(settings.redis.delayed_memory, share)
 
     async def redrive(self, letter: DeadLetter) -> bool:
         """Put a dead letter back at its original place in its group.
@@ -29,15 +34,16 @@ class Redriver:
             KeyError: it went while it was routed.
             BodyMissing: its body is gone from where it was put.
             ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
+            NoRoomForDelay: what waits for delays is at its bound; it stays as it is.
             StoreFull: Redis has no memory for its body.
         """
         if letter.died_at_the_door:
             return await self._route_first(letter)
         try:
-            return await self._letters.redrive(letter)
+            return await self._letters.redrive(letter, delayed_memory=self._delayed_memory)
         except LetterArchived:
             whole = await whole_letter(self._settings, self._letters, letter.id)
-            return await self._letters.redrive(letter, whole)
+            return await self._letters.redrive(letter, whole, delayed_memory=self._delayed_memory)
 
     async def _route_first(self, letter: DeadLetter) -> bool:
         old = await whole_letter(self._settings, self._letters, letter.id)

@@ -8,14 +8,15 @@ from typing import Any
 
 import orjson
 
-from groupflow.core.errors import LetterArchived
+from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.enqueue import MICROSECONDS, UNBOUNDED
 from groupflow.store.envelope import Envelope
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import history_line
 
+NO_ROOM = -2  # what the script answers
 PAGE = 200  # dead letters a script: bounds how long one may block Redis
 
 
@@ -183,6 +184,8 @@ class DeadLetters:
         letter: DeadLetter,
         envelope: Envelope | None = None,
         priority: float | None = None,
+        *,
+        delayed_memory: int = UNBOUNDED,
     ) -> bool:
         """Make a dead letter a task again, at its original place in its group.
 
@@ -191,12 +194,14 @@ class DeadLetters:
             envelope: what to store in its stead, for one that was routed anew, or whose body was
                 not here.
             priority: seconds, for one that was routed anew.
+            delayed_memory: bytes of tasks that may wait for delays.
 
         Returns:
             Whether it was still there.
 
         Raises:
             LetterArchived: its body isn't here, and no envelope was given.
+            NoRoomForDelay: what waits for delays is at its bound; nothing was written.
             StoreFull: there is no memory for its body; nothing was written.
         """
         packed, group = b"", letter.group
@@ -206,8 +211,13 @@ class DeadLetters:
             facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
         order = "" if priority is None else round(priority * MICROSECONDS)
         verdict = await self._client.run(
-            Verb.REDRIVE, letter.id, group or "", packed, order, *facts
+            Verb.REDRIVE, letter.id, group or "", packed, order, *facts, delayed_memory
         )
+        if verdict == NO_ROOM:
+            raise NoRoomForDelay(
+                "it has to wait for the rest of its delay, and what does so holds as much as "
+                "redis.delayed_memory lets it: wait, drop delayed tasks, or raise that"
+            )
         if verdict < 0:
             raise LetterArchived(f"the body of {letter.id} lies in RabbitMQ")
         return bool(verdict)

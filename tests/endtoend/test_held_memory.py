@@ -136,6 +136,10 @@ def test_delays_of_a_year_stop_nobody(rig: Rig) -> None:
 
     # Room is made by hand, and what had none gets the rest of its delay.
     config = ("--config", str(rig.config))
+    (unlucky, *_) = rig.dead()
+    refused = rig.call("dead", "redrive", unlucky, *config)
+    assert refused.returncode == Exit.FAILED
+    assert b"redis.delayed_memory" in refused.stderr
     late = sorted(bodies.keys() - set(rig.dead()))
     assert rig.call("task", "drop", *late, *config).returncode == Exit.FINE
     (first, *_) = rig.dead()

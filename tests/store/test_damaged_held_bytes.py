@@ -115,6 +115,13 @@ DAMAGES = [
         _seen(DELAYED.test_small_delayed_tasks_count_what_they_take),
     ),
     Damage(
+        "a redrive beyond the bound",
+        Verb.REDRIVE,
+        "then return -2 end",
+        "then return 0 end",
+        _seen(BEYOND, "g", True),
+    ),
+    Damage(
         "a redrive that forgets the delay",
         Verb.REDRIVE,
         "if due and due > now then",
@@ -124,7 +131,7 @@ DAMAGES = [
     Damage(
         "a redriven delay that nobody counts",
         Verb.REDRIVE,
-        "add_delay(id, call('HSTRLEN', K.tasks, id), id, due)",
+        "add_delay(id, bytes, id, due)",
         "",
         _seen(BEYOND, None, True),
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.errors import LetterArchived
+from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
 from groupflow.store.archiving import archive, oldest_bodies
 from groupflow.store.dead import DeadLetters
@@ -176,6 +176,14 @@ class TestDelayed:
         assert "redis.delayed_memory" in letter.reason
         assert (letter.type, letter.group, letter.tenant) == ("t", group, "42")
         assert (letter.attempts, letter.died_at_the_door) == (0, False)
+        before = bench.dump()
+        refusal = ""
+        try:
+            await letters.redrive(letter, delayed_memory=3 * LATE - 1)
+        except NoRoomForDelay as error:
+            refusal = str(error)
+        assert "redis.delayed_memory" in refusal
+        assert bench.dump() == before
         await WaitingTasks(bench.client).drop("t0")
         await WaitingTasks(bench.client).drop("t1")
         assert await letters.redrive(letter)

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import structlog
 
-from groupflow.core.errors import BodyMissing, StoreFull, Unroutable
+from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.problems import Refused
@@ -102,7 +102,7 @@ class Acting:
                 continue
             except KeyError:  # somebody else took it a moment ago
                 is_done = False
-            except (BodyMissing, StoreFull) as error:
+            except (BodyMissing, NoRoomForDelay, StoreFull) as error:
                 acted.stayed.append(Stayed(id_, str(error)))
                 continue
             _note(acted, id_, is_done=is_done)

@@ -7,12 +7,18 @@
 -- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew or its body
 --          lies in RabbitMQ, else '' · 4 its priority (µs) where it was routed anew, else '' · 5 its type
 --          · 6 its tenant ('' = none) · 7 its scope
--- returns  1; 0 where no such dead letter is there; -1 where its body lies in RabbitMQ, and was not given
+--          · 8 bytes that may wait for delays
+-- returns  1; 0 where no such dead letter is there; -1 where its body lies in RabbitMQ, and was not given;
+--          -2 where it would wait for the rest of a delay, and there is no room for that
 local id, group = ARGV[1], ARGV[2]
 local now = clock()
 local life = K.life .. id
 if not call('ZSCORE', K.dead, id) then return 0 end
 if ARGV[3] == '' and call('HEXISTS', life, 'offset') == 1 then return -1 end
+local kept = call('HMGET', life, 'standing', 'due')
+local due = kept[1] and tonumber(kept[2] or nil)
+local bytes = ARGV[3] ~= '' and #ARGV[3] or call('HSTRLEN', K.tasks, id)
+if due and due > now and has_no_room(bytes, tonumber(ARGV[8])) then return -2 end
 call('ZREM', K.dead, id)
 remove_body(id)
 local element = (call('HGET', life, 'arrival') or digits(now)) .. '+' .. id
@@ -23,13 +29,11 @@ if ARGV[3] ~= '' then
 end
 if ARGV[4] ~= '' then call('HSET', life, 'priority', ARGV[4]) end
 unpark(call('HGET', life, 'group') or '', id)
-local kept = call('HMGET', life, 'standing', 'due')
-local due = kept[1] and tonumber(kept[2] or nil)
 call('HDEL', life, 'reason', 'attempts', 'kind', 'door', 'standing')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
 call('HINCRBY', life, 'redriven', 1)
 if due and due > now then
-  add_delay(id, call('HSTRLEN', K.tasks, id), id, due)
+  add_delay(id, bytes, id, due)
   if group == '' or kept[1] == 'aside' then
     call('ZADD', K.delayed, digits(due), element)
     wake_at_due()
