@@ -19,11 +19,13 @@ class Body:
         id: the letter.
         died_at: its death, as the store writes it.
         packed: its envelope, headers and body, as it lies there.
+        rest: what stays there of it.
     """
 
     id: str
     died_at: bytes
     packed: bytes
+    rest: bytes
 
 
 async def oldest_bodies(
@@ -41,7 +43,10 @@ async def oldest_bodies(
         StoreUnavailable: no answer.
     """
     rows = await client.run(Verb.BODIES, bound, most, most_bytes)
-    return [Body(id_.decode(), died_at, packed) for id_, died_at, packed in rows]
+    return [
+        Body(id_.decode(), died_at, packed, _rest_of(packed, *known))
+        for id_, died_at, packed, known in rows
+    ]
 
 
 async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[Place]) -> int:
@@ -60,7 +65,16 @@ async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[
     """
     calls = []
     for body, place in zip(bodies, places, strict=True):
-        envelope = Envelope.unpack(body.packed)
-        rest = replace(envelope, headers={}, body=b"").pack()
-        calls.append((Verb.ARCHIVE, (body.id, body.died_at, place.offset, place.message_id, rest)))
+        where = (place.offset, place.message_id)
+        calls.append((Verb.ARCHIVE, (body.id, body.died_at, *where, body.rest)))
     return sum(await client.run_all(calls)) if calls else 0
+
+
+def _rest_of(packed: bytes, *known: bytes | None) -> bytes:
+    """An envelope without headers and body; of what isn't ours, what the letter's life tells."""
+    try:
+        envelope = Envelope.unpack(packed)
+    except ValueError:
+        type_, group, tenant, scope = [None if fact is None else fact.decode() for fact in known]
+        envelope = Envelope(type_ or "", group or None, tenant or None, None, {}, b"", scope)
+    return replace(envelope, headers={}, body=b"").pack()

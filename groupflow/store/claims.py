@@ -96,10 +96,8 @@ class Claims:
 def _claim_from(row: list[Any], now: int) -> Claim:
     worker, fence, element, group, packed, flat_life = row
     arrival, id_ = split_element(element)
-    try:
-        envelope = Envelope.unpack(packed)
-    except ValueError:  # not ours: somebody wrote to our keys. Without a type it will be buried.
-        envelope = Envelope("", group.decode() or None, None, None, {}, packed, None)
+    # Without a type, as what isn't ours, it will be buried.
+    envelope = Envelope.unpack_any(packed, group.decode() or None)
     task_facts: dict[str, Any] = {}
     errors: list[dict[str, Any]] = []
     since: int | None = arrival

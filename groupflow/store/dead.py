@@ -173,11 +173,11 @@ class DeadLetters:
         Raises:
             KeyError: there is no such dead letter.
         """
-        packed, offset, message_id = await self._client.run(Verb.ENVELOPE, id_)
+        packed, offset, message_id, group = await self._client.run(Verb.ENVELOPE, id_)
         if not packed:
             raise KeyError(id_)
         place = Place(int(offset), message_id.decode()) if offset else None
-        return Envelope.unpack(packed), place
+        return Envelope.unpack_any(packed, group.decode() or None), place
 
     async def redrive(
         self,

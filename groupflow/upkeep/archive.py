@@ -76,11 +76,14 @@ class Archiver:
             except GroupflowError as error:
                 self._report("archive.failed", error)
                 pause = PAUSE
+            except Exception as error:  # noqa: BLE001  one letter's oddity ends no daemon
+                self._report("archive.failed", error, kind=type(error).__name__)
+                pause = REFUSED_PAUSE
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stir.wait()
 
-    def _report(self, event: str, error: GroupflowError, **facts: str) -> None:
+    def _report(self, event: str, error: Exception, **facts: str) -> None:
         """Say it once, until it is another or over."""
         if event != self._trouble:
             self._trouble = event

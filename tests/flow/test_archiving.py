@@ -8,14 +8,20 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 from structlog.testing import capture_logs
 
 from groupflow.broker import dead_stream, topology
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BrokerUnavailable
+from groupflow.core.settings import RabbitMQ, Settings
+from groupflow.core.settings_types import SecretUrl
+from groupflow.flow.bodies import whole_letter
 from groupflow.servers.ports import free_ports
+from groupflow.store.archiving import oldest_bodies
 from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
@@ -34,6 +40,15 @@ async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
     await Enqueuer(client).enqueue([Arrival(f"t{n}", envelope, dead="no") for n in range(2)])
     yield client
     await client.close()
+
+
+async def forget(url: str, queue: str) -> None:
+    """Delete a queue's stream and its exchange."""
+    connection = await connect(url, heartbeat=10, timeout=10.0, name="test")
+    await topology.delete(connection, dead_stream.name_of(queue))
+    channel = await open_channel(connection, confirms=False)
+    await channel.exchange_delete(dead_stream.name_of(queue))
+    await connection.close()
 
 
 async def test_under_its_bound_nothing_is_asked_of_rabbitmq(client: StoreClient) -> None:
@@ -80,3 +95,46 @@ async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
         await topology.delete(connection, dead_stream.name_of(queue))
         await channel.exchange_delete(dead_stream.name_of(queue))
         await connection.close()
+
+
+async def test_an_error_that_nobody_foresaw_ends_no_daemon(client: StoreClient) -> None:
+    passes = 0
+
+    def is_pressed() -> bool:
+        nonlocal passes
+        passes += 1
+        raise ValueError("odd")
+
+    (port,) = free_ports(1)
+    stream = Archive(f"amqp://guest:guest@127.0.0.1:{port}/", "q", retention=60.0, name="t")
+    archiver = Archiver(client, stream, 0, is_pressed)
+    with capture_logs() as logs:
+        running = asyncio.create_task(archiver.run())
+        while passes < 2 and not running.done():
+            archiver.wake()
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+    assert running.cancelled()
+    assert [(log["event"], log["kind"]) for log in logs] == [("archive.failed", "ValueError")]
+
+
+@pytest.mark.parametrize("packed", [b"junk" * 1000, b"5\n" + b"x" * 4000])
+async def test_what_is_no_envelope_leaves_and_comes_back(
+    client: StoreClient, redis_server: Any, rabbitmq_server: Any, packed: bytes
+) -> None:
+    """Somebody wrote to our keys: that stops no archiving, and not a byte of it is lost."""
+    queue = f"archiving-{uuid4().hex}"
+    with redis.Redis.from_url(redis_server.url) as raw:
+        raw.hset(client.keys("tasks"), "t0", packed)
+    letters = DeadLetters(client)
+    assert (await letters.envelope("t0"))[0].body == packed
+    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
+    settings = Settings(rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue))
+    try:
+        assert await Archiver(client, stream, 0, lambda: False).run_once() == 2
+        assert not await oldest_bodies(client, 0, most=9, most_bytes=1)
+        whole = await whole_letter(settings, letters, "t0")
+        assert (whole.body, whole.type) == (packed, "t")
+    finally:
+        await forget(rabbitmq_server.url, queue)
