@@ -88,6 +88,13 @@ class TestActions:
         answer = _post(world, Authorization=f"Bearer {TOKEN}", **headers)
         assert answer.status_code == 403
 
+    def test_where_nobody_read_the_body_the_answer_says_that_it_closes(self, world: World) -> None:
+        """Else a client sends its next request on a connection that is going."""
+        refused = world.http.post("/api/pause", json=PAUSE)
+        assert (refused.status_code, refused.headers.get("connection")) == (401, "close")
+        done = world.act("resume", PAUSE)
+        assert (done.status_code, done.headers.get("connection")) == (200, None)
+
     def test_only_as_json(self, world: World) -> None:
         answer = world.http.post(
             "/api/pause",

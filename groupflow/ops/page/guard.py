@@ -49,9 +49,21 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        # Behind an answer to a request whose body nobody read the connection is closed (see
+        # `connection`): said in the answer, or its client sends the next request there in vain.
+        is_whole = Headers(scope=scope).get("content-length", "0") == "0"
+
+        async def receive_noted() -> Message:
+            nonlocal is_whole
+            message = await receive()
+            is_whole = is_whole or not message.get("more_body", False)
+            return message
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if not is_whole:
+                    headers["connection"] = "close"
                 for name, value in _HEADERS.items():
                     headers[name] = value
                 headers.setdefault("cache-control", "no-store")
@@ -65,14 +77,14 @@ class Guard:
                 "This daemon does not know itself by the name that was called: add it to "
                 "http.hosts if it is right.",
             )
-            await refusal(scope, receive, send_guarded)
+            await refusal(scope, receive_noted, send_guarded)
             return
         if "transfer-encoding" in headers:
             # Each chunk costs, however small: see `connection`.
             refusal = problem_response(
                 HTTPStatus.LENGTH_REQUIRED, "Send the body with its Content-Length, not in chunks."
             )
-            await refusal(scope, receive, send_guarded)
+            await refusal(scope, receive_noted, send_guarded)
             return
         peer = scope["client"][0] if scope.get("client") else "unknown"
         if not await self._may_pass(headers, peer):
@@ -81,9 +93,9 @@ class Guard:
                 "Too many wrong tokens come from there just now: this one was not looked at.",
                 {"retry-after": f"{LONGEST_WAIT:g}"},
             )
-            await refusal(scope, receive, send_guarded)
+            await refusal(scope, receive_noted, send_guarded)
             return
-        await self._app(scope, receive, send_guarded)
+        await self._app(scope, receive_noted, send_guarded)
 
     async def _may_pass(self, headers: Headers, peer: str) -> bool:
         """Whether a request is served; one with a wrong token after its wait."""
