@@ -3,6 +3,10 @@
 What was published is read back before anybody lets go of it: that tells the offset at which it
 lies, and proves that it is readable there, byte for byte. The same bytes may come to lie there
 twice, when two daemons archive one letter or one dies in between; each letter knows its own.
+
+What is kept of a message is larger than the message was, and RabbitMQ bounds a message: so a large
+body lies there in parts, one behind the other, maybe with others' between them. The first has the
+body's id and says how many there are; the others have that id and their number.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ from groupflow.core.places import Place
 
 READ_AHEAD = 4  # deliveries without an ack: streams want some, and each may be as large as a body
 PERSISTENT = 2
+PART = 1024 * 1024  # bytes of a message there: few RabbitMQs are told to take less
 _OFFSET = "x-stream-offset"
+_PARTS = "x-parts"
 
 
 class Archive:
@@ -56,12 +62,13 @@ class Archive:
             ArchiveRefused: there is no stream for us.
             BrokerUnavailable: no answer; some may lie there, which harms nobody.
         """
-        wanted = {uuid4().hex: body for body in bodies}
+        written = {(id_ := uuid4().hex): _parts_of(id_, body) for body in bodies}
+        wanted = {id_: part for parts in written.values() for id_, part in parts.items()}
         offsets: dict[str, int] = {}
         async with self._connected() as connection:
             await dead_stream.declare(connection, self._queue, self._retention)
             async with self._reading(connection, "next") as deliveries:
-                await self._publish(connection, wanted)
+                await self._publish(connection, list(written.values()))
                 while len(offsets) < len(wanted):
                     message = await self._come(deliveries)
                     if message is None:
@@ -74,7 +81,7 @@ class Archive:
                     if message.body != wanted[id_]:
                         raise BrokerUnavailable(f"{self._stream!r} gives other bytes than it took")
                     offsets[id_] = _offset_of(message)
-        return [Place(offsets[id_], id_) for id_ in wanted]
+        return [Place(offsets[id_], id_) for id_ in written]
 
     async def read(self, place: Place) -> bytes:
         """The body at a place.
@@ -97,16 +104,32 @@ class Archive:
                     continue
                 if message.header.properties.message_id != place.message_id:
                     raise BodyMissing(f"the body is gone from {what}: its retention is over")
-                return message.body
+                return message.body + await self._rest_of(message, deliveries, what)
 
-    async def _publish(self, connection: AbstractConnection, wanted: dict[str, bytes]) -> None:
+    async def _rest_of(
+        self, first: DeliveredMessage, deliveries: asyncio.Queue[DeliveredMessage | None], what: str
+    ) -> bytes:
+        """The parts behind the first one."""
+        told = (first.header.properties.headers or {}).get(_PARTS)
+        rest: list[bytes] = []
+        while isinstance(told, int) and len(rest) < told - 1:
+            message = await self._come(deliveries)
+            if message is None:
+                raise BodyMissing(f"{told - 1 - len(rest)} parts are missing behind {what}")
+            if message.header.properties.message_id == _part_id(
+                first.header.properties.message_id or "", len(rest) + 1
+            ):
+                rest.append(message.body)
+        return b"".join(rest)
+
+    async def _publish(
+        self, connection: AbstractConnection, bodies: Sequence[dict[str, bytes]]
+    ) -> None:
         channel = await open_channel(connection, confirms=True)
         with broker_calls(f"{self._stream!r} confirmed nothing"):
             try:
                 async with asyncio.timeout(self._timeout):
-                    await asyncio.gather(
-                        *(self._publish_one(channel, id_, wanted[id_]) for id_ in wanted)
-                    )
+                    await asyncio.gather(*(self._publish_one(channel, parts) for parts in bodies))
             except TimeoutError as error:
                 raise BrokerUnavailable(
                     f"{self._stream!r} confirmed nothing within {self._timeout:g} s: "
@@ -117,11 +140,16 @@ class Archive:
                     f"RabbitMQ took nothing for {self._stream!r}: {error}"
                 ) from error
 
-    async def _publish_one(self, channel: AbstractChannel, id_: str, body: bytes) -> None:
-        properties = aiormq.spec.Basic.Properties(message_id=id_, delivery_mode=PERSISTENT)
-        await channel.basic_publish(
-            body, exchange=self._stream, properties=properties, mandatory=True
-        )
+    async def _publish_one(self, channel: AbstractChannel, parts: dict[str, bytes]) -> None:
+        """One body, a part only once the one before it is confirmed: they lie in order."""
+        headers: dict[str, FieldValue] = {_PARTS: len(parts)}
+        for id_, part in parts.items():
+            properties = aiormq.spec.Basic.Properties(
+                message_id=id_, delivery_mode=PERSISTENT, headers=headers
+            )
+            await channel.basic_publish(
+                part, exchange=self._stream, properties=properties, mandatory=True
+            )
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AbstractConnection]:
@@ -171,6 +199,16 @@ class Archive:
         with broker_calls("RabbitMQ took no ack"):
             await message.channel.basic_ack(message.delivery_tag or 0)
         return message
+
+
+def _parts_of(id_: str, body: bytes) -> dict[str, bytes]:
+    """A body's messages by their ids, in order."""
+    starts = range(0, max(1, len(body)), PART)
+    return {_part_id(id_, n): body[at : at + PART] for n, at in enumerate(starts)}
+
+
+def _part_id(id_: str, number: int) -> str:
+    return f"{id_}.{number}" if number else id_
 
 
 def _offset_of(message: DeliveredMessage) -> int:

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 from aio_pika.abc import AbstractConnection
+from aiormq.abc import DeliveredMessage
 
 from groupflow.broker import dead_stream, topology
-from groupflow.broker.archive import Archive
+from groupflow.broker.archive import PART, Archive
 from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.places import Place
@@ -49,6 +50,33 @@ async def test_bodies_come_back_as_they_were(rabbitmq_server: Any, queue: str) -
     assert len({place.offset for place in places}) == 6
     for place, body in reversed(list(zip(places, [*bodies, b"later"], strict=True))):
         assert await archive.read(place) == body
+
+
+async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
+    rabbitmq_server: Any, queue: str, connection: AbstractConnection
+) -> None:
+    """Others' may lie between them. What is kept of a message is larger than the message was."""
+    archives = [archive_of(rabbitmq_server.url, queue) for _ in range(2)]
+    bodies = [bytes([n]) * (16 * PART + n) for n in range(2)]
+    written = await asyncio.gather(
+        *(archive.write([b"small", own]) for archive, own in zip(archives, bodies, strict=True))
+    )
+    for places, body in zip(written, bodies, strict=True):
+        assert await archives[0].read(places[0]) == b"small"
+        assert await archives[1].read(places[1]) == body
+    stream, sizes = dead_stream.name_of(queue), list[int]()
+    channel = await open_channel(connection, confirms=False)
+    await channel.basic_qos(prefetch_count=100)
+    whole = asyncio.Event()
+
+    async def note(message: DeliveredMessage) -> None:
+        sizes.append(len(message.body))
+        if len(sizes) == 2 * 1 + 16 + 17:
+            whole.set()
+
+    await channel.basic_consume(stream, note, arguments={"x-stream-offset": "first"})
+    await asyncio.wait_for(whole.wait(), 30)
+    assert max(sizes) == PART
 
 
 async def test_two_write_at_once_and_each_finds_its_own(rabbitmq_server: Any, queue: str) -> None:
