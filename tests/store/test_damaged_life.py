@@ -326,7 +326,7 @@ DAMAGES = [
     Damage(
         "a body for whoever asks",
         Verb.ENVELOPE,
-        "if not call('ZSCORE', K.dead, ARGV[1]) then return { '', '', '' } end",
+        "if not call('ZSCORE', K.dead, ARGV[1]) then return { '', '', '', '' } end",
         "",
         test_looks.test_a_letter_that_is_none_has_neither_story_nor_body,
     ),
