@@ -161,6 +161,9 @@ class TestViews:
         page.get_by_label("Type", exact=True).fill("fail")
         page.get_by_label("Reason has in it").fill("on purpose")
         page.get_by_role("button", name="Filter").click()
+        expect(page.get_by_text("None matches")).to_be_visible()  # its words want the token
+        page.get_by_label("Reason has in it").fill("ValueError")
+        page.get_by_role("button", name="Filter").click()
         expect(page.get_by_role("link", name="dead-0")).to_be_visible()
         expect(page.get_by_role("link", name="<b>no type</b>")).to_have_count(0)
         page.get_by_role("link", name="dead-0").click()
