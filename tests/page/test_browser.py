@@ -271,6 +271,10 @@ class TestActions:
         page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
         expect(page.get_by_text("2 redriven")).to_be_visible()
         world.wait(lambda: {"dead-4", "dead-5"} <= set(world.rig.dead()))
+        # Not on a list that is older than their second death: what comes next has them not.
+        at(page, "dead", type="nobody's")
+        expect(page.get_by_text("None matches")).to_be_visible()
+        at(page, "dead", type="fail")
         page.get_by_label("Choose dead-4").check()
         page.get_by_label("Choose dead-5").check()
         page.get_by_role("button", name="Drop").click()
