@@ -62,7 +62,9 @@ class Archiver:
 
     async def run(self) -> None:
         """Archive for ever."""
-        while True:
+        me = asyncio.current_task()
+        # A connection that is being closed may swallow the cancellation: it counts all the same.
+        while me is None or not me.cancelling():
             self._stir.clear()
             try:
                 if await self.run_once():
