@@ -13,16 +13,16 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from groupflow.core.settings import Settings
-from groupflow.core.settings_load import DELIMITER, PREFIX
-from groupflow.core.settings_rules import GroupRule, HandlerRule
+from groupflow.settings.load import DELIMITER, PREFIX
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule, HandlerRule
 
 PAGE = Path(__file__).with_name("configuration.md")
 
 HEAD = """\
 # Configuration
 
-<!-- Written by docs/configuration.py from groupflow/core/settings.py. Change those. -->
+<!-- Written by docs/configuration.py from groupflow/settings/model.py. Change those. -->
 
 One TOML file, named by `--config`; without it `groupflow.toml` in the current directory, else
 `/etc/groupflow/groupflow.toml`, else the defaults. It need not hold more than what differs from

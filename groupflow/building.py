@@ -13,7 +13,6 @@ from typing import Any
 from groupflow.core.app import App
 from groupflow.core.measures import Measures
 from groupflow.core.routing import Router
-from groupflow.core.settings import Settings
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.bodies import archive_of
@@ -23,6 +22,7 @@ from groupflow.flow.pool import WorkerPool, names_of
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
 from groupflow.ops.loop_lag import LoopLag
+from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer

@@ -19,12 +19,10 @@ import structlog
 
 from groupflow.building import Workbench
 from groupflow.core.app import App
-from groupflow.core.changes import told
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Vitals
 from groupflow.core.policy import Policies
-from groupflow.core.settings import Settings
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
@@ -42,6 +40,8 @@ from groupflow.ops.page.facts import Facts, functions_of
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
+from groupflow.settings.changes import told
+from groupflow.settings.model import Settings
 from groupflow.store.dead import DeadLetters
 from groupflow.store.envelope import Pool
 from groupflow.store.sessions import Session, Sessions

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 import structlog
 
 from groupflow.core.errors import ConfigError
-from groupflow.core.settings import Settings
 from groupflow.flow.bodies import whole_letter
 from groupflow.flow.redrive import Redriver
 from groupflow.ops.health.answers import Answer, Answers, Health
@@ -24,6 +23,7 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.health import HandedOn
 from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.server import PageServer
+from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter, DeadLetters
 from groupflow.store.envelope import Envelope

@@ -105,7 +105,7 @@ class Publisher:
         Raises:
             ConfigError: the configuration can't be used.
         """
-        from groupflow.core.settings_load import load_settings  # noqa: PLC0415  few need it
+        from groupflow.settings.load import load_settings  # noqa: PLC0415  few need it
 
         settings = load_settings(Path(file) if file is not None else None).rabbitmq
         return cls(
@@ -349,8 +349,8 @@ def _connection_url(section: dict[str, Any]) -> str:
     from pydantic import ValidationError  # noqa: PLC0415  the settings take their time to import
 
     from groupflow.core.errors import ConfigError  # noqa: PLC0415
-    from groupflow.core.settings import Settings  # noqa: PLC0415
-    from groupflow.core.settings_errors import problems_of  # noqa: PLC0415
+    from groupflow.settings.model import Settings  # noqa: PLC0415
+    from groupflow.settings.problems import problems_of  # noqa: PLC0415
 
     try:
         return Settings(rabbitmq=section).rabbitmq_url()

@@ -21,7 +21,7 @@ from yarl import URL
 
 from groupflow.broker import frames
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnreachable
-from groupflow.core.transport import split_tls
+from groupflow.settings.transport import split_tls
 
 frames.tolerate_strangers()
 

@@ -16,9 +16,9 @@ from groupflow.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from groupflow.core.app import App
-    from groupflow.core.changes import Change
-    from groupflow.core.settings import Settings
-    from groupflow.core.settings_load import Sources
+    from groupflow.settings.changes import Change
+    from groupflow.settings.load import Sources
+    from groupflow.settings.model import Settings
 
 verbs = typer.Typer()
 
@@ -49,8 +49,8 @@ def check_config(
 
       groupflow check-config --config new.toml --diff worker-1
     """
-    from groupflow.core.app_loading import load_app  # noqa: PLC0415  start-up stays fast
-    from groupflow.core.settings_load import find_sources, load_settings  # noqa: PLC0415
+    from groupflow.cli.app_loading import load_app  # noqa: PLC0415  start-up stays fast
+    from groupflow.settings.load import find_sources, load_settings  # noqa: PLC0415
 
     try:
         settings = load_settings(config)
@@ -84,8 +84,8 @@ def _show_changes(config: Path | None, settings: Settings, target: str, *, as_js
 
 def _changes(config: Path | None, settings: Settings, target: str) -> list[Change]:
     """What `settings` would change for a file or a daemon."""
-    from groupflow.core.changes import compare, compare_told, told  # noqa: PLC0415
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415
+    from groupflow.settings.changes import compare, compare_told, told  # noqa: PLC0415
+    from groupflow.settings.load import load_settings  # noqa: PLC0415
 
     if Path(target).is_file():
         return compare(load_settings(Path(target)), settings)
@@ -113,7 +113,7 @@ def _problems(error: ConfigError) -> list[dict[str, str]]:
 
 
 def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, Any]:
-    from groupflow.core.changes import shown  # noqa: PLC0415
+    from groupflow.settings.changes import shown  # noqa: PLC0415
 
     return {
         "ok": True,
@@ -129,9 +129,9 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
 
 def _notes(settings: Settings, sources: Sources) -> list[str]:
     """What is allowed but may surprise."""
-    from groupflow.core.file_access import examine_files  # noqa: PLC0415
-    from groupflow.core.meetings import find_meetings  # noqa: PLC0415
     from groupflow.core.template import FieldPath, Template  # noqa: PLC0415
+    from groupflow.settings.file_access import examine_files  # noqa: PLC0415
+    from groupflow.settings.meetings.search import find_meetings  # noqa: PLC0415
 
     notes = []
     tenant = settings.fields.tenant

@@ -17,7 +17,7 @@ from groupflow.cli.task import moment
 from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Settings
+    from groupflow.settings.model import Settings
     from groupflow.store.client import StoreClient
     from groupflow.store.dead import DeadLetter, DeadLetters, DeadStory, Filter
 
@@ -87,7 +87,7 @@ def show(
 
       groupflow dead show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
 
     settings = load_settings(config)
     found = ask_store(config, lambda client: _look(settings, client, id_))
@@ -131,8 +131,8 @@ def redrive(
 
       groupflow dead redrive --reason "exit code 1" --tenant 42
     """
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
     from groupflow.flow.redrive import Redriver  # noqa: PLC0415
+    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
 
     settings = load_settings(config)
     wanted = _filter(reason, task_type, group, tenant)

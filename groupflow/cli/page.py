@@ -40,9 +40,9 @@ def page(
     import uvloop  # noqa: PLC0415  start-up stays fast
 
     from groupflow.core.errors import ConfigError, Problem  # noqa: PLC0415
-    from groupflow.core.http_access import token_of  # noqa: PLC0415
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415
     from groupflow.page import serve_alone, serve_beside  # noqa: PLC0415
+    from groupflow.settings.http_access import token_of  # noqa: PLC0415
+    from groupflow.settings.load import load_settings  # noqa: PLC0415
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if channel is not None:

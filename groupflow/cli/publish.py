@@ -16,7 +16,7 @@ from groupflow.cli.safe import say
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Settings
+    from groupflow.settings.model import Settings
 
 verbs = typer.Typer()
 
@@ -40,7 +40,7 @@ def publish(
 
       echo '{"app_name": "crm", "tenant_id": 42}' | groupflow publish --type import.contacts
     """
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
 
     settings = load_settings(config)
     bodies = read_bodies(file)

@@ -15,7 +15,7 @@ from groupflow.core.masking import mask_command
 if TYPE_CHECKING:
     from groupflow.core.app import App
     from groupflow.core.routing import Message, Router
-    from groupflow.core.settings import Settings
+    from groupflow.settings.model import Settings
 
 verbs = typer.Typer()
 
@@ -45,9 +45,9 @@ def route(
 
       groupflow route jobs.jsonl --app handlers:app --header x-entity=contact
     """
-    from groupflow.core.app_loading import load_app  # noqa: PLC0415  start-up stays fast
+    from groupflow.cli.app_loading import load_app  # noqa: PLC0415  start-up stays fast
     from groupflow.core.routing import Message, Router  # noqa: PLC0415
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415
+    from groupflow.settings.load import load_settings  # noqa: PLC0415
 
     headers = _parse_headers(header or [])
     settings = load_settings(config)

@@ -62,11 +62,11 @@ def run(
 
       groupflow run --only intake
     """
+    from groupflow.cli.app_loading import load_app  # noqa: PLC0415
     from groupflow.core.app import App  # noqa: PLC0415  start-up stays fast
-    from groupflow.core.app_loading import load_app  # noqa: PLC0415
-    from groupflow.core.settings_load import load_settings  # noqa: PLC0415
     from groupflow.daemon import Daemon  # noqa: PLC0415
     from groupflow.ops.logs import configure_logging  # noqa: PLC0415
+    from groupflow.settings.load import load_settings  # noqa: PLC0415
 
     settings = load_settings(config)
     configure_logging(settings.log.level, settings.log.format)

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 from groupflow.core.app import RetryOverride
 from groupflow.core.retry import RetryPolicy
-from groupflow.core.settings import Settings
-from groupflow.core.settings_rules import GroupRule, Override
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule, Override
 
 Standing: TypeAlias = Literal["hold", "step-aside"]
 _Value = TypeVar("_Value")

@@ -22,8 +22,8 @@ from groupflow.core.scope import scope_of
 from groupflow.core.template import MISSING, FieldPath, Template, require_text, show
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Settings
-    from groupflow.core.settings_rules import GroupRule
+    from groupflow.settings.model import Settings
+    from groupflow.settings.rules import GroupRule
 
 MAX_TEXT_BYTES = 255
 MAX_SECONDS = 31_536_000.0

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from groupflow.core.settings_load import PREFIX, load_settings
 from groupflow.demo.existing import check_rabbitmq, check_redis, delete_queue, erase_keys
 from groupflow.demo.handlers import DATABASE_VARIABLE
 from groupflow.demo.screen import step
 from groupflow.servers.launch import private_servers
+from groupflow.settings.load import PREFIX, load_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import address_of
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
-from groupflow.core.settings import Settings
+from groupflow.settings.model import Settings
 from groupflow.store.dead import DeadLetters
 from groupflow.store.envelope import Envelope
 

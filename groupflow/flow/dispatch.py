@@ -15,9 +15,9 @@ from time import monotonic
 
 import structlog
 
-from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.core.measures import PoolMeasures
+from groupflow.crashpoints import crash_point
 from groupflow.flow.ahead import Ahead
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_exchange

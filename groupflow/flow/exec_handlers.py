@@ -18,11 +18,11 @@ import orjson
 from groupflow.core.app import RetryOverride
 from groupflow.core.masking import mask_command, mask_secrets
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
-from groupflow.core.settings_rules import HandlerRule
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
 from groupflow.flow.process import Ended, Process
+from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
 

@@ -18,11 +18,11 @@ import orjson
 from groupflow.core.app import RetryOverride
 from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
-from groupflow.core.settings_rules import HandlerRule
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.exec_handlers import advance_in, variables_of
 from groupflow.flow.handling import Failed
+from groupflow.settings.rules import HandlerRule
 
 ANSWER_BYTES = 1024 * 1024  # of a response that are read
 SHOWN_CHARS = 500  # of a refusal's text that its dead letter keeps

@@ -20,10 +20,10 @@ from groupflow.broker import topology
 from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.checkup import Check
-from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
+from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_batch

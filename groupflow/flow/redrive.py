@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from groupflow.core.errors import LetterArchived
 from groupflow.core.routing import Message, Router
-from groupflow.core.settings import Settings
 from groupflow.flow.bodies import whole_letter
 from groupflow.flow.pressure import DELAYED_SHARE
+from groupflow.settings.model import Settings
 from groupflow.store.dead import DeadLetter, DeadLetters
 from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope

@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import structlog
 
-from groupflow.core.changes import Change, compare
 from groupflow.core.errors import ConfigError, GroupflowError, SessionLost, StoreUnavailable
-from groupflow.core.settings import Settings
 from groupflow.flow.backoff import Backoff
+from groupflow.settings.changes import Change, compare
+from groupflow.settings.model import Settings
 
 log = structlog.get_logger("groupflow.reload")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.settings_rules import HandlerRule
 from groupflow.flow.exec_handlers import ExecRunner, is_runnable
 from groupflow.flow.handling import Runner
 from groupflow.flow.python_handlers import PythonRunners
+from groupflow.settings.rules import HandlerRule
 
 if TYPE_CHECKING:
     import httpx

@@ -11,8 +11,8 @@ import orjson
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.policy import Policy
-from groupflow.core.settings_types import YEAR
 from groupflow.flow.handling import Failed, message_of, text_of
+from groupflow.settings.types import YEAR
 from groupflow.store import settlements
 from groupflow.store.settlements import Claim, Settlement
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import structlog
 
-from groupflow.core.crashpoints import crash_point
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
+from groupflow.crashpoints import crash_point
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.handling import Failed, Runner, Runners
 from groupflow.flow.settling import settlement_of

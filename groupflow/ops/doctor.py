@@ -19,11 +19,11 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreUnavailable,
 )
-from groupflow.core.file_access import examine_files
-from groupflow.core.http_access import is_loopback, reading_is_open, token_of
-from groupflow.core.settings import Http, Settings
-from groupflow.core.settings_load import Sources
-from groupflow.core.transport import TLS_SCHEMES, stays_here
+from groupflow.settings.file_access import examine_files
+from groupflow.settings.http_access import is_loopback, reading_is_open, token_of
+from groupflow.settings.load import Sources
+from groupflow.settings.model import Http, Settings
+from groupflow.settings.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.client import address_of as store_address
 from groupflow.store.diagnosis import EVICTION, examine_at_start, examine_store

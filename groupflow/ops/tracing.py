@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.settings import Settings
 from groupflow.core.tracing import Tracing
+from groupflow.settings.model import Settings
 
 
 def open_tracing(settings: Settings) -> Tracing | None:

@@ -29,7 +29,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
-from groupflow.core.transport import split_tls
+from groupflow.settings.transport import split_tls
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Script, Verb
 from groupflow.store.wire import Wire, Wires, pack

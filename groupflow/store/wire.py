@@ -19,7 +19,7 @@ from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from groupflow.core.transport import split_tls
+from groupflow.settings.transport import split_tls
 
 Packed = bytes
 """A command in Redis's protocol, as `hiredis.pack_command` makes it."""

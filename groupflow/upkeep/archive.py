@@ -14,9 +14,9 @@ from contextlib import suppress
 import structlog
 
 from groupflow.broker.archive import Archive
-from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import ArchiveRefused, GroupflowError
 from groupflow.core.measures import UpkeepMeasures
+from groupflow.crashpoints import crash_point
 from groupflow.store.archiving import archive, oldest_bodies
 from groupflow.store.client import StoreClient
 

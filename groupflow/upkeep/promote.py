@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import structlog
 
-from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import UpkeepMeasures
+from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import MICROSECONDS
 from groupflow.store.scripts import Verb

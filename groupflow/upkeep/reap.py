@@ -13,9 +13,9 @@ from time import monotonic
 
 import structlog
 
-from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import UpkeepMeasures
+from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Sessions
 from groupflow.upkeep.renew import log_handed_over

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import structlog
 
-from groupflow.core.crashpoints import crash_point
 from groupflow.core.errors import GroupflowError, SessionLost, SessionReplaced
 from groupflow.core.measures import UpkeepMeasures
+from groupflow.crashpoints import crash_point
 from groupflow.store.sessions import HandedOver, Sessions
 
 log = structlog.get_logger("groupflow.renew")

@@ -25,12 +25,12 @@ import structlog
 from groupflow import App, Task
 from groupflow.core.measures import Histogram, IntakeMeasures, PoolMeasures, ScriptMeasures, Types
 from groupflow.core.policy import Policies
-from groupflow.core.settings import Settings
 from groupflow.flow.counting import count_batch, count_exchange
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker
 from groupflow.servers import RedisServer
+from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from groupflow.core.errors import Unroutable
 from groupflow.core.json_size import has_over
 from groupflow.core.routing import Message, Router
-from groupflow.core.settings import Settings
+from groupflow.settings.model import Settings
 
 MIB = 2**20
 ROUTER = Router(Settings())

@@ -8,9 +8,9 @@ import pytest
 
 from groupflow.core.errors import ConfigError
 from groupflow.core.masking import mask_command, mask_parts, mask_place, mask_secrets, mask_url
-from groupflow.core.settings import Settings
-from groupflow.core.settings_load import load_settings
-from groupflow.core.settings_rules import HandlerRule
+from groupflow.settings.load import load_settings
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import HandlerRule
 
 NAMES = [
     *("token", "access_token", "refresh-token", "key", "api-key", "apikey", "X-Api-Key", "sig"),

@@ -7,8 +7,8 @@ import pytest
 from groupflow.core.app import RetryOverride
 from groupflow.core.policy import Policies, Policy
 from groupflow.core.retry import RetryPolicy
-from groupflow.core.settings import Retry, Settings
-from groupflow.core.settings_rules import GroupRule
+from groupflow.settings.model import Retry, Settings
+from groupflow.settings.rules import GroupRule
 
 DEFAULT = RetryPolicy(max_attempts=5, interval=10, jitter=0.1)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from groupflow.core.errors import Unroutable
 from groupflow.core.routing import Message, Route, Router
-from groupflow.core.settings import Settings
+from groupflow.settings.model import Settings
 
 SETTINGS = Settings.model_validate(
     {

@@ -13,15 +13,14 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from groupflow import Advance, App, Dead, Task
-from groupflow.core import crashpoints
+from groupflow import Advance, App, Dead, Task, crashpoints
 from groupflow.core.outcome import Outcome
-from groupflow.core.settings import Fields, RabbitMQ, Redis, Retry, Settings, Workers
-from groupflow.core.settings import History as HistorySettings
-from groupflow.core.settings_rules import GroupRule
-from groupflow.core.settings_types import SecretUrl
 from groupflow.daemon import Daemon
 from groupflow.ops.logs import configure_logging
+from groupflow.settings.model import Fields, RabbitMQ, Redis, Retry, Settings, Workers
+from groupflow.settings.model import History as HistorySettings
+from groupflow.settings.rules import GroupRule
+from groupflow.settings.types import SecretUrl
 from tests.crash.plans import Life, Plan
 from tests.history.events import Journal, event_of
 

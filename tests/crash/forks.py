@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 import orjson
 
-from groupflow.core.crashpoints import POINTS
+from groupflow.crashpoints import POINTS
 from tests.crash.daemons import die_with_parent
 from tests.crash.plans import PAIRS, Plan, numbered
 from tests.crash.trials import Trials

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, TypeAlias
 
-from groupflow.core.crashpoints import POINTS
+from groupflow.crashpoints import POINTS
 
 What: TypeAlias = Literal["ok", "fail", "stage", "delayed", "poison", "slow"]
 

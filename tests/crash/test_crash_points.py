@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.core import crashpoints
-from groupflow.core.crashpoints import POINTS, arm, crash_point
+from groupflow import crashpoints
+from groupflow.crashpoints import POINTS, arm, crash_point
 from groupflow.servers import RabbitmqServer, RedisServer
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def test_a_mistaken_point_is_refused(where: str) -> None:
 
 def test_the_variable_is_read_at_import() -> None:
     passes = "[p('before_ack', n) for n in (0, 1, 1)]; print('alive'); p('before_ack')"
-    code = f"from groupflow.core.crashpoints import crash_point as p; {passes}"
+    code = f"from groupflow.crashpoints import crash_point as p; {passes}"
     environment = os.environ | {crashpoints.VARIABLE: "after_ack:1,before_ack:3"}
     ran = subprocess.run(
         [sys.executable, "-uc", code],

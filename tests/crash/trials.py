@@ -17,8 +17,8 @@ import orjson
 from redis import Redis
 
 from groupflow.core.places import Place
-from groupflow.core.settings import Settings
 from groupflow.flow.bodies import archive_of
+from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 from tests.crash.daemons import LEASE, fork_daemon, settings_of
 from tests.crash.plans import CLOCKED, Life, Plan

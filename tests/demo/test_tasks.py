@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from groupflow.core.settings import Settings
 from groupflow.demo.daemons import CONFIG
 from groupflow.demo.tasks import (
     AIRLINES,
@@ -21,6 +20,7 @@ from groupflow.demo.tasks import (
     message_id,
     number_of,
 )
+from groupflow.settings.model import Settings
 
 
 @pytest.fixture(scope="module")

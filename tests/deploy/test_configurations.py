@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.core.settings_load import load_settings
+from groupflow.settings.load import load_settings
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path for top in ("config", "deploy") for path in (ROOT / top).rglob("*.toml"))

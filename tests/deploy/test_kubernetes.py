@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from groupflow.core.settings import Settings
-from groupflow.core.settings_load import find_sources, load_settings
 from groupflow.daemon import HAND_BACK
+from groupflow.settings.load import find_sources, load_settings
+from groupflow.settings.model import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE = DEPLOY / "kubernetes" / "base"

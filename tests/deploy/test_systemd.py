@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.core.settings import Settings
 from groupflow.daemon import HAND_BACK
+from groupflow.settings.model import Settings
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = SYSTEMD / "groupflow@.service"

@@ -14,8 +14,8 @@ import pytest
 import typer
 
 from groupflow.cli import app
-from groupflow.core.settings import Settings
-from groupflow.core.settings_rules import GroupRule, HandlerRule
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule, HandlerRule
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

@@ -13,7 +13,7 @@ import pytest
 
 from groupflow import App
 from groupflow.core.routing import Message, Router
-from groupflow.core.settings import Settings
+from groupflow.settings.model import Settings
 from tests.docs.examples import DOCS, EXAMPLES, load_example, python_blocks
 from tests.endtoend.conftest import make_rig, rig
 from tests.endtoend.rig import Rig

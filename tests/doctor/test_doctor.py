@@ -20,10 +20,10 @@ from groupflow.broker.connection import connect
 from groupflow.cli import main
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
-from groupflow.core.settings import Settings
 from groupflow.daemon import Daemon
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
+from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 
 _names = itertools.count(1)

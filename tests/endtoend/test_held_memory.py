@@ -15,9 +15,9 @@ import orjson
 import pytest
 
 from groupflow.cli.exits import Exit
-from groupflow.core.settings_load import load_settings
 from groupflow.flow.bodies import whole_letter
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.settings.load import load_settings
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters
 from groupflow.store.scripts import load_scripts

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.frames import VALUES, Table, table
 from groupflow.core.routing import Router
-from groupflow.core.settings import Settings
 from groupflow.flow.admission import HEAD_BYTES, Admission
+from groupflow.settings.model import Settings
 
 MAX_HEADERS = 65_536
 ADMISSION = Admission(

@@ -15,10 +15,10 @@ from groupflow.broker import dead_stream, topology
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BrokerUnavailable
-from groupflow.core.settings import RabbitMQ, Settings
-from groupflow.core.settings_types import SecretUrl
 from groupflow.flow.bodies import whole_letter
 from groupflow.servers.ports import free_ports
+from groupflow.settings.model import RabbitMQ, Settings
+from groupflow.settings.types import SecretUrl
 from groupflow.store.archiving import oldest_bodies
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters

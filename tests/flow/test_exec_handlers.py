@@ -20,12 +20,12 @@ import uvloop
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
-from groupflow.core.settings_rules import HandlerRule
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import MESSAGE_CHARS, Failed
 from groupflow.flow.leftovers import MARK, family, look_around
 from groupflow.flow.process import OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
+from groupflow.settings.rules import HandlerRule
 from tests.flow.tasks import TASK, task
 
 DEADLINE = 20.0

@@ -17,11 +17,11 @@ import pytest
 
 from groupflow.core.app import App
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
-from groupflow.core.settings_rules import HandlerRule
-from groupflow.core.settings_types import SecretUrl
 from groupflow.flow.handling import Failed, Runner
 from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS
 from groupflow.flow.runners import AllRunners
+from groupflow.settings.rules import HandlerRule
+from groupflow.settings.types import SecretUrl
 from tests.flow.tasks import TASK, task
 
 DEADLINE = 10.0

@@ -17,11 +17,11 @@ from structlog.testing import capture_logs
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.routing import Router
-from groupflow.core.settings import Settings
-from groupflow.core.settings_rules import GroupRule
 from groupflow.flow.admission import Admission
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake, IntakeSettings
 from groupflow.flow.pressure import Pressure
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer

@@ -16,12 +16,12 @@ import pytest
 
 from groupflow import App, Done, Task
 from groupflow.core.policy import Policies
-from groupflow.core.settings import Retry, Settings
-from groupflow.core.settings_rules import GroupRule
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker
 from groupflow.servers import RedisServer
+from groupflow.settings.model import Retry, Settings
+from groupflow.settings.rules import GroupRule
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
 from groupflow.store.enqueue import Arrival

@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from groupflow import App, Dead, Retry, Task
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
-from groupflow.core.settings import Settings
-from groupflow.core.settings_rules import GroupRule
 from groupflow.daemon import Daemon
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
 from groupflow.store.client import StoreClient
 from groupflow.store.gauges import read_gauges
 from groupflow.store.keys import Keys

@@ -21,12 +21,12 @@ from structlog.testing import capture_logs
 from groupflow import App, Dead, Task
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import ConfigError
-from groupflow.core.settings import Settings
 from groupflow.core.tracing import CARRIED
 from groupflow.daemon import Daemon
 from groupflow.ops.traces import OtelTracing
 from groupflow.ops.tracing import open_tracing
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.settings.model import Settings
 
 DEADLINE = 30.0
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -12,8 +12,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupflow.core.errors import ConfigError
-from groupflow.core.http_access import is_loopback, reading_is_open, token_of
-from groupflow.core.settings import Http
 from groupflow.ops.page.patience import (
     FIRST_WAIT,
     LINES,
@@ -23,6 +21,8 @@ from groupflow.ops.page.patience import (
     Patience,
 )
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.settings.http_access import is_loopback, reading_is_open, token_of
+from groupflow.settings.model import Http
 from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN, World
 

@@ -12,14 +12,14 @@ import httpx
 import orjson
 import pytest
 
-from groupflow.core.changes import shown
-from groupflow.core.settings_load import load_settings
-from groupflow.core.settings_rules import HandlerRule
-from groupflow.core.settings_types import SecretUrl
 from groupflow.ops.health.responder import MOST
 from groupflow.ops.page.facts import Facts
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
+from groupflow.settings.changes import shown
+from groupflow.settings.load import load_settings
+from groupflow.settings.rules import HandlerRule
+from groupflow.settings.types import SecretUrl
 from tests.endtoend.rig import REPOSITORY, Job, Process, Rig, until
 from tests.page.raw import connected, exchange
 from tests.page.world import TOKEN

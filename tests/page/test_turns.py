@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from groupflow.core.settings import Http
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns
+from groupflow.settings.model import Http
 
 
 async def test_one_after_another() -> None:

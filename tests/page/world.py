@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 from redis import Redis
 
-from groupflow.core.settings import Settings
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.groups import Groups
 from groupflow.store.scripts import load_scripts

@@ -17,11 +17,11 @@ from redis import Redis
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
 from groupflow.core.routing import Router
-from groupflow.core.settings import Settings
-from groupflow.core.settings_rules import GroupRule
 from groupflow.core.template import MAX_KEY_BYTES, Template
 from groupflow.flow.admission import Admission
 from groupflow.servers import RedisServer
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from tests.store.bench import Bench

@@ -14,11 +14,11 @@ from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.app import App
 from groupflow.core.errors import BrokerUnavailable, ConfigError, StoreUnavailable
-from groupflow.core.settings import Settings
 from groupflow.core.task import Task
-from groupflow.core.transport import split_tls, stays_here
 from groupflow.daemon import Daemon
 from groupflow.servers import RedisServer
+from groupflow.settings.model import Settings
+from groupflow.settings.transport import split_tls, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import load_scripts

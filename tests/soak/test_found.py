@@ -15,11 +15,11 @@ from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, PublishFailed, publishing
 from groupflow.core.errors import BrokerUnavailable
 from groupflow.core.policy import Policies
-from groupflow.core.settings import Settings
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.settlements import Claim, Settlement
 from tests.store.bench import Bench, Daemon, arrival

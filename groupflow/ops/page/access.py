@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from groupflow.core.http_access import reading_is_open, token_of
-from groupflow.core.settings import Http
 from groupflow.ops.page.problems import Refused
+from groupflow.settings.http_access import reading_is_open, token_of
+from groupflow.settings.model import Http
 
 _BEARER = "bearer "
 

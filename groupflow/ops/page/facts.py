@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from groupflow.core.app import App
-from groupflow.core.settings import Settings
+from groupflow.settings.model import Settings
 
 _NEEDED = ("redis", "rabbitmq", "http")  # sections whose secrets the page's process needs
 

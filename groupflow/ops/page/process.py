@@ -17,11 +17,11 @@ from collections.abc import AsyncIterator, Callable
 
 import structlog
 
-from groupflow.core.http_access import token_of
-from groupflow.core.settings import Http
 from groupflow.ops.health.answers import PATHS, Health
 from groupflow.ops.page.channel import SILENCE, Channel
 from groupflow.ops.page.facts import Facts
+from groupflow.settings.http_access import token_of
+from groupflow.settings.model import Http
 
 log = structlog.get_logger("groupflow.http")
 

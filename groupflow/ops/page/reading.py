@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from groupflow.core.changes import shown
 from groupflow.core.errors import Unroutable
 from groupflow.core.masking import mask_command
 from groupflow.core.routing import Message, Router
@@ -37,6 +36,7 @@ from groupflow.ops.page.withholding import (
     without_words,
 )
 from groupflow.ops.snapshots import Snapshot
+from groupflow.settings.changes import shown
 from groupflow.store.dead import DeadLetters, DeadPage, Filter
 from groupflow.store.finding import Found, find_task, list_tasks
 from groupflow.store.groups import Groups

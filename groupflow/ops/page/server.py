@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from groupflow.core.http_access import is_loopback, reading_is_open
 from groupflow.ops.listening import Listening
 from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.serving import GOODBYE, Serving
+from groupflow.settings.http_access import is_loopback, reading_is_open
 
 log = structlog.get_logger("groupflow.http")
 

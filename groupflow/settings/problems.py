@@ -13,9 +13,9 @@ from pydantic_core import ErrorDetails
 
 from groupflow.core.errors import Problem
 from groupflow.core.masking import HIDDEN, mask_place, mask_secrets, mask_url
-from groupflow.core.settings import Settings
-from groupflow.core.settings_rules import Override
 from groupflow.core.template import show
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import Override
 
 Location = Sequence[int | str]
 

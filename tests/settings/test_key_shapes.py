@@ -5,9 +5,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupflow.core.key_languages import AnyBut, Budget, OneOf, Piece, Trie, Undecided, find_shared
-from groupflow.core.key_shapes import Part, Shape, Texts, align
 from groupflow.core.template import Template, TemplateError
+from groupflow.settings.meetings.languages import (
+    AnyBut,
+    Budget,
+    OneOf,
+    Piece,
+    Trie,
+    Undecided,
+    find_shared,
+)
+from groupflow.settings.meetings.shapes import Part, Shape, Texts, align
 
 literals = st.text(st.sampled_from(":-x2A%é"), max_size=3)
 keys = st.lists(st.tuples(literals, st.sampled_from(["", "{f}"])), min_size=1, max_size=4).map(

@@ -16,8 +16,8 @@ from groupflow.core.checkup import Check
 from groupflow.core.masking import has_secret
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Settings
-    from groupflow.core.settings_load import Sources
+    from groupflow.settings.load import Sources
+    from groupflow.settings.model import Settings
 
 _READABLE = stat.S_IROTH
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupflow.core.errors import ConfigError, Unroutable
-from groupflow.core.key_witnesses import STEPS
-from groupflow.core.meetings import MOST_COMPARED, Meetings, find_meetings
 from groupflow.core.routing import Message, Router
-from groupflow.core.settings import Settings
-from groupflow.core.settings_load import load_settings
+from groupflow.settings.load import load_settings
+from groupflow.settings.meetings.search import MOST_COMPARED, Meetings, find_meetings
+from groupflow.settings.meetings.witnesses import STEPS
+from groupflow.settings.model import Settings
 
 CRM = {"app": "crm", "tenants": [42, 43], "key": "{meta_obj_name}:{tenant_id}"}
 

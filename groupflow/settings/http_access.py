@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.settings_types import check_token
-from groupflow.core.transport import stays_here
+from groupflow.settings.transport import stays_here
+from groupflow.settings.types import check_token
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Http
+    from groupflow.settings.model import Http
 
 
 def is_loopback(listen: str) -> bool:

@@ -8,11 +8,19 @@ from itertools import permutations
 from typing import Any, TypeAlias
 
 from groupflow.core.errors import Unroutable
-from groupflow.core.key_cases import Case
-from groupflow.core.key_languages import AnyBut, Budget, OneOf, Piece, Trie, Undecided, find_shared
-from groupflow.core.key_shapes import Alignment, Texts, align
 from groupflow.core.routing import Router
 from groupflow.core.template import FieldPath
+from groupflow.settings.meetings.cases import Case
+from groupflow.settings.meetings.languages import (
+    AnyBut,
+    Budget,
+    OneOf,
+    Piece,
+    Trie,
+    Undecided,
+    find_shared,
+)
+from groupflow.settings.meetings.shapes import Alignment, Texts, align
 
 STEPS = 20_000  # in all walks of one check
 TRIES = 200  # walks for one pair of rules whose keys name a field twice

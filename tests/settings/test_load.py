@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.settings import Settings
-from groupflow.core.settings_load import find_sources, load_settings
-from groupflow.core.settings_rules import GroupRule
-from groupflow.core.settings_types import SecretUrl
+from groupflow.settings.load import find_sources, load_settings
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
+from groupflow.settings.types import SecretUrl
 
 CONFIG = Path(__file__).parents[2] / "config"
 Load = Callable[[str], Settings]

@@ -14,16 +14,16 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from groupflow.core.errors import Problem
-from groupflow.core.key_cases import Case, cases_of
-from groupflow.core.key_languages import Undecided
-from groupflow.core.key_shapes import Alignment, Shape, Texts, align
-from groupflow.core.key_witnesses import Found, Witnesses
 from groupflow.core.routing import Router
 from groupflow.core.template import show
+from groupflow.settings.meetings.cases import Case, cases_of
+from groupflow.settings.meetings.languages import Undecided
+from groupflow.settings.meetings.shapes import Alignment, Shape, Texts, align
+from groupflow.settings.meetings.witnesses import Found, Witnesses
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Settings
-    from groupflow.core.settings_rules import GroupRule
+    from groupflow.settings.model import Settings
+    from groupflow.settings.rules import GroupRule
 
 MOST = 10  # meetings that are named, and doubts
 MOST_COMPARED = 20_000  # pairs that are compared before the rest is in doubt

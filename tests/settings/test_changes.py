@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.core.changes import compare, compare_told, shown, told
-from groupflow.core.settings import Settings
+from groupflow.settings.changes import compare, compare_told, shown, told
+from groupflow.settings.model import Settings
 
 RULE: dict[str, Any] = {"name": "crm", "app": "crm", "key": "{entity}"}
 

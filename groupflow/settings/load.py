@@ -18,9 +18,9 @@ from pydantic_settings import (
 )
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.meetings import find_meetings
-from groupflow.core.settings import Settings
-from groupflow.core.settings_errors import dotted, known_names, problems_of, unknown_remedy
+from groupflow.settings.meetings.search import find_meetings
+from groupflow.settings.model import Settings
+from groupflow.settings.problems import dotted, known_names, problems_of, unknown_remedy
 
 PREFIX = "GROUPFLOW_"
 DELIMITER = "__"

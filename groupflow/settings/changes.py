@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Any
 
 from groupflow.core.masking import mask_all
-from groupflow.core.settings import Settings
-from groupflow.core.settings_types import HandlerCommand, HandlerUrl
+from groupflow.settings.model import Settings
+from groupflow.settings.types import HandlerCommand, HandlerUrl
 
 SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "log"})
 SETTINGS_AT_ONCE = frozenset(

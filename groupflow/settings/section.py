@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from groupflow.core.settings_types import FileName, SecretUrl
-from groupflow.core.transport import TLS_SCHEMES
+from groupflow.settings.transport import TLS_SCHEMES
+from groupflow.settings.types import FileName, SecretUrl
 
 
 class Section(BaseModel):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.core.file_access import examine_files
-from groupflow.core.settings_load import find_sources, load_settings
+from groupflow.settings.file_access import examine_files
+from groupflow.settings.load import find_sources, load_settings
 
 PLAIN = "[workers]\nplain = 3\n"
 SECRETS = [

@@ -10,13 +10,13 @@ from urllib.parse import unquote
 
 import orjson
 
-from groupflow.core.key_shapes import Part, Shape, Texts
 from groupflow.core.routing import Message
 from groupflow.core.template import FieldPath, Template
+from groupflow.settings.meetings.shapes import Part, Shape, Texts
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Settings
-    from groupflow.core.settings_rules import GroupRule
+    from groupflow.settings.model import Settings
+    from groupflow.settings.rules import GroupRule
 
 _ANY = Texts()
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from groupflow.core.settings_section import Section
-from groupflow.core.settings_types import (
+from groupflow.settings.section import Section
+from groupflow.settings.types import (
     YEAR,
     AppName,
     Command,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from groupflow.core.key_languages import AnyBut, Trie
+from groupflow.settings.meetings.languages import AnyBut, Trie
 
 _HEX = frozenset("%0123456789ABCDEF")  # these stand in what is percent-encoded
 

@@ -13,7 +13,7 @@ from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES
 from groupflow.core.template import FieldPath
 
 if TYPE_CHECKING:
-    from groupflow.core.settings import Settings
+    from groupflow.settings.model import Settings
 
 _NO_CONTROLS = {"not": {"type": "string", "pattern": r"[\u0000-\u001f\u007f-\u009f]"}}
 _NUMBER_TEXT = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"

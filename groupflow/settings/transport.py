@@ -16,7 +16,7 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.masking import mask_url
 
 if TYPE_CHECKING:
-    from groupflow.core.settings_section import Server
+    from groupflow.settings.section import Server
 
 TLS_SCHEMES = frozenset({"amqps", "rediss"})
 TLS_FILES = ("ca_file", "cert_file", "key_file")

@@ -1,6 +1,6 @@
 """Every setting, with its default, its unit and its limits. Values are checked here, once.
 
-`load_settings` in `settings_load` fills these from files and the environment; what it hands out
+`load_settings` in `load` fills these from files and the environment; what it hands out
 is frozen, and every URL in it shows its password masked.
 """
 
@@ -16,9 +16,10 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from groupflow.core.settings_rules import GroupRule, HandlerRule
-from groupflow.core.settings_section import Section, Server
-from groupflow.core.settings_types import (
+from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.section import Section, Server
+from groupflow.settings.transport import connection_url
+from groupflow.settings.types import (
     YEAR,
     AmqpUrl,
     DottedPath,
@@ -32,7 +33,6 @@ from groupflow.core.settings_types import (
     SecretUrl,
     Whole,
 )
-from groupflow.core.transport import connection_url
 
 _MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
 

@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from groupflow.core.masking import mask_command, mask_place, mask_url
 from groupflow.core.template import FieldPath, Template
-from groupflow.core.transport import TLS_FILES
+from groupflow.settings.transport import TLS_FILES
 
 YEAR = 31_536_000.0
 """Seconds; the longest delay, and the most that a priority may weigh."""
