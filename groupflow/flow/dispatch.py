@@ -357,5 +357,5 @@ class Dispatcher:
             task=claim.task.id,
             group=claim.task.group,
             fence=claim.fence,
-            worker=claim.worker,
+            slot=claim.slot,
         )

@@ -65,7 +65,7 @@ class Slots:
         Returns:
             Whether the claim was ours still: a session that was lost took all of its claims along.
         """
-        slot = self._all[claim.worker]
+        slot = self._all[claim.slot]
         if slot.claim is not claim:
             return False
         slot.claim, slot.finished = None, settlement
@@ -78,7 +78,7 @@ class Slots:
 
     def has_settled(self, settlement: Settlement | None) -> bool:
         """Whether a settlement that was due is not any more."""
-        return settlement is None or self._all[settlement.claim.worker].finished is not settlement
+        return settlement is None or self._all[settlement.claim.slot].finished is not settlement
 
     def take_due(self, most: int) -> list[Slot]:
         """Those that have something to settle, the longest due first; they are on their way now."""
@@ -124,7 +124,7 @@ class Slots:
         for slot in asked:
             slot.is_unsure = False
         for claim in claims:
-            self._all[claim.worker].claim = claim
+            self._all[claim.slot].claim = claim
         self.claimed += len(claims)
         for slot in dict.fromkeys((*due, *asked)):
             if slot.claim is None:

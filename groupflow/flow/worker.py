@@ -235,7 +235,7 @@ def _names(claim: Claim) -> dict[str, Any]:
         "type": task.type,
         "group": task.group,
         "fence": claim.fence,
-        "worker": claim.worker,
+        "slot": claim.slot,
     }
 
 

@@ -1,4 +1,4 @@
-"""claim: what a worker is given, and the round trip that settles and claims at once."""
+"""claim: what a slot is given, and the round trip that settles and claims at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Claims:
     async def exchange(
         self, settlements: Sequence[Settlement], idle: Sequence[str]
     ) -> tuple[list[Settlement], list[Claim]]:
-        """Settle what is finished, then claim for the idle workers, in one round trip.
+        """Settle what is finished, then claim for the idle slots, in one round trip.
 
         A suspect (a task with crashes) comes alone, whatever else could be claimed.
 
@@ -94,7 +94,7 @@ class Claims:
 
 
 def _claim_from(row: list[Any], now: int) -> Claim:
-    worker, fence, element, group, packed, flat_life = row
+    slot, fence, element, group, packed, flat_life = row
     arrival, id_ = split_element(element)
     # Without a type, as what isn't ours, it will be buried.
     envelope = Envelope.unpack_any(packed, group.decode() or None)
@@ -126,7 +126,7 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     )
     waited = None if since is None else max(0, now - since) / MICROSECONDS
     rule, scope = envelope.rule, envelope.scope
-    return Claim(worker.decode(), task.fence, element, task, rule, errors, waited, scope)
+    return Claim(slot.decode(), task.fence, element, task, rule, errors, waited, scope)
 
 
 def _claimable_since(life: Mapping[bytes, bytes], arrival: int) -> int | None:

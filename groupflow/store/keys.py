@@ -12,7 +12,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |
 | ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
 | ``held`` | zset | groups whose head isn't due yet → due |
-| ``lock:<group>`` | string | the group runs: ``fence daemon worker`` |
+| ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |

@@ -18,10 +18,10 @@ Standing: TypeAlias = Literal["hold", "step-aside"]
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A task in a worker's hands.
+    """A task in the hands of this daemon.
 
     Attributes:
-        worker: the slot that holds it; its checkpoint lies under that name.
+        slot: the name of the slot that holds it; its checkpoint lies under that name.
         fence: the claim's number; every settle must show it.
         element: the task as it stands in lists.
         task: the attempt that the handler gets.
@@ -32,7 +32,7 @@ class Claim:
         scope: whose its id is; ``None`` where nobody wrote that down.
     """
 
-    worker: str
+    slot: str
     fence: int
     element: bytes
     task: Task
@@ -131,7 +131,7 @@ def calls_of(
         front: the daemon and its session.
         settlements: what to write.
         wake: whether others have to hear that groups are free, since the caller claims for fewer
-            workers than it frees groups.
+            slots than it frees groups.
 
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.
@@ -180,7 +180,7 @@ def is_attempt(error: dict[str, Any]) -> bool:
 
 
 def _proof(claim: Claim) -> tuple[Argument, ...]:
-    return claim.worker, f"{claim.fence:016d}", claim.element, claim.group
+    return claim.slot, f"{claim.fence:016d}", claim.element, claim.group
 
 
 def _history_line(claim: Claim) -> bytes:

@@ -34,9 +34,9 @@ class ListedClaims(Claims):
         self, settlements: Sequence[Settlement], idle: Sequence[str]
     ) -> tuple[list[Settlement], list[Claim]]:
         number = len(self.exchanges)
-        self.exchanges.append(({each.claim.worker for each in settlements}, list(idle), set()))
+        self.exchanges.append(({each.claim.slot for each in settlements}, list(idle), set()))
         refused, claims = await super().exchange(settlements, idle)
-        self.exchanges[number][2].update(claim.worker for claim in claims)
+        self.exchanges[number][2].update(claim.slot for claim in claims)
         if number in self.lose:
             raise StoreUnavailable("the reply is lost")
         return refused, claims

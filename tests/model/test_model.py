@@ -234,7 +234,7 @@ class StoreMachine(RuleBasedStateMachine):
         one = self.daemons[daemon]
         if not one.is_up or one.suspect is None:
             return
-        key, slot = self.keys("worker", daemon), one.suspect.worker
+        key, slot = self.keys("worker", daemon), one.suspect.slot
         checkpoint = self.raw.hget(key, slot)
         self.raw.hset(key, slot, checkpoint[:33] + b"%016d" % 1 + checkpoint[49:])
         mark = self.raw.hget(self.keys("daemon", daemon), "suspect")
@@ -272,8 +272,8 @@ class StoreMachine(RuleBasedStateMachine):
         _, claims = self.run(one.claims[pool].exchange([], idle))
         if again:
             _, told = self.run(one.claims[pool].exchange([], idle))
-            told_again = {claim.worker: claim.task.id for claim in told}
-            assert {c.worker: c.task.id for c in claims}.items() <= told_again.items()
+            told_again = {claim.slot: claim.task.id for claim in told}
+            assert {c.slot: c.task.id for c in claims}.items() <= told_again.items()
             claims = told
         if suspects:
             first, *others = sorted(claims, key=lambda each: each.fence)
@@ -292,7 +292,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert claim.task.attempt == task.attempt
             assert claim.task.crashes == task.crashes
             assert claim.task.stage == task.stage
-            one.held[claim.worker] = claim
+            one.held[claim.slot] = claim
 
     @rule(
         daemon=daemons,
@@ -349,7 +349,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not one.stale:
             return
         claim = one.stale[pick % len(one.stale)]
-        if claim.worker in one.held or self._is_last_settled(daemon, claim):
+        if claim.slot in one.held or self._is_last_settled(daemon, claim):
             return
         late: dict[str, settlements.Settlement] = {
             "complete": settlements.Complete(claim),
@@ -367,7 +367,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _is_last_settled(self, daemon: str, claim: settlements.Claim) -> bool:
         """Whether this claim is the one whose settle may rightly be repeated."""
-        mark = self.raw.hget(self.keys("worker", daemon), claim.worker)
+        mark = self.raw.hget(self.keys("worker", daemon), claim.slot)
         return bool(mark == b"S%016d" % claim.fence)
 
     def _snapshot(self) -> dict[bytes, bytes | None]:

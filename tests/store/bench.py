@@ -248,4 +248,4 @@ def ids(claims: Sequence[Claim]) -> list[str]:
 def with_fence(claim: Claim, fence: int) -> Claim:
     """The same claim under another fence."""
     task: Task = replace(claim.task, fence=fence)
-    return Claim(claim.worker, fence, claim.element, task, claim.rule, claim.errors)
+    return Claim(claim.slot, fence, claim.element, task, claim.rule, claim.errors)

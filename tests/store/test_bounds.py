@@ -58,7 +58,7 @@ async def test_strangers_text_is_only_text(bench: Bench, text: str) -> None:
     bench.with_faults = True
     await daemon.register()
     for claim in claims:  # suspects all of them, which come one by one
-        again = await daemon.claim_one(worker=claim.worker)
+        again = await daemon.claim_one(worker=claim.slot)
         assert again.task.id in ids(claims)
         await daemon.settle(bury(again, text))
     assert sorted(await daemon.work_off()) == sorted([text, f"{text}2"])

@@ -29,7 +29,7 @@ async def test_one_call_serves_many_groups(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abcd"))
     daemon = await bench.daemon()
     claims = await daemon.claim("grouped", "w1", "w2", "w3")
-    assert [(claim.worker, claim.task.id) for claim in claims] == [
+    assert [(claim.slot, claim.task.id) for claim in claims] == [
         ("w1", "a0"),
         ("w2", "b0"),
         ("w3", "c0"),
@@ -52,7 +52,7 @@ async def test_claim_carries_the_task(bench: Bench) -> None:
     task = grouped.task
     assert (task.id, task.type, task.group, task.tenant) == ("a0", "t", "a", "42")
     assert (task.body, task.attempt, task.crashes, task.stage) == (b'{"id":"a0"}', 1, 0, None)
-    assert (grouped.worker, grouped.rule, grouped.errors) == ("w1", "rule", [])
+    assert (grouped.slot, grouped.rule, grouped.errors) == ("w1", "rule", [])
     assert task.fence == grouped.fence > 0
     assert task.enqueued_at > 1_700_000_000
     plain = await daemon.claim_one("plain", "w2")

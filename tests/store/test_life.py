@@ -872,7 +872,7 @@ async def test_a_task_is_found_wherever_it_is(shop: Bench) -> None:
     for id_ in ("a0", "p0"):
         told = await found(shop, id_)
         claim = claims[id_]
-        assert (told.daemon, told.worker, told.fence) == ("d1", claim.worker, claim.fence)
+        assert (told.daemon, told.worker, told.fence) == ("d1", claim.slot, claim.fence)
         assert told.since is not None
     assert await find_task(shop.client, "never came") is None
     listed: dict[ListedState, set[str]] = {

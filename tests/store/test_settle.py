@@ -76,7 +76,7 @@ async def test_other_daemons_and_workers_claim_is_refused(bench: Bench) -> None:
     claim = await daemon.claim_one()
     for settlement in (Complete(claim), Release(claim), bury(claim)):
         assert await other.settle(settlement, end=False) == [settlement]
-    claim.worker = "w9"
+    claim.slot = "w9"
     assert await daemon.settle(Complete(claim), end=False) == [Complete(claim)]
 
 

@@ -73,8 +73,8 @@ async def grow_old(shop: Bench, daemon: Daemon, claim: Claim) -> None:
     """Let a claim have been made a lease ago."""
     since = b"%016d" % 1
     key, name = shop.keys("worker", daemon.name), shop.keys("daemon", daemon.name)
-    checkpoint: Any = shop.raw.hget(key, claim.worker)
-    shop.raw.hset(key, claim.worker, checkpoint[:33] + since + checkpoint[49:])
+    checkpoint: Any = shop.raw.hget(key, claim.slot)
+    shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
     mark = _mark(shop, daemon.name)
     if mark is not None and len(mark) > 16:
         shop.raw.hset(name, "suspect", mark[:16] + since)
@@ -168,7 +168,7 @@ async def test_a_lost_reply_gives_the_same_one(shop: Bench, pool: Pool) -> None:
     daemon = await shop.daemon()
     claim = await daemon.claim_one(pool)
     (again,) = await daemon.claim(pool, "w1", "w2")
-    assert (again.task, again.worker) == (claim.task, claim.worker)
+    assert (again.task, again.slot) == (claim.task, claim.slot)
 
 
 async def test_a_new_session_runs_one_again(shop: Bench) -> None:

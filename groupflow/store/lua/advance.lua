@@ -3,7 +3,7 @@
 -- stays the head, or lines up at the back, so that others get their turn.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3 worker · 4 fence · 5 element · 6 group · 7 stage
+-- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
 --          · 8 context (JSON) · 9 'hold' or 'step-aside'
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]

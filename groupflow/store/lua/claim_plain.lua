@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- claim (plain): give each idle worker the plain task with the smallest order_time; or one suspect to
+-- claim (plain): give each idle slot the plain task with the smallest order_time; or one suspect to
 -- one of them, where the daemon runs none.
--- A worker that holds a claim already is given that one again, so a lost reply costs nothing.
+-- A slot that holds a claim already is given that one again, so a lost reply costs nothing.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3… one idle worker each, 500 at most
--- returns  { state, a flat list of six a claim: worker · fence (16 digits) · element · '' · envelope
+-- ARGV     1 daemon · 2 session · 3… one idle slot each, 500 at most
+-- returns  { state, a flat list of six a claim: slot · fence (16 digits) · element · '' · envelope
 --          and body · life as a flat list, '' where it has none; Redis's clock (µs);
 --          1 where the daemon runs a suspect, in either pool, else 0 }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, 0, 0 } end
 local now = clock()
-local rows, idle = split_workers(daemon, { unpack(ARGV, 3) }, now)
+local rows, idle = split_slots(daemon, { unpack(ARGV, 3) }, now)
 if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
 -- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads

@@ -1,26 +1,26 @@
--- Behind the session rules in the two claim scripts: what handing tasks to workers means.
+-- Behind the session rules in the two claim scripts: what handing tasks to slots means.
 
 -- Appends what the caller has to know of a claim: six values.
-local function add_row(rows, worker, fence, element, group, envelope)
+local function add_row(rows, slot, fence, element, group, envelope)
   local last = #rows
-  rows[last + 1], rows[last + 2], rows[last + 3] = worker, fence, element
+  rows[last + 1], rows[last + 2], rows[last + 3] = slot, fence, element
   rows[last + 4], rows[last + 5] = group, envelope
   rows[last + 6] = has_life(element) and call('HGETALL', K.life .. id_of(element)) or ''
 end
 
--- Splits the workers: those that hold a claim already, since its first reply was lost on the way, get
+-- Splits the slots: those that hold a claim already, since its first reply was lost on the way, get
 -- that one again; the rest is idle, unless the lease is over, when a new claim might be taken away at
--- once. Returns the rows of the former, and the latter as a list of { worker, checkpoint }.
-local function split_workers(daemon, workers, now)
+-- once. Returns the rows of the former, and the latter as a list of { slot, checkpoint }.
+local function split_slots(daemon, slots, now)
   local rows, idle = {}, {}
-  local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
-  for i, worker in ipairs(workers) do
+  local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
+  for i, slot in ipairs(slots) do
     local claim = checkpoints[i] and claim_of(checkpoints[i])
     if claim then
       local envelope = call('HGET', K.tasks, id_of(claim.element)) or ''
-      add_row(rows, worker, claim.fence, claim.element, claim.group, envelope)
+      add_row(rows, slot, claim.fence, claim.element, claim.group, envelope)
     else
-      idle[#idle + 1] = { worker, checkpoints[i] }
+      idle[#idle + 1] = { slot, checkpoints[i] }
     end
   end
   local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
@@ -30,7 +30,7 @@ end
 
 -- Writes the checkpoints of new claims and appends their rows. A task whose envelope is gone (somebody
 -- deleted keys) is passed over: there is nothing to run, and nothing to hold.
--- `claims` is a list of { { worker, checkpoint }, fence (16 digits), element, group }. Returns those
+-- `claims` is a list of { { slot, checkpoint }, fence (16 digits), element, group }. Returns those
 -- passed over.
 local function give(daemon, claims, rows, now)
   if #claims == 0 then return {} end
@@ -38,12 +38,12 @@ local function give(daemon, claims, rows, now)
   for i, claim in ipairs(claims) do ids[i] = id_of(claim[3]) end
   local envelopes, since = call('HMGET', K.tasks, unpack(ids)), digits(now)
   for i, claim in ipairs(claims) do
-    local worker, fence, element, group = claim[1], claim[2], claim[3], claim[4]
+    local slot, fence, element, group = claim[1], claim[2], claim[3], claim[4]
     if has_life(element) then remove_delay(ids[i]) end
     if envelopes[i] then
-      checkpoints[#checkpoints + 1] = worker[1]
-      checkpoints[#checkpoints + 1] = live(fence, worker[2], since, element, group)
-      add_row(rows, worker[1], fence, element, group, envelopes[i])
+      checkpoints[#checkpoints + 1] = slot[1]
+      checkpoints[#checkpoints + 1] = live(fence, slot[2], since, element, group)
+      add_row(rows, slot[1], fence, element, group, envelopes[i])
     else
       passed[#passed + 1] = claim
     end
@@ -51,7 +51,7 @@ local function give(daemon, claims, rows, now)
   if #checkpoints > 0 then call('HSET', K.worker .. daemon, unpack(checkpoints)) end
   if #passed > 0 then
     call('HINCRBY', K.count, 'missing', #passed)
-    wake() -- their workers are idle still
+    wake() -- their slots are idle still
   end
   return passed
 end

@@ -3,18 +3,18 @@
 -- group goes on.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims for fewer workers right behind it,
+-- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims for fewer slots right behind it,
 --          and others have to hear that a group is free · then five a claim, 500 claims at most:
---          worker · fence (16 digits) · element · group · its line for the history
+--          slot · fence (16 digits) · element · group · its line for the history
 -- returns  { state, one 1 (accepted, also a repeat) or 0 (the fence is stale) a claim }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
 local now = clock()
 local at = digits(now)
-local workers = {}
-for i = 4, #ARGV, 5 do workers[#workers + 1] = ARGV[i] end
-local checkpoints = call('HMGET', K.worker .. daemon, unpack(workers))
+local slots = {}
+for i = 4, #ARGV, 5 do slots[#slots + 1] = ARGV[i] end
+local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
 
 local verdicts, settled, ended, gone, lines, freed = {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 5 do

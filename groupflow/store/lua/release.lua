@@ -3,7 +3,7 @@
 -- its group again, and for anybody to claim.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · then four a claim: worker · fence · element · group
+-- ARGV     1 daemon · 2 session · then four a claim: slot · fence · element · group
 -- returns  { state, one 1 (accepted, also a repeat) or 0 (the fence is stale) a claim }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])

@@ -3,7 +3,7 @@
 -- either as the head, which holds those behind it, or aside, which lets them go on.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3 worker · 4 fence · 5 element · 6 group · 7 next attempt's number
+-- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 next attempt's number
 --          · 8 delay (µs) · 9 'hold' or 'step-aside' · 10 the errors of its attempts (JSON)
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]

@@ -1,8 +1,8 @@
 -- Behind the prelude in every script that acts for a daemon: is this still its session, and what
--- does a worker's checkpoint say.
+-- does a slot's checkpoint say.
 --
 -- A checkpoint is `S` (settled) and 16 digits of fence, or `L` (live), 16 digits of fence, 16 of the
--- fence that the worker settled before, 16 of since when (µs), 4 of the element's length, the
+-- fence that the slot settled before, 16 of since when (µs), 4 of the element's length, the
 -- element, and the group. So the last settled fence is always there: a settle that is run a second
 -- time, since its first reply was lost, finds it and answers as it did the first time.
 
@@ -41,7 +41,7 @@ local function settled_before(checkpoint)
   return string.sub(checkpoint, 18, 33)
 end
 
--- The checkpoint of a new claim; `checkpoint` is the worker's one so far. Fence and since: 16 digits.
+-- The checkpoint of a new claim; `checkpoint` is the slot's one so far. Fence and since: 16 digits.
 local function live(fence, checkpoint, since, element, group)
   return 'L' .. fence .. settled_before(checkpoint) .. since
     .. string.format('%04d', #element) .. element .. group
@@ -57,7 +57,7 @@ local function claim_of(checkpoint)
   }
 end
 
--- What a worker's checkpoint says of the claim `fence` (16 digits): 'live', 'settled' for one that it
+-- What a slot's checkpoint says of the claim `fence` (16 digits): 'live', 'settled' for one that it
 -- has settled already, 'lost' for one that it doesn't hold any more.
 local function state_of(checkpoint, fence)
   if not checkpoint then return 'lost' end
@@ -69,13 +69,13 @@ local function state_of(checkpoint, fence)
   return 'lost'
 end
 
--- Ends the claim `fence` of a worker. Returns 'live' exactly once for each claim, 'settled' for a
+-- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
 -- repeat, 'lost' where the fence is stale.
-local function end_claim(daemon, worker, fence, group)
+local function end_claim(daemon, slot, fence, group)
   fence = digits(fence)
-  local state = state_of(call('HGET', K.worker .. daemon, worker), fence)
+  local state = state_of(call('HGET', K.worker .. daemon, slot), fence)
   if state ~= 'live' then return state end
-  call('HSET', K.worker .. daemon, worker, 'S' .. fence)
+  call('HSET', K.worker .. daemon, slot, 'S' .. fence)
   if group ~= '' then call('DEL', K.lock .. group) end
   unmark_ended(daemon, fence)
   return 'live'

@@ -1,4 +1,4 @@
--- Behind the session rules in every script that settles claims: where a task leaves its worker.
+-- Behind the session rules in every script that settles claims: where a task leaves its slot.
 
 local plain_ended, grouped_ended = 0, 0
 
