@@ -44,7 +44,8 @@ def broker_calls(what: str) -> Iterator[None]:
 
     aiormq answers waiting calls with the error that ended its reader, and that may be anything: its
     own errors, `StopAsyncIteration`, a bare `Exception`, even a `CancelledError` that nobody asked
-    for. None of them may end the daemon.
+    for. None of them may end the daemon. And the other way round: where we are cancelled, it may
+    raise one of its own errors instead, or go on as if nothing were; we end all the same.
 
     Args:
         what: what did not happen, as a clause: ``RabbitMQ opened no channel``.
@@ -52,18 +53,28 @@ def broker_calls(what: str) -> Iterator[None]:
     Raises:
         BrokerUnavailable: in place of all of them.
     """
+    before = _cancellations()
     try:
         yield
     except GroupflowError:
         raise
     except asyncio.CancelledError as error:
-        current = asyncio.current_task()
-        if current is not None and current.cancelling():
+        if _cancellations():
             raise
         raise BrokerUnavailable(f"{what}: the connection has ended") from error
     except Exception as error:
+        if _cancellations() > before:
+            raise asyncio.CancelledError from error
         cause = str(error) or type(error).__name__
         raise BrokerUnavailable(f"{what}: {cause}") from error
+    if _cancellations() > before:
+        raise asyncio.CancelledError
+
+
+def _cancellations() -> int:
+    """How many have asked the current task to end, and still want it to."""
+    current = asyncio.current_task()
+    return current.cancelling() if current else 0
 
 
 async def close_quietly(closing: Awaitable[Any]) -> None:
@@ -94,9 +105,10 @@ async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> Abs
     address = address_of(url)
     url, tls = split_tls(url)
     target = URL(url).update_query(heartbeat=heartbeat)
+    before = _cancellations()
     with broker_calls(f"RabbitMQ at {address} can't be reached"):
         try:
-            return await aio_pika.connect(
+            connection = await aio_pika.connect(
                 target,
                 timeout=timeout,
                 ssl_context=tls,
@@ -104,6 +116,11 @@ async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> Abs
             )
         except _REFUSED as error:
             raise ServerUnreachable("RabbitMQ", address, "it refused the credentials") from error
+        if (
+            _cancellations() > before
+        ):  # dropped by Python 3.11's `wait_for`: it came with the answer
+            await close_quietly(connection.close())
+        return connection
 
 
 async def open_channel(connection: AbstractConnection, *, confirms: bool) -> AbstractChannel:

@@ -62,9 +62,7 @@ class Archiver:
 
     async def run(self) -> None:
         """Archive for ever."""
-        me = asyncio.current_task()
-        # A connection that is being closed may swallow the cancellation: it counts all the same.
-        while me is None or not me.cancelling():
+        while True:
             self._stir.clear()
             try:
                 if await self.run_once():

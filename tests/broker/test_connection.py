@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from typing import Any
 
+import aio_pika
 import aiormq
 import pytest
 
-from groupflow.broker.connection import broker_calls, close_quietly
+from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from tests.soak.proxy import Proxy
+
+TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
 
 
 @pytest.mark.parametrize(
@@ -48,3 +54,70 @@ async def test_a_close_that_fails_is_no_matter() -> None:
         raise StopAsyncIteration
 
     await close_quietly(fail())
+
+
+async def test_a_close_that_is_cancelled_ends_its_caller(rabbitmq_server: Any) -> None:
+    """At any turn of it: aiormq's own close of a channel drops the cancellation."""
+    proxy = Proxy(rabbitmq_server.port)
+    await proxy.start()
+    url = f"amqp://guest:guest@127.0.0.1:{proxy.port}/"
+    try:
+        for turns in range(1, TURNS):
+            connection = await connect(url, heartbeat=10, timeout=10.0, name="test")
+            channel = await open_channel(connection, confirms=False)
+            proxy.hold("down")  # so that it doesn't come to its end by itself
+            closing = asyncio.create_task(close_quietly(channel.close()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            proxy.release()
+            await asyncio.wait([closing])
+            assert closing.cancelled(), f"not after {turns} turns"
+            await connection.close()
+    finally:
+        await proxy.stop()
+
+
+@pytest.mark.parametrize("error", [None, aiormq.exceptions.ChannelInvalidStateError("closed")])
+async def test_a_cancellation_that_the_library_drops_ends_its_caller(
+    error: Exception | None,
+) -> None:
+    """It has an answer all the same, or makes it an error of a channel that it closes."""
+
+    async def wait() -> None:
+        with broker_calls("x"):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if error:
+                    raise error from None
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+
+
+async def test_a_connection_that_comes_with_the_cancellation_is_closed(
+    rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made to happen at the library's edge: `wait_for` of Python 3.11 drops the cancellation."""
+    real, made = aio_pika.connect, []
+
+    async def connect_late(*args: Any, **options: Any) -> Any:
+        made.append(await real(*args, **options))
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return made[0]
+
+    monkeypatch.setattr(aio_pika, "connect", connect_late)
+    opening = asyncio.create_task(
+        connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
+    )
+    await asyncio.wait([opening])
+    assert opening.cancelled()
+    assert made[0].is_closed

@@ -69,7 +69,7 @@ async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
     connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
     channel = await open_channel(connection, confirms=False)
     await channel.queue_declare(dead_stream.name_of(queue), durable=True)
-    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test", timeout=1.0)
+    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
     passes = 0
 
     def is_pressed() -> bool:
