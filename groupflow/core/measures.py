@@ -169,6 +169,7 @@ class UpkeepMeasures:
         renewals_failed: renewals of the lease without an answer.
         sessions_lost: sessions that ended while this daemon still ran.
         loop_blocks: times that the event loop stood still for a lease or longer.
+        loop_given_up: times that it did so for longer than it may, and the lease was given up.
     """
 
     resumed: int = 0
@@ -179,6 +180,7 @@ class UpkeepMeasures:
     renewals_failed: int = 0
     sessions_lost: int = 0
     loop_blocks: int = 0
+    loop_given_up: int = 0
 
 
 class Measures:

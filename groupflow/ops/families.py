@@ -122,6 +122,8 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
     )
     yield _one("groupflow_sessions_lost", "Sessions lost by a living daemon", upkeep.sessions_lost)
     yield _one("groupflow_event_loop_blocks", "Blocks of a lease or longer", upkeep.loop_blocks)
+    given_up = "Blocks that cost the lease"
+    yield _one("groupflow_event_loop_blocks_given_up", given_up, upkeep.loop_given_up)
 
 
 def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]:

@@ -93,6 +93,7 @@ class BlockWatch:
         is_within = stood < self._max_block
         if is_sure and not is_within and not self._has_given_up:
             self._has_given_up = True
+            self._measures.loop_given_up += 1
             remedy = "its lease is given up, and others take its tasks over: restart this daemon"
             self._tell("error", "loop.given_up", stood, remedy)
         return is_within

@@ -138,6 +138,13 @@ class TestDashboard:
             for name, matchers in _SELECTOR.findall(expression):
                 assert {"job", "instance"} <= set(re.findall(r"(\w+)=~", matchers)), name
 
+    def test_it_shows_what_alerts_are_about(self) -> None:
+        shown = set().union(*map(metrics_in, self._expressions()))
+        asked = set().union(*(metrics_in(rule["expr"]) for rule in RULES))
+        yardsticks = {"lease_seconds", "build_info", "tasks_claimed_total"}
+        assert asked - shown == {f"groupflow_{name}" for name in yardsticks}
+        assert {name for name in series() if "_event_loop_" in name} <= shown
+
     def test_its_expressions_are_valid(self, tmp_path: Path) -> None:
         rules = [
             {"record": f"panel:{panel['id']}:{target['refId']}", "expr": target["expr"]}

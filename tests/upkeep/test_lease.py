@@ -202,7 +202,7 @@ class TestBlockWatch:
         assert measures.loop_blocks == 1
 
     def test_one_that_lasts_too_long_is_given_up(self, watched: Watched) -> None:
-        loop, watch, _ = watched
+        loop, watch, measures = watched
         loop.stands_for(60.1)
         with capture_logs() as logs:
             for _ in range(3):
@@ -213,6 +213,7 @@ class TestBlockWatch:
         events = [(each["event"], each["log_level"]) for each in logs]
         assert events[:2] == [("loop.blocked", "warning"), ("loop.given_up", "error")]
         assert "others take its tasks over" in logs[1]["remedy"]
+        assert (measures.loop_blocks, measures.loop_given_up) == (1, 1)
 
     def test_a_process_that_was_frozen_is_not_blocked(self, watched: Watched) -> None:
         """We look before its loop has had time to turn; by the next look it has."""
