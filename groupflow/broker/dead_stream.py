@@ -16,6 +16,7 @@ from pamqp.common import FieldValue
 from groupflow.broker import topology
 from groupflow.broker.connection import ENDED, broker_calls, close_quietly, open_channel
 from groupflow.broker.declaring import parse_difference
+from groupflow.broker.topology import Presence
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ArchiveRefused
 
@@ -55,11 +56,11 @@ async def declare(connection: AbstractConnection, queue: str, retention: float) 
         BrokerUnavailable: the connection has ended.
     """
     name = name_of(queue)
-    is_there = await topology.exists(connection, name)
+    presence = await topology.presence_of(connection, name)
     channel = await open_channel(connection, confirms=False)
     with broker_calls(f"RabbitMQ declared no stream {name!r}"):
         try:
-            if not is_there:
+            if presence is not Presence.THERE:
                 arguments = arguments_of(retention)
                 await channel.queue_declare(name, durable=True, arguments=arguments)
             await channel.exchange_declare(name, exchange_type="fanout", durable=True)
@@ -79,7 +80,7 @@ async def examine(
     if numbers < OLDEST:
         remedy = f"Use RabbitMQ {'.'.join(map(str, OLDEST))} or newer."
         return Check(CHECK, "warn", f"RabbitMQ {version} has no streams: {stays}", remedy)
-    is_there = await topology.exists(connection, name)
+    is_there = await topology.presence_of(connection, name) is Presence.THERE
     # An argument that is refused right behind the rights: so nothing is ever declared by this.
     wanted: dict[str, FieldValue] = {"x-queue-type": "none"}
     if is_there:

@@ -18,6 +18,7 @@ from pamqp.common import FieldValue
 from groupflow.broker import dead_stream, topology
 from groupflow.broker.connection import ENDED, connect, open_channel
 from groupflow.broker.declaring import Difference, parse_difference
+from groupflow.broker.topology import Presence
 from groupflow.core.checkup import Check, Verdict
 
 OLDEST = (3, 8)  # the first with quorum queues
@@ -62,12 +63,13 @@ async def examine_broker(
     try:
         version = await _version_of(connection)
         checks = [_judge_version(version)]
-        if await topology.exists(connection, queue):
-            checks += await _examine_queue(connection, queue, version)
-            checks.append(await _examine_reading(connection, queue))
-        else:
+        presence = await topology.presence_of(connection, queue)
+        if presence is Presence.MISSING:
             found = f"{queue!r} is not there yet: `groupflow run` or `publish` declares it"
             checks.append(Check(QUEUE, "ok", found))
+        else:
+            checks += await _examine_queue(connection, queue, version, presence)
+            checks.append(await _examine_reading(connection, queue))
         checks.append(await dead_stream.examine(connection, queue, version, dead_retention))
         checks.append(await _examine_publishing(connection))
         return checks
@@ -93,7 +95,12 @@ def _judge_version(version: str) -> Check:
     return Check("rabbitmq.version", "ok", f"RabbitMQ {version}")
 
 
-async def _examine_queue(connection: AbstractConnection, queue: str, version: str) -> list[Check]:
+async def _examine_queue(
+    connection: AbstractConnection, queue: str, version: str, presence: Presence
+) -> list[Check]:
+    if presence is Presence.UNTOLD:
+        found = f"{queue!r} can't be checked without the right to configure it (RabbitMQ {version})"
+        return [Check(QUEUE, "warn", found, _RIGHTS_REMEDY)]
     wanted: dict[str, FieldValue] = dict(topology.ARGUMENTS)
     major = version.partition(".")[0]
     unlimited = major.isdecimal() and int(major) >= topology.UNLIMITED_FROM
@@ -206,6 +213,8 @@ async def _examine_reading(connection: AbstractConnection, queue: str) -> Check:
         return Check(name, "fail", f"the user may not consume: {error}", _RIGHTS_REMEDY)
     except aiormq.exceptions.ChannelPreconditionFailed:
         return Check(name, "ok", f"the user may consume {queue!r}")
+    except aiormq.exceptions.ChannelNotFoundEntity:
+        return Check(name, "ok", f"{queue!r} is not there yet")
     except ENDED as error:
         return Check(name, "warn", f"RabbitMQ did not say whether the user may consume: {error}")
     await channel.close()

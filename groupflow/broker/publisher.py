@@ -159,6 +159,8 @@ async def publishing(
 ) -> AsyncIterator[TermPublisher]:
     """Open a publisher on a connection of its own, and declare the queue where it is missing.
 
+    Where RabbitMQ doesn't tell this user whether it is there, `QueueMissing` does at each message.
+
     Args:
         url: the broker.
         queue: where the messages go.

@@ -6,6 +6,8 @@ that exists is taken as it is, so that an operator may give it further arguments
 
 from __future__ import annotations
 
+from enum import Enum
+
 import aiormq
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
@@ -18,7 +20,17 @@ ARGUMENTS: dict[str, FieldValue] = {"x-queue-type": "quorum", "x-single-active-c
 UNLIMITED_FROM = 4  # the major version whose default delivery limit would lose messages
 
 
-async def exists(connection: AbstractConnection, queue: str) -> bool:
+class Presence(Enum):
+    """Whether a queue is there."""
+
+    THERE = "there"
+    MISSING = "missing"
+    UNTOLD = "untold"
+    """RabbitMQ doesn't tell this user: 4.2.6 and 4.3.0 want the right to configure the queue for
+    that, later ones any right on it; older ones tell everybody."""
+
+
+async def presence_of(connection: AbstractConnection, queue: str) -> Presence:
     """Whether the queue is there. Asked on a channel of its own, since a no closes it.
 
     Raises:
@@ -29,18 +41,22 @@ async def exists(connection: AbstractConnection, queue: str) -> bool:
         try:
             await channel.queue_declare(queue, passive=True)
         except aiormq.exceptions.ChannelNotFoundEntity:
-            return False
+            return Presence.MISSING
+        except aiormq.exceptions.ChannelAccessRefused:
+            return Presence.UNTOLD
     await close_quietly(channel.close())
-    return True
+    return Presence.THERE
 
 
 async def declare(connection: AbstractConnection, queue: str) -> None:
     """Declare the queue where it is missing.
 
+    Where we aren't told, we may not declare it either: whoever publishes or consumes finds out.
+
     Raises:
         BrokerUnavailable: the connection has ended, or the user may not declare it.
     """
-    if await exists(connection, queue):
+    if await presence_of(connection, queue) is not Presence.MISSING:
         return
     channel = await open_channel(connection, confirms=False)
     arguments = {**ARGUMENTS, **_unlimited_deliveries(channel)}

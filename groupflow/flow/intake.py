@@ -181,7 +181,8 @@ class Intake:
         consumer = Consumer(settings.queue, settings.max_in_flight)
         try:
             async with asyncio.timeout(SET_UP):
-                if not await topology.exists(connection, settings.queue):
+                presence = await topology.presence_of(connection, settings.queue)
+                if presence is topology.Presence.MISSING:
                     if self._has_consumed:
                         log.error(
                             "intake.queue_gone",

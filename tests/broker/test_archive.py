@@ -138,7 +138,8 @@ async def test_doctor_declares_nothing(
     rabbitmq_server: Any, connection: AbstractConnection, queue: str
 ) -> None:
     assert (await dead_stream.examine(connection, queue, "3.12.1", DAY)).verdict == "ok"
-    assert not await topology.exists(connection, dead_stream.name_of(queue))
+    presence = await topology.presence_of(connection, dead_stream.name_of(queue))
+    assert presence is topology.Presence.MISSING
     assert "no streams" in (await dead_stream.examine(connection, queue, "3.8.9", DAY)).found
     await archive_of(rabbitmq_server.url, queue).write([b"x"])
     check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)

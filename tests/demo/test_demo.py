@@ -77,7 +77,8 @@ async def test_an_interrupted_demo_leaves_no_queue_on_servers_of_others(
     name = re.search(r"groupflow-demo-\w+", said)
     assert name is not None
     connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10, name="test")
-    assert not await topology.exists(connection, name[0])
+    presence = await topology.presence_of(connection, name[0])
+    assert presence is topology.Presence.MISSING
     await connection.close()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +15,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
+from groupflow import Publisher, QueueMissing
 from groupflow.broker import topology
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect
@@ -37,6 +40,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
 from groupflow.store.waiting import WaitingTasks
 from tests.security.conftest import TlsRabbitmq, running
+from tests.security.strict import StrictBroker
 from tests.store.bench import Bench, arrival, bury
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -274,49 +278,113 @@ def test_a_rabbitmqctl_that_fails(tmp_path: Path) -> None:
     assert (told.returncode, told.stderr) == (69, "no such node\n")
 
 
-@pytest.mark.timeout(300)  # rabbitmqctl of RabbitMQ 4 takes a minute where all cores are busy
-async def test_rabbitmq(tls_rabbitmq: TlsRabbitmq, tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
+QUEUE = "jobs.a+b"
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A RabbitMQ with the users that the script makes.
+
+    Attributes:
+        port: where it listens.
+        seen: what others on the machine could read of the script's calls.
+    """
+
+    port: int
+    seen: str
+
+    def daemon(self, port: int = 0) -> str:
+        return f"amqp://groupflow:daemon-pw@127.0.0.1:{port or self.port}/%2Fgroupflow"
+
+    def publisher(self, port: int = 0) -> str:
+        where = f"127.0.0.1:{port or self.port}/%2Fgroupflow"
+        return f"amqp://groupflow-publisher:publisher-pw@{where}"
+
+
+@pytest.fixture(scope="module")
+def granted(tls_rabbitmq: TlsRabbitmq, tmp_path_factory: pytest.TempPathFactory) -> Granted:
+    folder = tmp_path_factory.mktemp("permissions")
     variables = tls_rabbitmq.environment() | {
-        "RABBITMQCTL": _program(tmp_path / "watched", _WATCHED),
+        "RABBITMQCTL": _program(folder / "watched", _WATCHED),
         "RABBITMQCTL_TIMEOUT": "250",
-        "SEEN": str(seen),
+        "SEEN": str(folder / "seen"),
     }
     # Twice: the second time all of it is there, and the passwords are set anew.
     for password in ("another-pw", "daemon-pw"):
-        told = await asyncio.to_thread(
-            _run_script, variables, "/groupflow", "jobs.a+b", password=password
-        )
+        told = _run_script(variables, "/groupflow", QUEUE, password=password)
         assert told.returncode == 0, told.stderr
-    text = seen.read_text()
-    assert text.count(" change_password ") == 2
-    assert "-pw" not in text
-    where = f"127.0.0.1:{tls_rabbitmq.port}/%2Fgroupflow"
-    daemon = f"amqp://groupflow:daemon-pw@{where}"
-    publisher = f"amqp://groupflow-publisher:publisher-pw@{where}"
-    connection = await connect(daemon, heartbeat=10, timeout=10, name="t")
+    return Granted(tls_rabbitmq.port, (folder / "seen").read_text())
+
+
+# rabbitmqctl of RabbitMQ 4 takes a minute where all cores are busy.
+@pytest.mark.timeout(300)
+class TestRabbitmq:
+    async def test_enough_and_no_more(self, granted: Granted) -> None:
+        assert granted.seen.count(" change_password ") == 2
+        assert "-pw" not in granted.seen
+        daemon, publisher = granted.daemon(), granted.publisher()
+        connection = await connect(daemon, heartbeat=10, timeout=10, name="t")
+        try:
+            await topology.declare(connection, QUEUE)
+            async with publishing(publisher, QUEUE) as out:
+                await out.publish(Outgoing(b"{}", message_id="m1"))
+            consumer = Consumer(QUEUE, 1000)
+            async with consuming(connection, consumer, 10):
+                (delivery,) = await consumer.take(1, 1)
+                assert delivery.message_id == "m1"
+                await consumer.ack_through(delivery)
+            archive = Archive(daemon, QUEUE, retention=60.0, name="t")
+            (place,) = await archive.write([b"body"])
+            assert await archive.read(place) == b"body"
+            # … and no more:
+            with pytest.raises(BrokerUnavailable):
+                await topology.declare(connection, "jobsXa+b")
+            with pytest.raises(GroupflowError):
+                async with publishing(daemon, QUEUE) as out:
+                    await out.publish(Outgoing(b"{}"))
+        finally:
+            await topology.delete(connection, QUEUE)
+            await connection.close()
+
+    async def test_the_doctor_agrees(self, granted: Granted) -> None:
+        async with declared(granted):
+            found = await examine_broker(granted.daemon(), QUEUE, 10, 60.0)
+            assert {check.verdict for check in found} == {"ok"}, found
+            found = await examine_broker(granted.publisher(), QUEUE, 10, 60.0)
+        checks = {check.name: check for check in found}
+        assert checks["rabbitmq.reading"].verdict == "fail"
+        assert "permissions.sh" in checks["rabbitmq.dead-stream"].remedy
+
+    async def test_where_it_is_not_told_whether_the_queue_is_there(self, granted: Granted) -> None:
+        """Publishers publish all the same, and hear of a queue that is missing; so says doctor."""
+        strict = StrictBroker(granted.port)
+        await strict.start()
+        url = granted.publisher(strict.port)
+        try:
+            async with publishing(url, QUEUE) as out, Publisher(url, QUEUE, declare=True) as app:
+                assert strict.asked == 2
+                with pytest.raises(QueueMissing, match="no daemon has declared it yet"):
+                    await out.publish(Outgoing(b"{}"))
+                with pytest.raises(QueueMissing):
+                    await app.publish({})
+                async with declared(granted):
+                    await out.publish(Outgoing(b"{}"))
+                    await app.publish({})
+                    found = await examine_broker(url, QUEUE, 10, 60.0)
+        finally:
+            await strict.stop()
+        (check,) = (check for check in found if check.name == "rabbitmq.queue")
+        assert check.verdict == "warn"
+        assert "can't be checked without the right to configure it" in check.found
+
+
+@asynccontextmanager
+async def declared(granted: Granted) -> AsyncIterator[None]:
+    """With the queue, as a daemon declares it."""
+    connection = await connect(granted.daemon(), heartbeat=10, timeout=10, name="t")
     try:
-        await topology.declare(connection, "jobs.a+b")
-        async with publishing(publisher, "jobs.a+b") as out:
-            await out.publish(Outgoing(b"{}", message_id="m1"))
-        consumer = Consumer("jobs.a+b", 1000)
-        async with consuming(connection, consumer, 10):
-            (delivery,) = await consumer.take(1, 1)
-            assert delivery.message_id == "m1"
-            await consumer.ack_through(delivery)
-        archive = Archive(daemon, "jobs.a+b", retention=60.0, name="t")
-        (place,) = await archive.write([b"body"])
-        assert await archive.read(place) == b"body"
-        # … and no more:
-        with pytest.raises(BrokerUnavailable):
-            await topology.declare(connection, "jobsXa+b")
-        with pytest.raises(GroupflowError):
-            async with publishing(daemon, "jobs.a+b") as out:
-                await out.publish(Outgoing(b"{}"))
+        await topology.declare(connection, QUEUE)
+        yield
     finally:
+        await topology.delete(connection, QUEUE)
         await connection.close()
-    verdicts = {c.name: c.verdict for c in await examine_broker(daemon, "jobs.a+b", 10, 60.0)}
-    assert set(verdicts.values()) == {"ok"}, verdicts
-    checks = {c.name: c for c in await examine_broker(publisher, "jobs.a+b", 10, 60.0)}
-    assert checks["rabbitmq.reading"].verdict == "fail"
-    assert "permissions.sh" in checks["rabbitmq.dead-stream"].remedy

@@ -129,7 +129,7 @@ async def _end(
 async def _left_in_queue(whole: World) -> int:
     connection = await connect(whole.rabbitmq.url, heartbeat=10, timeout=5.0, name="judge")
     async with connection:
-        if not await topology.exists(connection, QUEUE):
+        if await topology.presence_of(connection, QUEUE) is topology.Presence.MISSING:
             return 0
         channel = await open_channel(connection, confirms=False)
         declared = await channel.queue_declare(QUEUE, passive=True)
