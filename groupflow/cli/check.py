@@ -130,7 +130,6 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
 def _notes(settings: Settings, sources: Sources) -> list[str]:
     """What is allowed but may surprise."""
     from groupflow.core.template import FieldPath, Template  # noqa: PLC0415
-    from groupflow.settings.file_access import examine_files  # noqa: PLC0415
     from groupflow.settings.meetings.search import find_meetings  # noqa: PLC0415
 
     notes = []
@@ -150,16 +149,32 @@ def _notes(settings: Settings, sources: Sources) -> list[str]:
                 "one tenant's failures can hold another's tasks."
             )
     notes += find_meetings(settings).doubts
-    files = examine_files(settings, sources)
-    notes += [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
-    for way_there in (settings.rabbitmq_url, settings.redis_url):
-        try:
-            way_there()
-        except ConfigError as error:  # here, which need not be where it will run
-            notes += [f"it can't run here: {problem}" for problem in error.problems]
+    notes += _notes_of_here(settings, sources)
     if settings.workers.plain + settings.workers.grouped == 0:
         notes.append("workers.plain and workers.grouped are both 0: nothing will run here.")
     return notes
+
+
+def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
+    """What is to be said of this machine, which need not be the one where it will run."""
+    from groupflow.settings.file_access import examine_files  # noqa: PLC0415
+    from groupflow.settings.http_access import examine_http  # noqa: PLC0415
+
+    files = examine_files(settings, sources)
+    notes = [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
+    unsafe: list[ConfigError] = []
+    try:
+        http = [check for check in examine_http(settings.http) if check.verdict != "ok"]
+        notes += [f"{check.name} = {check.found}. {check.remedy}" for check in http]
+    except ConfigError as error:
+        unsafe.append(error)
+    for way_there in (settings.rabbitmq_url, settings.redis_url):
+        try:
+            way_there()
+        except ConfigError as error:
+            unsafe.append(error)
+    problems = [problem for error in unsafe for problem in error.problems]
+    return notes + [f"it can't run here: {problem}" for problem in problems]
 
 
 def _print(report: dict[str, Any]) -> None:

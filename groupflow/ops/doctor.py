@@ -20,9 +20,9 @@ from groupflow.core.errors import (
     StoreUnavailable,
 )
 from groupflow.settings.file_access import examine_files
-from groupflow.settings.http_access import is_loopback, reading_is_open, token_of
+from groupflow.settings.http_access import examine_http
 from groupflow.settings.load import Sources
-from groupflow.settings.model import Http, Settings
+from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.client import address_of as store_address
@@ -71,7 +71,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
         checks=[
             *redis.checks,
             *rabbitmq.checks,
-            _http(settings.http),
+            *examine_http(settings.http),
             *examine_files(settings, sources),
         ],
         unreachable=redis.unreachable or rabbitmq.unreachable,
@@ -101,20 +101,6 @@ async def _examine_rabbitmq(settings: Settings, url: str) -> Findings:
         return _unreachable("rabbitmq", address, error)
     reached = Check("rabbitmq.reachable", "ok", address)
     return Findings([reached, _transport("rabbitmq", url), *found], unreachable=False)
-
-
-def _http(http: Http) -> Check:
-    """Who can reach the page, and what it lets them do."""
-    name = "http.listen"
-    actions = "actions by token" if token_of(http) else "no actions: http.token is not set"
-    if not http.listen:
-        return Check(name, "ok", "nothing listens")
-    if is_loopback(http.listen):
-        return Check(name, "ok", f"{http.listen}, this machine alone; {actions}")
-    looking = "looking is open to all" if reading_is_open(http) else "looking needs the token"
-    found = f"{http.listen}: plain HTTP beyond this machine; {looking}; {actions}"
-    remedy = "Put a proxy with TLS in front, or listen on 127.0.0.1."
-    return Check(name, "warn", found, remedy)
 
 
 def _unreachable(section: str, address: str, error: GroupflowError) -> Findings:

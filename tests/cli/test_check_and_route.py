@@ -98,6 +98,19 @@ class TestCheckConfig:
         assert "note: groupflow.toml, the configuration, has mode 0666: every user here" in out
         assert "chmod go-w" in "".join(orjson.loads(run("check-config", "--json")[1])["notes"])
 
+    def test_an_address_that_others_reach_is_noted(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.setenv("GROUPFLOW_HTTP__LISTEN", "0.0.0.0:9464")
+        monkeypatch.setenv("GROUPFLOW_HTTP__HEALTH", "0.0.0.0:9465")
+        code, out, _ = run("check-config")
+        assert code == 0
+        assert "note: http.listen = 0.0.0.0:9464: plain HTTP beyond this machine" in out
+        assert "note: http.health = 0.0.0.0:9465: health and metrics beyond this machine" in out
+        monkeypatch.setenv("GROUPFLOW_HTTP__TOKEN_FILE", "/nowhere/token")
+        assert "note: it can't run here: http.token_file" in run("check-config")[1]
+
     def test_a_key_without_its_tenant_is_noted(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:

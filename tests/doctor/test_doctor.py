@@ -179,6 +179,22 @@ class TestDoctor:
         assert "0666" in told["found"]
         assert "chmod go-w" in told["remedy"]
 
+    def test_health_that_others_reach(
+        self, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        assert doctor.checks()[1]["http.health"][0]["verdict"] == "ok"
+        doctor.set(HTTP__HEALTH="127.0.0.1:9465")
+        assert "this machine alone" in doctor.checks()[1]["http.health"][0]["found"]
+        doctor.set(HTTP__HEALTH="0.0.0.0:9465")
+        code, found = doctor.checks()
+        assert code == 0
+        (told,) = found["http.health"]
+        assert told["verdict"] == "warn"
+        assert "without a token" in told["found"]
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")  # the kubelet's probes
+        assert doctor.checks()[1]["http.health"][0]["verdict"] == "ok"
+
     def test_eviction(self, doctor: Doctor, redis_server: RedisServer) -> None:
         with policy(redis_server, "allkeys-lru"):
             code, found = doctor.checks()
