@@ -21,6 +21,7 @@ from groupflow.flow.intake import Intake, IntakeSettings
 from groupflow.flow.pool import WorkerPool, names_of
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
+from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
@@ -28,8 +29,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
-from groupflow.store.sampling import Latencies
-from groupflow.store.scripts import Verb, load_scripts
+from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
@@ -78,7 +78,6 @@ class Workbench:
         self._session = session
         self._tracing = tracing
         self._keys = Keys(settings.redis.namespace)
-        self._scripts = load_scripts(self._keys, settings.workers.order)
         self._all_runners: list[AllRunners] = []
         self.first_runners = self.runners(settings)
         self.measures = Measures(self.first_runners.types, POOLS if works else ())
@@ -96,7 +95,7 @@ class Workbench:
         return StoreClient(
             self._settings.redis_url(),
             self._keys,
-            self._scripts,
+            self._settings.workers.order,
             timeout=timeout,
             measures=self.measures.scripts,
         )

@@ -23,6 +23,7 @@ from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Vitals
 from groupflow.core.policy import Policies
+from groupflow.doctor.examination import check_at_start
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
@@ -30,7 +31,6 @@ from groupflow.flow.pool import WorkerPool
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.worker import Worker
-from groupflow.ops.doctor import check_at_start
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging

@@ -28,7 +28,6 @@ from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter, DeadLetters
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 
 log = structlog.get_logger("groupflow.page")
 
@@ -137,9 +136,8 @@ async def _parts(facts: Facts, health: Health) -> AsyncIterator[Parts]:
 
 
 def _client_of(settings: Settings) -> StoreClient:
-    keys = Keys(settings.redis.namespace)
-    scripts = load_scripts(keys, settings.workers.order)
-    return StoreClient(settings.redis_url(), keys, scripts, timeout=settings.redis.timeout)
+    keys, order = Keys(settings.redis.namespace), settings.workers.order
+    return StoreClient(settings.redis_url(), keys, order, timeout=settings.redis.timeout)
 
 
 def _set_logging_up(settings: Settings) -> None:

@@ -89,7 +89,7 @@ def _changes(config: Path | None, settings: Settings, target: str) -> list[Chang
 
     if Path(target).is_file():
         return compare(load_settings(Path(target)), settings)
-    from groupflow.store.daemons import read_configuration  # noqa: PLC0415
+    from groupflow.operate.daemons import read_configuration  # noqa: PLC0415
 
     found = ask_store(config, lambda client: read_configuration(client, target))
     if found is None:

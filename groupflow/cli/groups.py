@@ -32,7 +32,7 @@ def why(
 
       groupflow why contact:42
     """
-    from groupflow.store.groups import Groups  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.groups import Groups  # noqa: PLC0415  start-up stays fast
 
     told = ask_store(config, lambda client: Groups(client).why(group))
     if as_json:
@@ -57,7 +57,7 @@ def pause(
 
       groupflow pause --all
     """
-    from groupflow.store.groups import Groups  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.groups import Groups  # noqa: PLC0415  start-up stays fast
 
     target = _target(group, everything=everything)
     by = getpass.getuser()
@@ -84,7 +84,7 @@ def resume(
 
       groupflow resume --all
     """
-    from groupflow.store.groups import Groups  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.groups import Groups  # noqa: PLC0415  start-up stays fast
 
     target = _target(group, everything=everything)
     was_paused = ask_store(config, lambda client: Groups(client).resume(target))

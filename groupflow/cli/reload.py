@@ -21,8 +21,8 @@ from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
+    from groupflow.operate.daemons import KnownDaemon
     from groupflow.store.client import StoreClient
-    from groupflow.store.daemons import KnownDaemon
 
 verbs = typer.Typer()
 
@@ -87,7 +87,7 @@ def reload(
 
 
 async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> list[Answer]:
-    from groupflow.store.daemons import read_daemons  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.daemons import read_daemons  # noqa: PLC0415  start-up stays fast
 
     here = socket.gethostname()
     found = {each.name: each for each in await read_daemons(client) if each.host == here}

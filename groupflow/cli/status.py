@@ -12,7 +12,7 @@ from groupflow.cli.store import ask_store
 from groupflow.cli.task import moment
 
 if TYPE_CHECKING:
-    from groupflow.store.reading import Status
+    from groupflow.operate.totals import Status
 
 verbs = typer.Typer()
 
@@ -27,7 +27,7 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow status --json | jq .grouped.queued
     """
-    from groupflow.store.reading import read_status  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.totals import read_status  # noqa: PLC0415  start-up stays fast
 
     found = ask_store(config, read_status)
     if as_json:

@@ -25,16 +25,13 @@ def ask_store(config: Path | None, ask: Callable[[StoreClient], Awaitable[_Answe
     from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
     from groupflow.store.client import StoreClient, address_of  # noqa: PLC0415
     from groupflow.store.keys import Keys  # noqa: PLC0415
-    from groupflow.store.scripts import load_scripts  # noqa: PLC0415
 
     settings = load_settings(config)
     url = settings.redis_url()
     keys = Keys(settings.redis.namespace)
 
     async def ask_once() -> _Answer:
-        client = StoreClient(
-            url, keys, load_scripts(keys, settings.workers.order), timeout=settings.redis.timeout
-        )
+        client = StoreClient(url, keys, settings.workers.order, timeout=settings.redis.timeout)
         try:
             return await ask(client)
         finally:

@@ -63,9 +63,9 @@ def top(
 
 async def _look(client: StoreClient) -> Look:
     from groupflow.cli.top_screen import Look  # noqa: PLC0415  start-up stays fast
-    from groupflow.store.busy import read_busy  # noqa: PLC0415
+    from groupflow.operate.busy import read_busy  # noqa: PLC0415
+    from groupflow.operate.totals import read_status  # noqa: PLC0415
     from groupflow.store.dead import DeadLetters  # noqa: PLC0415
-    from groupflow.store.reading import read_status  # noqa: PLC0415
 
     status = await read_status(client)
     letters = []

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from groupflow.cli.safe import plain_text
-from groupflow.store.busy import Busy
+from groupflow.operate.busy import Busy
+from groupflow.operate.totals import Status
 from groupflow.store.dead import DeadLetter
-from groupflow.store.reading import Status
 
 SMOOTH = 10.0  # seconds that rates are taken over
 _FIXED = 10  # lines beside the three lists: head, totals, titles, foot

@@ -14,7 +14,6 @@ from groupflow.core.errors import (
 )
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 
 _TIMEOUT = 5.0  # seconds for a connection and for each answer
 
@@ -40,7 +39,7 @@ async def check_redis(url: str, namespace: str) -> None:
         ServerUnreachable: it does not.
     """
     keys = Keys(namespace)
-    client = StoreClient(url, keys, load_scripts(keys, "oldest"), timeout=_TIMEOUT)
+    client = StoreClient(url, keys, timeout=_TIMEOUT)
     try:
         await client.ping()
     except StoreUnavailable as error:
@@ -63,7 +62,7 @@ async def delete_queue(url: str, queue: str) -> None:
 async def erase_keys(url: str, namespace: str) -> None:
     """Delete the demo's own keys; if Redis is gone by now, so be it."""
     keys = Keys(namespace)
-    client = StoreClient(url, keys, load_scripts(keys, "oldest"), timeout=_TIMEOUT)
+    client = StoreClient(url, keys, timeout=_TIMEOUT)
     with suppress(GroupflowError):
         await client.erase_namespace()
     await client.close()

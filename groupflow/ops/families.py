@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, TypeMeasures, Types, Vitals
-from groupflow.store.gauges import Gauges
+from groupflow.operate.gauges import Gauges
 
 Rows = Mapping[tuple[str, ...], float]
 

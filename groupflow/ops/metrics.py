@@ -18,10 +18,10 @@ from prometheus_client.registry import Collector
 
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import Measures, Vitals
+from groupflow.operate.gauges import Gauges, read_gauges
 from groupflow.ops import families
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.store.client import StoreClient
-from groupflow.store.gauges import Gauges, read_gauges
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 FRESH = 1.0  # seconds for which what was read from the store is told again

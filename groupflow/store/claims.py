@@ -9,7 +9,7 @@ import orjson
 
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.keys import split_element
 from groupflow.store.scripts import Verb

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic, perf_counter
 from typing import Any, TypeAlias
@@ -31,11 +31,11 @@ from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, 
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.settings.transport import split_tls
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Script, Verb
+from groupflow.store.scripts import AnyVerb, Order, Scripts
 from groupflow.store.wire import Wire, Wires, pack
 
 Argument: TypeAlias = str | bytes | int
-Call: TypeAlias = tuple[Verb, Sequence[Argument]]
+Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
 
 # Answers of a server that is up but can't serve for now, by their first word: still loading its
 # file, busy with a script, failing to write its disk, or no longer the primary.
@@ -97,13 +97,19 @@ def make_pool(url: str, timeout: float) -> ConnectionPool:
 
 
 class StoreClient:
-    """Runs scripts on one Redis, several in one round trip where wanted."""
+    """Runs scripts on one Redis, several in one round trip where wanted.
+
+    Attributes:
+        keys: the names of its keys.
+        address: host and port.
+        scripts: as they are sent.
+    """
 
     def __init__(
         self,
         url: str,
         keys: Keys,
-        scripts: Mapping[Verb, Script],
+        order: Order = "oldest",
         *,
         timeout: float = 5.0,
         measures: ScriptMeasures | None = None,
@@ -113,13 +119,13 @@ class StoreClient:
         Args:
             url: ``redis://``, ``rediss://`` or ``unix://``.
             keys: the namespace's keys.
-            scripts: what `load_scripts` gave for the same namespace.
+            order: which free group goes first.
             timeout: seconds for a connection and for each call.
             measures: where to count the round trips.
         """
         self.keys = keys
         self.address = address_of(url)
-        self._scripts = scripts
+        self.scripts = Scripts(keys, order)
         self._slot = keys("count")
         self._timeout = timeout
         self._measures = measures or ScriptMeasures()
@@ -129,7 +135,7 @@ class StoreClient:
         self._pool = make_pool(url, timeout)
         self._redis = Redis(connection_pool=self._pool)
 
-    async def run(self, verb: Verb, *arguments: Argument) -> Any:
+    async def run(self, verb: AnyVerb, *arguments: Argument) -> Any:
         """Run one script.
 
         Raises:
@@ -170,7 +176,7 @@ class StoreClient:
             replies = await self._send(calls, on_written)
             if may_load and any(_is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
-                await self._load()
+                await self._load({type(verb) for verb, _ in calls})
                 continue
             for reply in replies:
                 if isinstance(reply, Exception):
@@ -183,7 +189,7 @@ class StoreClient:
     ) -> list[Any]:
         """Write all calls at once and read their replies; an error reply is a value here."""
         packed = [
-            pack("EVALSHA", self._scripts[verb].sha, 1, self._slot, *arguments)
+            pack("EVALSHA", self.scripts[verb].sha, 1, self._slot, *arguments)
             for verb, arguments in calls
         ]
         until = monotonic() + self._timeout
@@ -204,11 +210,13 @@ class StoreClient:
                 self._wire = await self._wires.open(until - monotonic())
             return self._wire
 
-    async def _load(self) -> None:
+    async def _load(self, rooms: Iterable[type[AnyVerb]]) -> None:
+        """Load all scripts of a room at once: of several calls, none is then run before another."""
         try:
             async with asyncio.timeout(self._timeout):
-                for script in self._scripts.values():
-                    await self._redis.script_load(script.text)
+                for room in rooms:
+                    for verb in room:
+                        await self._redis.script_load(self.scripts[verb].text)
         except (RedisError, OSError) as error:
             raise translated(error, self.address) from error
 

@@ -11,7 +11,8 @@ import orjson
 from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS, UNBOUNDED
+from groupflow.store.clock import MICROSECONDS
+from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import history_line

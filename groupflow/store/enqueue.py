@@ -9,10 +9,10 @@ from secrets import token_hex
 import orjson
 
 from groupflow.store.client import Argument, StoreClient
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb
 
-MICROSECONDS = 1_000_000
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are
 READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.scripts import Verb
 
 _LOOK = 500  # ids a script: bounds how long one may block Redis

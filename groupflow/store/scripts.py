@@ -1,7 +1,7 @@
 """The Lua scripts as they are sent: key names, the order constant and the shared rules go in front.
 
 One file a verb under `lua/`, whose header is its contract. What several verbs share stands in files
-of its own, and `_BEHIND` says which verb gets which: there is nothing to resolve.
+of its own, and each verb names those that it needs: there is nothing to resolve.
 """
 
 from __future__ import annotations
@@ -10,94 +10,70 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
-from typing import Literal
+from typing import Literal, Self, TypeAlias
 
 from groupflow.store.keys import Keys
 
+Order: TypeAlias = Literal["oldest", "fair"]
 
-class Verb(StrEnum):
-    """Every script, by the name of its file."""
+PRELUDE = ("store/prelude",)
+SESSIONS = (*PRELUDE, "store/sessions")
+FACTS = (*PRELUDE, "store/facts")
+BURIAL = (*FACTS, "store/burial")
+_CLAIMING = (*SESSIONS, "store/claiming")
+_SETTLING = (*SESSIONS, "store/settling")
+_LETTERS = (*FACTS, "store/letters")
+_IDS = (*FACTS, "store/ids")
 
-    REGISTER = "register"
-    RENEW = "renew"
-    LEAVE = "leave"
-    TELL = "tell"
-    TOLD = "told"
-    REAP = "reap"
-    ENQUEUE = "enqueue"
-    CLAIM_PLAIN = "claim_plain"
-    CLAIM_GROUPED = "claim_grouped"
-    COMPLETE = "complete"
-    RELEASE = "release"
-    RETRY = "retry"
-    ADVANCE = "advance"
-    BURY = "bury"
+
+class AnyVerb(StrEnum):
+    """A script, by the name of its file. Each room that has some lists them in a class of its own.
+
+    Attributes:
+        rules: files that stand in front of it.
+    """
+
+    rules: tuple[str, ...]
+
+    def __new__(cls, name: str, rules: tuple[str, ...] = PRELUDE) -> Self:  # noqa: D102
+        verb = str.__new__(cls, name)
+        verb._value_ = name
+        verb.rules = rules
+        return verb
+
+    @property
+    def file(self) -> str:
+        """What `read_lua` takes."""
+        return f"{type(self).__module__.split('.')[1]}/{self}"
+
+
+class Verb(AnyVerb):
+    """Those of the path."""
+
+    REGISTER = "register", SESSIONS
+    RENEW = "renew", SESSIONS
+    LEAVE = "leave", SESSIONS
+    TELL = "tell", SESSIONS
+    REAP = "reap", SESSIONS
+    ENQUEUE = "enqueue", (*_IDS, "store/delaying")
+    CLAIM_PLAIN = "claim_plain", _CLAIMING
+    CLAIM_GROUPED = "claim_grouped", _CLAIMING
+    COMPLETE = "complete", _SETTLING
+    RELEASE = "release", _SETTLING
+    RETRY = "retry", _SETTLING
+    ADVANCE = "advance", _SETTLING
+    BURY = "bury", _SETTLING
     PROMOTE = "promote"
-    DEAD = "dead"
-    LETTER = "letter"
+    DEAD = "dead", _LETTERS
+    LETTER = "letter", _LETTERS
     ENVELOPE = "envelope"
     BODIES = "bodies"
     ARCHIVE = "archive"
-    REDRIVE = "redrive"
-    DROP = "drop"
-    SWEEP = "sweep"
-    DROP_WAITING = "drop_waiting"
-    RUN_NOW = "run_now"
-    DELAYED_OF = "delayed_of"
-    PAUSE = "pause"
-    RESUME = "resume"
-    STATUS = "status"
-    WHY = "why"
-    TOP = "top"
-    FIND = "find"
-    LIST = "list"
+    REDRIVE = "redrive", (*BURIAL, "store/delaying")
+    DROP = "drop", BURIAL
+    SWEEP = "sweep", BURIAL
     ROLL = "roll"
-    SWEEP_RENAMED = "sweep_renamed"
-    SAMPLE = "sample"
-    SURVEY = "survey"
-    SAMPLES = "samples"
-    TOPS = "tops"
-    GROUPS = "groups"
-    LANE = "lane"
-
-
-_SESSIONS = ("prelude", "sessions")
-_SETTLING = (*_SESSIONS, "settling")
-_BURIAL = ("prelude", "facts", "burial")
-_LETTERS = ("prelude", "facts", "letters")
-_IDS = ("prelude", "facts", "ids")
-_BEHIND: dict[Verb, tuple[str, ...]] = {
-    Verb.ENQUEUE: (*_IDS, "delaying"),
-    Verb.SWEEP_RENAMED: _IDS,
-    Verb.REGISTER: _SESSIONS,
-    Verb.RENEW: _SESSIONS,
-    Verb.LEAVE: _SESSIONS,
-    Verb.TELL: _SESSIONS,
-    Verb.REAP: _SESSIONS,
-    Verb.CLAIM_PLAIN: (*_SESSIONS, "claiming"),
-    Verb.CLAIM_GROUPED: (*_SESSIONS, "claiming"),
-    Verb.COMPLETE: _SETTLING,
-    Verb.RELEASE: _SETTLING,
-    Verb.RETRY: _SETTLING,
-    Verb.ADVANCE: _SETTLING,
-    Verb.BURY: _SETTLING,
-    Verb.REDRIVE: (*_BURIAL, "delaying"),
-    Verb.DROP: _BURIAL,
-    Verb.SWEEP: _BURIAL,
-    Verb.DROP_WAITING: _BURIAL,
-    Verb.FIND: (*_SESSIONS, "facts"),
-    Verb.WHY: _SESSIONS,
-    Verb.TOP: (*_SESSIONS, "indexes"),
-    Verb.LIST: (*_SESSIONS, "indexes"),
-    Verb.STATUS: ("prelude", "indexes"),
-    Verb.SAMPLE: ("prelude", "indexes"),
-    Verb.DEAD: _LETTERS,
-    Verb.LETTER: _LETTERS,
-    Verb.LANE: ("prelude", "facts"),
-    Verb.SURVEY: (*_SESSIONS, "walking", "indexes"),
-    Verb.TOPS: (*_SESSIONS, "walking", "indexes"),
-    Verb.GROUPS: (*_SESSIONS, "facts", "walking", "indexes"),
-}
+    SWEEP_RENAMED = "sweep_renamed", _IDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +84,29 @@ class Script:
     sha: str
 
 
-def read_lua(name: str) -> str:
-    """The text of one file under `lua/`."""
-    return resources.files("groupflow.store").joinpath("lua", f"{name}.lua").read_text("utf-8")
+def read_lua(file: str) -> str:
+    """The text of a file, by its room and its name: ``store/prelude``."""
+    room, name = file.split("/")
+    return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
-def render(verb: Verb, keys: Keys, order: Literal["oldest", "fair"], text: str) -> Script:
+def render(verb: AnyVerb, keys: Keys, order: Order, text: str) -> Script:
     """Puts the key table, the constants and the shared rules in front of a verb's own text."""
     shebang = ""
     if text.startswith("#!"):  # Redis wants its flags on the very first line
         shebang, text = text.split("\n", 1)
-    front = "\n".join(read_lua(name) for name in _BEHIND.get(verb, ("prelude",)))
+    front = "\n".join(map(read_lua, verb.rules))
     whole = f"{shebang}\n{keys.as_lua()}\nlocal ORDER = '{order}'\n{front}\n{text}".lstrip("\n")
     return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 
-def load_scripts(keys: Keys, order: Literal["oldest", "fair"]) -> dict[Verb, Script]:
-    """All scripts for one namespace and one order."""
-    return {verb: render(verb, keys, order, read_lua(verb)) for verb in Verb}
+class Scripts(dict[AnyVerb, Script]):
+    """The scripts of one namespace and one order, each rendered when it is first asked for."""
+
+    def __init__(self, keys: Keys, order: Order) -> None:
+        self._keys = keys
+        self._order = order
+
+    def __missing__(self, verb: AnyVerb) -> Script:
+        script = self[verb] = render(verb, self._keys, self._order, read_lua(verb.file))
+        return script

@@ -16,7 +16,7 @@ import orjson
 
 from groupflow.core.errors import SessionLost, SessionReplaced
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.scripts import Verb
 
 REAPED_AT_ONCE = 10  # daemons a call: bounds the script, and more come in the next pass

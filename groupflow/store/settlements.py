@@ -10,7 +10,8 @@ import orjson
 
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, Call
-from groupflow.store.enqueue import MICROSECONDS, REJECTED
+from groupflow.store.clock import MICROSECONDS
+from groupflow.store.enqueue import REJECTED
 from groupflow.store.scripts import Verb
 
 Standing: TypeAlias = Literal["hold", "step-aside"]

@@ -11,7 +11,7 @@ from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.scripts import Verb
 
 log = structlog.get_logger("groupflow.promote")

@@ -7,8 +7,8 @@ import asyncio
 import structlog
 
 from groupflow.core.errors import GroupflowError
+from groupflow.operate.sampling import INTERVAL, Latencies, survey, take_sample
 from groupflow.store.client import StoreClient
-from groupflow.store.sampling import INTERVAL, Latencies, survey, take_sample
 
 log = structlog.get_logger("groupflow.sample")
 

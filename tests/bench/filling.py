@@ -11,7 +11,6 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 from tests.bench.load import Load
 
 NAMESPACE = "bench"
@@ -22,7 +21,7 @@ BATCH = 500
 def store_client(url: str, order: Literal["oldest", "fair"] = "oldest") -> StoreClient:
     """A client of the namespace that the measured daemons use."""
     keys = Keys(NAMESPACE)
-    return StoreClient(url, keys, load_scripts(keys, order), timeout=60.0)
+    return StoreClient(url, keys, order, timeout=60.0)
 
 
 def arrival(number: int, group: str | None, body: bytes) -> Arrival:

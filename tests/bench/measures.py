@@ -36,7 +36,6 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 from groupflow.store.sessions import Session, Sessions
 from groupflow.store.settlements import Claim, Complete, Settlement
 
@@ -126,7 +125,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="groupflow-bench-") as folder:
         async with RedisServer(Path(folder)) as redis:
             keys = Keys("bench")
-            client = StoreClient(redis.url, keys, load_scripts(keys, "oldest"), timeout=60.0)
+            client = StoreClient(redis.url, keys, timeout=60.0)
             session = Session("bench")
             await Sessions(client, session, 3600.0).register({})
             await _drain(client, session, app, lambda: handled)  # warms up; not counted

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.top_screen import Look, View, draw
+from groupflow.operate.busy import Busy, read_busy
+from groupflow.operate.groups import Groups
+from groupflow.operate.totals import DaemonStatus, GroupedStatus, PlainStatus, Status
 from groupflow.servers import RedisServer
-from groupflow.store.busy import Busy, read_busy
 from groupflow.store.dead import DeadLetter
-from groupflow.store.groups import Groups
-from groupflow.store.reading import DaemonStatus, GroupedStatus, PlainStatus, Status
 from tests.store.bench import Bench, arrival, bury
 
 REPOSITORY = Path(__file__).parents[2]

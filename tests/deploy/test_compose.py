@@ -18,14 +18,14 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect
-from groupflow.broker.diagnosis import examine_broker
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.cli.app_loading import load_app
 from groupflow.daemon import HAND_BACK
+from groupflow.doctor.rabbitmq import examine_broker
+from groupflow.doctor.redis import examine_store
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
-from groupflow.store.diagnosis import examine_store
 from groupflow.store.keys import Keys
 from tests.security.conftest import running
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from groupflow.broker.declaring import Difference, parse_difference
-from groupflow.broker.diagnosis import judge_queue
-from groupflow.store.diagnosis import judge_info
+from groupflow.doctor.rabbitmq import judge_queue
+from groupflow.doctor.redis import judge_info
 
 NOW = 1_700_000_000.0
 SOUND: dict[str, Any] = {

@@ -20,7 +20,6 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters
-from groupflow.store.scripts import load_scripts
 from tests.conftest import _running
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Process, Rig, run
@@ -73,7 +72,7 @@ def shown(rig: Rig, id_: str) -> bytes:
 async def _digests(rig: Rig, ids: list[str]) -> dict[str, bytes]:
     """What the bodies of dead letters come to, wherever they lie."""
     settings = load_settings(rig.config)
-    client = StoreClient(rig.store.url, rig.keys, load_scripts(rig.keys, "oldest"))
+    client = StoreClient(rig.store.url, rig.keys)
     try:
         letters = DeadLetters(client)
         found = {id_: (await whole_letter(settings, letters, id_)).body for id_ in ids}

@@ -24,11 +24,10 @@ import pytest
 
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.cli import main
+from groupflow.operate.tasks import Found, find_task
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.finding import Found, find_task
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 from tests.endtoend.rig import DEADLINE, LOOK, Process, run, until
 
 _runs = itertools.count(1)
@@ -196,7 +195,7 @@ class Cluster:
     def find(self, id_: str) -> Found | None:
         async def ask() -> Found | None:
             keys = Keys(self.name)
-            client = StoreClient(self._redis, keys, load_scripts(keys, "oldest"))
+            client = StoreClient(self._redis, keys)
             try:
                 return await find_task(client, id_)
             finally:

@@ -25,7 +25,6 @@ from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 from groupflow.upkeep.archive import Archiver
 
 SIZE = 10_000
@@ -35,7 +34,7 @@ SIZE = 10_000
 async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
     """A store with two dead letters."""
     keys = Keys(f"archiving-{uuid4().hex}")
-    client = StoreClient(redis_server.url, keys, load_scripts(keys, "oldest"))
+    client = StoreClient(redis_server.url, keys)
     envelope = Envelope("t", None, None, None, {}, b"x" * SIZE)
     await Enqueuer(client).enqueue([Arrival(f"t{n}", envelope, dead="no") for n in range(2)])
     yield client

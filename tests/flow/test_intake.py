@@ -20,15 +20,14 @@ from groupflow.core.routing import Router
 from groupflow.flow.admission import Admission
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake, IntakeSettings
 from groupflow.flow.pressure import Pressure
+from groupflow.operate.tasks import find_task
+from groupflow.operate.totals import read_status
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
-from groupflow.store.finding import find_task
 from groupflow.store.keys import Keys
-from groupflow.store.reading import read_status
-from groupflow.store.scripts import load_scripts
 from groupflow.store.sessions import Session, Sessions
 from groupflow.store.settlements import Complete
 
@@ -38,7 +37,7 @@ SETTINGS = Settings(groups=(GroupRule(key="g"),))
 @pytest.fixture
 async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
     keys = Keys(f"intake-{uuid4().hex}")
-    client = StoreClient(redis_server.url, keys, load_scripts(keys, "oldest"))
+    client = StoreClient(redis_server.url, keys)
     yield client
     await client.close()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.keys import split_element
 from tests.history.invariants import Violation
 

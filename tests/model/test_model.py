@@ -20,19 +20,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from redis import Redis
 
 from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.totals import read_status
+from groupflow.operate.waiting import WaitingTasks
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
-from groupflow.store.groups import ALL, Groups
 from groupflow.store.history import roll_history, sweep_renamed
 from groupflow.store.keys import Keys, split_element
-from groupflow.store.reading import read_status
-from groupflow.store.scripts import Verb, load_scripts
+from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
-from groupflow.store.waiting import WaitingTasks
 from tests.history.auditor import audit, leftovers
 from tests.model.promise import ModelTask, Promise
 
@@ -91,7 +91,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.keys = Keys(f"model{next(self._namespaces)}")
         self.runner = asyncio.Runner()
-        self.client = StoreClient(self.url, self.keys, load_scripts(self.keys, self.order))
+        self.client = StoreClient(self.url, self.keys, self.order)
         self.raw: Any = Redis.from_url(self.url)
         self.raw.flushall()
         self.promise = Promise()

@@ -12,8 +12,8 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from groupflow.core.measures import Measures, Vitals
+from groupflow.operate.gauges import Gauges
 from groupflow.ops import families
-from groupflow.store.gauges import Gauges
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "metrics.md"

@@ -16,15 +16,14 @@ from groupflow import App, Dead, Retry, Task
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.daemon import Daemon
+from groupflow.operate.gauges import read_gauges
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.client import StoreClient
-from groupflow.store.gauges import read_gauges
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival, bury
 
@@ -247,7 +246,7 @@ async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) 
         await bench.enqueue(arrival("a"), arrival("b"))
         await daemon.complete(await daemon.claim_one("plain"))
         keys = bench.keys
-        client = StoreClient(server.url, keys, load_scripts(keys, "oldest"))
+        client = StoreClient(server.url, keys)
         vitals = Vitals({"plain": 1}, {"plain": 0}, 1.0, None, 0)
         metrics = Metrics(Measures((), POOLS), lambda: vitals, client, lease=8, lag=LoopLag())
         before = await scrape(metrics)
@@ -272,7 +271,7 @@ async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) 
 
 async def test_gauges_that_were_never_read_are_absent() -> None:
     keys = Keys("nobody")
-    client = StoreClient("redis://127.0.0.1:1/0", keys, load_scripts(keys, "oldest"))
+    client = StoreClient("redis://127.0.0.1:1/0", keys)
     vitals = Vitals({}, {}, 1.0, None, 0)
     metrics = Metrics(Measures(), lambda: vitals, client, lease=8, lag=LoopLag())
     found = await scrape(metrics)
@@ -284,9 +283,8 @@ async def test_gauges_that_were_never_read_are_absent() -> None:
 async def test_the_store_is_asked_once_for_many_scrapes(bench: Bench, monkeypatch: Any) -> None:
     monkeypatch.setattr("groupflow.ops.metrics.FRESH", DEADLINE)
     measures = Measures()
-    scripts = load_scripts(bench.keys, "oldest")
     url = f"redis://{bench.client.address}"
-    client = StoreClient(url, bench.keys, scripts, measures=measures.scripts)
+    client = StoreClient(url, bench.keys, measures=measures.scripts)
     vitals = Vitals({}, {}, 1.0, None, 0)
     metrics = Metrics(measures, lambda: vitals, client, lease=8, lag=LoopLag())
     await asyncio.gather(*(metrics.render() for _ in range(10)))

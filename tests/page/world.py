@@ -9,11 +9,10 @@ from typing import Any
 import httpx
 from redis import Redis
 
+from groupflow.operate.groups import Groups
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
-from groupflow.store.groups import Groups
-from groupflow.store.scripts import load_scripts
 from tests.endtoend.rig import Job, Process, Rig, run
 
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -71,7 +70,7 @@ class World:
 
         async def do() -> Any:
             keys = self.rig.keys
-            client = StoreClient(self.rig.store.url, keys, load_scripts(keys, "oldest"))
+            client = StoreClient(self.rig.store.url, keys)
             try:
                 return await work(Groups(client))
             finally:

@@ -20,25 +20,25 @@ from groupflow.broker import topology
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, consuming
-from groupflow.broker.diagnosis import examine_broker
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.doctor.rabbitmq import examine_broker
+from groupflow.doctor.redis import examine_store
+from groupflow.doctor.rights import CLIENT_COMMANDS, script_commands, tried_commands
+from groupflow.operate.busy import read_busy
+from groupflow.operate.daemons import read_configuration
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.listing import ListedGroups, list_groups, list_lane
+from groupflow.operate.overview import read_tops
+from groupflow.operate.sampling import Latencies, read_samples, survey, take_sample
+from groupflow.operate.tasks import ListedState, find_task, list_tasks
+from groupflow.operate.waiting import WaitingTasks
 from groupflow.servers import RedisServer, ValkeyServer
-from groupflow.store.busy import read_busy
-from groupflow.store.daemons import read_configuration
 from groupflow.store.dead import DeadLetters
-from groupflow.store.diagnosis import examine_store
-from groupflow.store.finding import ListedState, find_task, list_tasks
-from groupflow.store.groups import ALL, Groups
 from groupflow.store.history import roll_history
 from groupflow.store.keys import Keys
-from groupflow.store.listing import ListedGroups, list_groups, list_lane
-from groupflow.store.overview import read_tops
-from groupflow.store.rights import CLIENT_COMMANDS, script_commands, tried_commands
-from groupflow.store.sampling import Latencies, read_samples, survey, take_sample
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
-from groupflow.store.waiting import WaitingTasks
 from tests.security.conftest import TlsRabbitmq, running
 from tests.security.strict import StrictBroker
 from tests.store.bench import Bench, arrival, bury

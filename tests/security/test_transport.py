@@ -21,7 +21,6 @@ from groupflow.settings.model import Settings
 from groupflow.settings.transport import split_tls, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
 from tests.security.conftest import Authority, TlsRabbitmq, TlsRedis, running
 
 HERE = (
@@ -119,7 +118,7 @@ class TestSettings:
 
 async def _ping(found: Settings, seconds: float = 5.0) -> None:
     keys = Keys("tls")
-    client = StoreClient(found.redis_url(), keys, load_scripts(keys, "oldest"), timeout=seconds)
+    client = StoreClient(found.redis_url(), keys, timeout=seconds)
     try:
         await client.ping()
     finally:

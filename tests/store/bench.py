@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,14 +16,14 @@ import orjson
 from redis import Redis
 
 from groupflow.core.task import Task
+from groupflow.operate.totals import Status, read_status
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.keys import Keys
-from groupflow.store.reading import Status, read_status
-from groupflow.store.scripts import Script, Verb, load_scripts
+from groupflow.store.scripts import Scripts
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Claim, Settlement
 from tests.history.auditor import audit, leftovers, states_of, totals_of
@@ -62,12 +62,13 @@ class Bench:
         url: str,
         *,
         order: Literal["oldest", "fair"] = "oldest",
-        scripts: Mapping[Verb, Script] | None = None,
+        scripts: Scripts | None = None,
         keys: Keys | None = None,
     ) -> None:
         self.url = url
         self.keys = keys or Keys(f"bench{next(_namespaces)}")
-        self.client = StoreClient(url, self.keys, scripts or load_scripts(self.keys, order))
+        self.client = StoreClient(url, self.keys, order)
+        self.client.scripts.update(scripts or {})
         self.raw: Redis = Redis.from_url(url)
         self.events: list[Event] = []
         self.with_faults = False

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Verb, load_scripts
+from groupflow.store.scripts import Scripts, Verb
 from tests.store import test_held_bytes
 from tests.store.bench import Bench
 from tests.store.test_damaged_life import Damage, Seen, damaged, is_seen
@@ -46,7 +47,7 @@ DAMAGES = [
     ),
     Damage(
         "a task that runs now and counts as delayed",
-        Verb.RUN_NOW,
+        OperatorVerb.RUN_NOW,
         "remove_delay(id)\nlocal element",
         "local element",
         _seen(DELAYED.test_a_delay_counts_until_it_is_over, "g", False),
@@ -88,7 +89,7 @@ DAMAGES = [
     ),
     Damage(
         "a delay that was dropped and still delays",
-        Verb.DROP_WAITING,
+        OperatorVerb.DROP_WAITING,
         "call('ZREM', K.late, id)",
         "",
         _seen(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),
@@ -204,7 +205,7 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
     keys = Keys("damagedbytes")
-    scripts = load_scripts(keys, damage.order)
+    scripts = Scripts(keys, damage.order)
     for broken in (False, True):
         used = damaged(scripts, damage) if broken else scripts
         shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)

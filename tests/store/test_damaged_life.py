@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Script, Verb, load_scripts
+from groupflow.store.scripts import AnyVerb, Script, Scripts, Verb
 from tests.store import test_ids, test_life, test_looks, test_sessions
 from tests.store.bench import Bench
 
@@ -27,7 +28,7 @@ class Damage:
     """One line gone wrong, and the test that has to see it."""
 
     name: str
-    verb: Verb
+    verb: AnyVerb
     sound: str
     broken: str
     seen: Seen
@@ -219,7 +220,7 @@ DAMAGES = [
     ),
     Damage(
         "a pause that leaves the group ready",
-        Verb.PAUSE,
+        OperatorVerb.PAUSE,
         "place(ARGV[1], now)",
         "",
         test_life.test_who_was_paused_by_name_stays_so_when_everything_goes_on,
@@ -233,7 +234,7 @@ DAMAGES = [
     ),
     Damage(
         "a resume that doesn't place the group",
-        Verb.RESUME,
+        OperatorVerb.RESUME,
         "place(ARGV[1], clock())",
         "",
         test_life.test_a_paused_group_keeps_its_order_and_what_runs_ends,
@@ -438,18 +439,19 @@ DAMAGES = [
 ]
 
 
-def damaged(scripts: dict[Verb, Script], damage: Damage) -> dict[Verb, Script]:
+def damaged(scripts: Scripts, damage: Damage) -> Scripts:
     text = scripts[damage.verb].text
     assert damage.sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
     text = text.replace(damage.sound, damage.broken)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return {**scripts, damage.verb: Script(text, sha)}
+    scripts[damage.verb] = Script(text, sha)
+    return scripts
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
     keys = Keys("damagedlife")
-    scripts = load_scripts(keys, damage.order)
+    scripts = Scripts(keys, damage.order)
     for broken in (False, True):
         used = damaged(scripts, damage) if broken else scripts
         shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)

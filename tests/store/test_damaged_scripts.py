@@ -12,7 +12,7 @@ import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Script, Verb, load_scripts, read_lua, render
+from groupflow.store.scripts import Scripts, Verb, read_lua, render
 from tests.store.bench import Bench
 from tests.store.scenario import live
 
@@ -246,11 +246,11 @@ DAMAGES = [
 ]
 
 
-def damaged(keys: Keys, damage: Damage) -> dict[Verb, Script]:
+def damaged(keys: Keys, damage: Damage) -> Scripts:
     """All scripts, some of them damaged."""
-    scripts = load_scripts(keys, "oldest")
+    scripts = Scripts(keys, "oldest")
     for verb in damage.verbs:
-        shebang, _, text = read_lua(verb).partition("\n")
+        shebang, _, text = read_lua(verb.file).partition("\n")
         scripts[verb] = render(verb, keys, "oldest", f"{shebang}\n{damage.lua}{text}")
     return scripts
 

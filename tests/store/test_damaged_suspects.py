@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Verb, load_scripts
+from groupflow.store.scripts import Scripts, Verb
 from tests.store import test_suspects
 from tests.store.bench import Bench
 from tests.store.test_damaged_life import Damage, damaged, is_seen, same
@@ -175,7 +176,7 @@ DAMAGES = [
     ),
     Damage(
         "a pause that leaves a suspect group ready",
-        Verb.PAUSE,
+        OperatorVerb.PAUSE,
         "  if is_suspected(group) then call('ZREM', K.suspect_groups, group) end\n",
         "",
         test_suspects.test_a_pause_holds_it,
@@ -210,21 +211,21 @@ DAMAGES = [
     ),
     Damage(
         "a drop that looks for no suspect",
-        Verb.DROP_WAITING,
+        OperatorVerb.DROP_WAITING,
         "{ K.ordered, K.suspect_plain }",
         "{ K.ordered }",
         same(test_suspects.test_one_that_waits_can_be_dropped, "plain"),
     ),
     Damage(
         "a status that counts no suspects",
-        Verb.STATUS,
+        OperatorVerb.STATUS,
         "count_in(READY)",
         "call('ZCARD', K.ready)",
         test_suspects.test_to_whoever_looks_it_waits_like_the_rest,
     ),
     Damage(
         "a page that starts each index anew",
-        Verb.GROUPS,
+        OperatorVerb.GROUPS,
         "from = math.max(0, from - size)",
         "from = 0",
         test_suspects.test_to_whoever_looks_it_waits_like_the_rest,
@@ -235,7 +236,7 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
     keys = Keys("damagedsuspects")
-    scripts = load_scripts(keys, damage.order)
+    scripts = Scripts(keys, damage.order)
     for broken in (False, True):
         used = damaged(scripts, damage) if broken else scripts
         shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)

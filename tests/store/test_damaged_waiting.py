@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.waiting import WaitingTasks
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Verb, load_scripts
-from groupflow.store.waiting import WaitingTasks
+from groupflow.store.scripts import Scripts, Verb
 from tests.store import test_waiting
 from tests.store.bench import Bench
 from tests.store.test_damaged_life import Damage, Seen, damaged, is_seen
@@ -23,42 +24,42 @@ def _seen(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
 DAMAGES = [
     Damage(
         "a task that is due twice",
-        Verb.RUN_NOW,
+        OperatorVerb.RUN_NOW,
         "tonumber(facts[1]) <= now",
         "false",
         _seen(test_waiting.test_a_delayed_task_runs_now, None, True),
     ),
     Damage(
         "a dropped task that still counts as waiting",
-        Verb.DROP_WAITING,
+        OperatorVerb.DROP_WAITING,
         "call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)",
         "",
         _seen(test_waiting.test_a_group_is_idle_once_its_last_is_dropped),
     ),
     Damage(
         "a group that stays held for a head that is gone",
-        Verb.DROP_WAITING,
+        OperatorVerb.DROP_WAITING,
         "call('ZREM', K.held, group)",
         "",
         _seen(test_waiting.test_a_dropped_head_lets_those_behind_it_go),
     ),
     Damage(
         "a group that nobody places",
-        Verb.DROP_WAITING,
+        OperatorVerb.DROP_WAITING,
         "if place(group, now) then wake() end",
         "",
         _seen(test_waiting.test_a_dropped_head_lets_those_behind_it_go),
     ),
     Damage(
         "a task that stands aside is not found",
-        Verb.DROP_WAITING,
+        OperatorVerb.DROP_WAITING,
         "if call('ZREM', K.delayed, element) == 1 then return true end",
         "",
         _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
     ),
     Damage(
         "a plain task out of its order is not found",
-        Verb.DROP_WAITING,
+        OperatorVerb.DROP_WAITING,
         "{ K.ordered, K.suspect_plain }",
         "{}",
         _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
@@ -72,21 +73,21 @@ DAMAGES = [
     ),
     Damage(
         "a task that runs now and stays aside",
-        Verb.RUN_NOW,
+        OperatorVerb.RUN_NOW,
         "if call('ZREM', K.delayed, element) == 1 then",
         "if false then",
         _seen(test_waiting.test_a_delayed_task_runs_now, "g", True),
     ),
     Damage(
         "a head that runs now in a group that stays held",
-        Verb.RUN_NOW,
+        OperatorVerb.RUN_NOW,
         "  place(group, now)",
         "",
         _seen(test_waiting.test_a_delayed_task_runs_now, "g", False),
     ),
     Damage(
         "another group's task among a group's delayed",
-        Verb.DELAYED_OF,
+        OperatorVerb.DELAYED_OF,
         "and facts[2] == group",
         "",
         _seen(test_waiting.test_some_of_several_groups),
@@ -97,7 +98,7 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
     keys = Keys("damagedwaiting")
-    scripts = load_scripts(keys, damage.order)
+    scripts = Scripts(keys, damage.order)
     for broken in (False, True):
         used = damaged(scripts, damage) if broken else scripts
         shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)

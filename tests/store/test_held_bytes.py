@@ -13,15 +13,15 @@ import pytest
 
 from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
+from groupflow.operate.groups import Groups
+from groupflow.operate.tasks import find_task
+from groupflow.operate.waiting import WaitingTasks
 from groupflow.store.archiving import archive, oldest_bodies
 from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
-from groupflow.store.finding import find_task
-from groupflow.store.groups import Groups
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Retry
-from groupflow.store.waiting import WaitingTasks
 from tests.history.held_bytes import DELAY_COSTS
 from tests.store.bench import Bench, arrival, bury, ids
 

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from groupflow.operate.tasks import find_task
 from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import READ_WHOLE, Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope
-from groupflow.store.finding import find_task
 from groupflow.store.history import roll_history, sweep_renamed
 from groupflow.store.keys import Keys
 from tests.store.bench import Bench, arrival, bury

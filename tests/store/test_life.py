@@ -17,12 +17,13 @@ from typing import Any, Literal
 import pytest
 
 from groupflow.core.errors import StoreFull
+from groupflow.operate.groups import ALL, Groups, Why
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tasks import Found, ListedState, find_task, list_tasks
 from groupflow.servers import RedisServer
 from groupflow.store.dead import DeadLetters, DeadStory, Filter
 from groupflow.store.envelope import Envelope, Pool
-from groupflow.store.finding import Found, ListedState, find_task, list_tasks
-from groupflow.store.groups import ALL, Groups, Why
-from groupflow.store.scripts import Verb
+from groupflow.store.scripts import AnyVerb, Verb
 from groupflow.store.settlements import Advance, Bury, Claim, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury
 
@@ -824,11 +825,11 @@ async def test_every_other_verb_may_be_repeated_too(shop: Bench) -> None:
     await shop.enqueue(arrival("p0", delay=HOUR), arrival("a9", "a"))
     dead, old, _ = [await letter(shop, id_) for id_ in sorted(await _dead(shop))]
     shop.raw.zadd(shop.keys("dead"), {old.id: 1})
-    calls: list[tuple[Verb, list[str | int | bytes]]] = [
-        (Verb.PAUSE, ["a", "ops"]),
-        (Verb.PAUSE, ["", "ops"]),
-        (Verb.RESUME, ["a"]),
-        (Verb.RESUME, [""]),
+    calls: list[tuple[AnyVerb, list[str | int | bytes]]] = [
+        (OperatorVerb.PAUSE, ["a", "ops"]),
+        (OperatorVerb.PAUSE, ["", "ops"]),
+        (OperatorVerb.RESUME, ["a"]),
+        (OperatorVerb.RESUME, [""]),
         (Verb.PROMOTE, [200]),
         (Verb.DROP, [dead.id, '["dropped","t","a",1,0]']),
         (Verb.SWEEP, [round(HOUR * 1e6), 100, '["expired","",null,0,0]']),

@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from groupflow.store import listing
+from groupflow.operate import listing
+from groupflow.operate.groups import Groups
+from groupflow.operate.listing import ListedGroups, list_groups, list_lane
 from groupflow.store.dead import DeadLetters, Filter
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from groupflow.store.groups import Groups
-from groupflow.store.listing import ListedGroups, list_groups, list_lane
 from groupflow.store.settlements import Retry
 from tests.store.bench import Bench, arrival, bury
 

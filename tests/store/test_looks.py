@@ -7,25 +7,27 @@ from typing import Any
 
 import pytest
 
+from groupflow.operate.busy import read_busy
+from groupflow.operate.groups import Groups
+from groupflow.operate.listing import ListedGroups, list_groups, list_lane
+from groupflow.operate.overview import read_overview, read_tops
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tasks import ListedState, find_task, list_tasks
 from groupflow.servers import RedisServer
-from groupflow.store.busy import read_busy
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters, DeadStory, Filter
 from groupflow.store.enqueue import READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
-from groupflow.store.finding import ListedState, find_task, list_tasks
-from groupflow.store.groups import Groups
 from groupflow.store.keys import Keys
-from groupflow.store.listing import ListedGroups, list_groups, list_lane
-from groupflow.store.overview import read_overview, read_tops
-from groupflow.store.scripts import Script, Verb, load_scripts, read_lua, render
+from groupflow.store.scripts import Scripts, Verb, read_lua, render
 from groupflow.store.settlements import Advance, Retry
 from tests.store.bench import Bench, arrival, bury
 
 SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
-    *(Verb.FIND, Verb.LIST, Verb.DEAD, Verb.LETTER, Verb.WHY, Verb.GROUPS, Verb.LANE),
-    *(Verb.TOP, Verb.TOPS, Verb.STATUS),
+    *(Verb.DEAD, Verb.LETTER, OperatorVerb.FIND, OperatorVerb.LIST, OperatorVerb.WHY),
+    *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.TOP, OperatorVerb.TOPS),
+    OperatorVerb.STATUS,
 )
 # Refuses whatever would copy a large text, from any key.
 _WATCHED = f"""
@@ -44,11 +46,11 @@ HEADERS = {f"h{n}": "x" * 4000 for n in range(10)}
 BODY = b'{"rows": "' + b"y" * 300_000 + b'"}'
 
 
-def watched(keys: Keys) -> dict[Verb, Script]:
+def watched(keys: Keys) -> Scripts:
     """The scripts, of which those that look at tasks fail where they read much."""
-    scripts = load_scripts(keys, "oldest")
+    scripts = Scripts(keys, "oldest")
     for verb in LOOKS:
-        shebang, _, text = read_lua(verb).partition("\n")
+        shebang, _, text = read_lua(verb.file).partition("\n")
         scripts[verb] = render(verb, keys, "oldest", f"{shebang}\n{_WATCHED}{text}")
     return scripts
 

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.store.groups import ALL, Groups
-from groupflow.store.overview import read_overview, read_tops
-from groupflow.store.sampling import (
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.overview import read_overview, read_tops
+from groupflow.operate.sampling import (
     BOUNDS,
     INTERVAL,
     KEPT,
@@ -20,7 +20,7 @@ from groupflow.store.sampling import (
     survey,
     take_sample,
 )
-from groupflow.store.scripts import Verb
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival
 
@@ -30,7 +30,7 @@ TINY = 1  # µs: an interval that each call begins anew
 async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = KEPT) -> int:
     """One sample with an interval of a test's own, in which the clock plays no part."""
     counts = orjson.dumps([0, 2])
-    return int((await bench.client.run(Verb.SAMPLE, interval, kept, counts))[1])
+    return int((await bench.client.run(OperatorVerb.SAMPLE, interval, kept, counts))[1])
 
 
 async def test_one_sample_an_interval(bench: Bench) -> None:
@@ -115,7 +115,7 @@ async def test_survey_finds_the_longest_in_steps(bench: Bench) -> None:
     for n in range(12):
         await bench.enqueue(*(arrival(f"g{n}-{i}", f"g{n:02}") for i in range(2 if n != 9 else 5)))
     for _ in range(5):
-        await bench.client.run(Verb.SURVEY, 3, 4)
+        await bench.client.run(OperatorVerb.SURVEY, 3, 4)
     tops = await read_tops(bench.client)
     assert (tops.longest[0].group, tops.longest[0].waiting) == ("g09", 5)
     assert len(tops.longest) == 4

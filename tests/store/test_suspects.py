@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from groupflow.operate import sampling
+from groupflow.operate.busy import read_busy
+from groupflow.operate.gauges import read_gauges
+from groupflow.operate.groups import Groups
+from groupflow.operate.listing import list_groups
+from groupflow.operate.overview import read_tops
+from groupflow.operate.tasks import list_tasks
+from groupflow.operate.waiting import WaitingTasks
 from groupflow.servers import RedisServer
-from groupflow.store import sampling
-from groupflow.store.busy import read_busy
 from groupflow.store.envelope import Pool
-from groupflow.store.finding import list_tasks
-from groupflow.store.gauges import read_gauges
-from groupflow.store.groups import Groups
-from groupflow.store.listing import list_groups
-from groupflow.store.overview import read_tops
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
-from groupflow.store.waiting import WaitingTasks
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.test_life import pass_time, redrive, why
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from groupflow.store import waiting as module
+from groupflow.operate import waiting as module
+from groupflow.operate.groups import Groups
+from groupflow.operate.tasks import find_task
+from groupflow.operate.waiting import WaitingTasks
 from groupflow.store.envelope import Pool
-from groupflow.store.finding import find_task
-from groupflow.store.groups import Groups
 from groupflow.store.settlements import Release, Retry
-from groupflow.store.waiting import WaitingTasks
 from tests.store.bench import Bench, arrival, bury, ids
 
 YEAR = 31_536_000.0

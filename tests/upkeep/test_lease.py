@@ -17,7 +17,6 @@ from groupflow.core.errors import SessionReplaced
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.scripts import load_scripts
 from groupflow.store.sessions import Claimable, Session, Sessions
 from groupflow.upkeep import renew
 from groupflow.upkeep.block import BlockWatch
@@ -233,7 +232,7 @@ def lease_thread(
     bench: Bench, url: str, listening: Listening, session: Session, lease: float = LEASE
 ) -> LeaseThread:
     """The thread of a daemon d1 whose loop always turns."""
-    client = StoreClient(url, bench.keys, load_scripts(bench.keys, "oldest"))
+    client = StoreClient(url, bench.keys)
     sessions = Sessions(client, session, LEASE)
     watch = BlockWatch(
         monotonic, lambda _: {}, lease=LEASE, max_block=LEASE, measures=UpkeepMeasures()

@@ -8,6 +8,8 @@ from http import HTTPStatus
 import structlog
 
 from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.waiting import REASONS, Left, WaitingTasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.problems import Refused
@@ -21,8 +23,6 @@ from groupflow.ops.page.shapes import (
     WaitingTask,
 )
 from groupflow.store.dead import DeadLetter, DeadLetters
-from groupflow.store.groups import ALL, Groups
-from groupflow.store.waiting import REASONS, Left, WaitingTasks
 
 log = structlog.get_logger("groupflow.page")
 

@@ -12,13 +12,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError
+from groupflow.operate.overview import Overview
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.connection import EVENTS
 from groupflow.ops.page.endpoints import caller_of, refused_response
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.streams import MOST, Stream, Streams
 from groupflow.ops.snapshots import Snapshot
-from groupflow.store.overview import Overview
 
 EVERY = 1.0  # seconds
 

@@ -10,6 +10,11 @@ from typing import Any
 from groupflow.core.errors import Unroutable
 from groupflow.core.masking import mask_command
 from groupflow.core.routing import Message, Router
+from groupflow.operate.groups import Groups
+from groupflow.operate.listing import GroupPage, list_groups, list_lane
+from groupflow.operate.overview import Overview, Tops, read_overview, read_tops
+from groupflow.operate.sampling import Sample, read_samples
+from groupflow.operate.tasks import Found, find_task, list_tasks
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.parts import Parts
@@ -38,11 +43,6 @@ from groupflow.ops.page.withholding import (
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import shown
 from groupflow.store.dead import DeadLetters, DeadPage, Filter
-from groupflow.store.finding import Found, find_task, list_tasks
-from groupflow.store.groups import Groups
-from groupflow.store.listing import GroupPage, list_groups, list_lane
-from groupflow.store.overview import Overview, Tops, read_overview, read_tops
-from groupflow.store.sampling import Sample, read_samples
 
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; less than the second between two events, or one would repeat the other

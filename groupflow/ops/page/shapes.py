@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from groupflow.store.groups import Why
-from groupflow.store.listing import Lane
+from groupflow.operate.groups import Why
+from groupflow.operate.listing import Lane
 
 MOST_IDS = 500  # dead letters an action
 _CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error

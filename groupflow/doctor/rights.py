@@ -17,8 +17,9 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from groupflow.core.checkup import Check
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import load_scripts
+from groupflow.store.scripts import Scripts, Verb
 
 NAME = "redis.rights"
 CLIENT_COMMANDS = ("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "SUBSCRIBE", "UNSUBSCRIBE")
@@ -87,8 +88,9 @@ _TRIES: dict[str, tuple[str, ...]] = {
 
 def script_commands(keys: Keys) -> set[str]:
     """Every command that a script may call."""
-    scripts = load_scripts(keys, "oldest").values()
-    return {command for script in scripts for command in _CALLED.findall(script.text)}
+    scripts = Scripts(keys, "oldest")
+    every = (scripts[verb].text for verb in (*Verb, *OperatorVerb))
+    return {command for text in every for command in _CALLED.findall(text)}
 
 
 def tried_commands() -> set[str]:

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.keys import split_checkpoint, split_element
-from groupflow.store.scripts import Verb
 
 ListedGroups: TypeAlias = Literal["ready", "running", "delayed", "parked", "paused"]
 
@@ -134,7 +134,7 @@ async def list_groups(
     for _ in range(_LOOKS):
         wanted = limit - len(found)
         now, next_, total, seen, rows = await client.run(
-            Verb.GROUPS, state, following, _LOOK, wanted, text, tenant
+            OperatorVerb.GROUPS, state, following, _LOOK, wanted, text, tenant
         )
         at, looked, following = now / MICROSECONDS, looked + seen, next_.decode()
         found += [_group_row(state, *row) for row in rows]
@@ -155,7 +155,7 @@ async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: 
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, total, rows = await client.run(Verb.LANE, group, passed, limit)
+    now, total, rows = await client.run(OperatorVerb.LANE, group, passed, limit)
     return Lane(now / MICROSECONDS, total, [_waiting(*row) for row in rows])
 
 

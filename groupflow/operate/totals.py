@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.scripts import Verb
+from groupflow.store.clock import MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def read_status(client: StoreClient) -> Status:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    return status_of(await client.run(Verb.STATUS))
+    return status_of(await client.run(OperatorVerb.STATUS))
 
 
 def status_of(reply: Sequence[Any]) -> Status:

@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 
+from groupflow.operate.groups import State
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.totals import DaemonStatus, IntakeStatus, status_of
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.groups import State
-from groupflow.store.reading import DaemonStatus, IntakeStatus, status_of
-from groupflow.store.scripts import Verb
+from groupflow.store.clock import MICROSECONDS
 
 _TOPS = 10  # groups a list
 _WALKED = 200  # groups of each index that are looked at for the first list
@@ -113,7 +113,7 @@ async def read_overview(client: StoreClient) -> Overview:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    reply = await client.run(Verb.STATUS)
+    reply = await client.run(OperatorVerb.STATUS)
     status = status_of(reply)
     count = {name.decode(): int(n) for name, n in zip(reply[0][::2], reply[0][1::2], strict=True)}
     paused, delayed_tasks, now, note = reply[4], reply[6], reply[10], reply[11]
@@ -150,7 +150,7 @@ async def read_tops(client: StoreClient) -> Tops:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, looked, slowest, longest = await client.run(Verb.TOPS, _TOPS, _WALKED)
+    now, looked, slowest, longest = await client.run(OperatorVerb.TOPS, _TOPS, _WALKED)
     return Tops(now / MICROSECONDS, looked, _rows(slowest), _rows(longest))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tasks import Found, find_task
 from groupflow.store.client import StoreClient
-from groupflow.store.finding import Found, find_task
-from groupflow.store.scripts import Verb
 from groupflow.store.settlements import history_line
 
 LOOKED_AT = 2000  # places in a line a script: bounds how long one may block Redis
@@ -46,7 +46,7 @@ class WaitingTasks:
         place = 0
         while place >= 0:
             dropped, place = await self._client.run(
-                Verb.DROP_WAITING, id_, found.group or "", line, place, LOOKED_AT
+                OperatorVerb.DROP_WAITING, id_, found.group or "", line, place, LOOKED_AT
             )
             if dropped:
                 return None
@@ -66,7 +66,7 @@ class WaitingTasks:
         left = _left(found)
         if found is None or left is not None:
             return left
-        if await self._client.run(Verb.RUN_NOW, id_, found.group or ""):
+        if await self._client.run(OperatorVerb.RUN_NOW, id_, found.group or ""):
             return None
         return "due"
 
@@ -82,7 +82,7 @@ class WaitingTasks:
             passed, looked = 0, LOOKED_AT
             while looked == LOOKED_AT:
                 looked, found = await self._client.run(
-                    Verb.DELAYED_OF, group, place, passed, LOOKED_AT
+                    OperatorVerb.DELAYED_OF, group, place, passed, LOOKED_AT
                 )
                 passed += looked
                 ids += [id_.decode() for id_ in found]

@@ -16,9 +16,9 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
+from groupflow.doctor.rights import examine_rights
 from groupflow.store.client import StoreClient, address_of, make_pool, translated
 from groupflow.store.keys import Keys
-from groupflow.store.rights import examine_rights
 
 OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full
 EVICTION = "redis.eviction"

@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.scripts import Verb
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.settlements import Complete, Settlement
 
 INTERVAL = 10.0  # seconds between two samples
@@ -102,7 +102,9 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
     """
     counts = orjson.dumps(latencies.take())
     asked = time.time()
-    now, is_new = await client.run(Verb.SAMPLE, round(INTERVAL * MICROSECONDS), KEPT, counts)
+    now, is_new = await client.run(
+        OperatorVerb.SAMPLE, round(INTERVAL * MICROSECONDS), KEPT, counts
+    )
     latencies.set_clock(now / MICROSECONDS - (asked + time.time()) / 2)
     return bool(is_new)
 
@@ -116,7 +118,7 @@ async def survey(client: StoreClient) -> int:
     Raises:
         StoreUnavailable: no answer.
     """
-    return int(await client.run(Verb.SURVEY, WALKED, LONGEST))
+    return int(await client.run(OperatorVerb.SURVEY, WALKED, LONGEST))
 
 
 async def read_samples(client: StoreClient) -> list[Sample]:
@@ -125,7 +127,7 @@ async def read_samples(client: StoreClient) -> list[Sample]:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, flat = await client.run(Verb.SAMPLES)
+    now, flat = await client.run(OperatorVerb.SAMPLES)
     oldest = now - round(KEPT * INTERVAL * MICROSECONDS)
     rows = [
         orjson.loads(packed)

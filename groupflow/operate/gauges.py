@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import orjson
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.scripts import Verb
+from groupflow.store.clock import MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ async def read_gauges(client: StoreClient) -> Gauges:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    reply = await client.run(Verb.STATUS)
+    reply = await client.run(OperatorVerb.STATUS)
     flat, ready, held, parked, paused, dead, delayed, rows, plain, grouped, *_ = reply
     count = {name.decode(): int(total) for name, total in zip(flat[::2], flat[1::2], strict=True)}
     infos = [orjson.loads(packed) for _, _, packed in rows]

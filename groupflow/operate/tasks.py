@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.keys import ARRIVAL_DIGITS, split_checkpoint
-from groupflow.store.scripts import Verb
 
 TaskState: TypeAlias = Literal["queued", "running", "delayed", "dead", "done", "dropped", "expired"]
 
@@ -68,7 +68,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, is_there, type_, group, tenant, life, *rest = await client.run(Verb.FIND, id_)
+    now, is_there, type_, group, tenant, life, *rest = await client.run(OperatorVerb.FIND, id_)
     died, ended, daemon, worker, checkpoint = rest
     if not is_there:
         return _ended(id_, ended) if ended else None
@@ -116,7 +116,7 @@ async def list_tasks(
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    rows = await client.run(Verb.LIST, state, limit)
+    rows = await client.run(OperatorVerb.LIST, state, limit)
     return [(id_.decode(), group.decode() or None) for id_, group in rows]
 
 

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import structlog
 
 from groupflow.broker.connection import address_of as broker_address
-from groupflow.broker.diagnosis import examine_broker
 from groupflow.core.checkup import Check, Verdict
 from groupflow.core.errors import (
     BrokerUnavailable,
@@ -19,6 +18,8 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreUnavailable,
 )
+from groupflow.doctor.rabbitmq import examine_broker
+from groupflow.doctor.redis import EVICTION, examine_at_start, examine_store
 from groupflow.settings.file_access import examine_files
 from groupflow.settings.http_access import examine_http
 from groupflow.settings.load import Sources
@@ -26,7 +27,6 @@ from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.client import address_of as store_address
-from groupflow.store.diagnosis import EVICTION, examine_at_start, examine_store
 from groupflow.store.keys import Keys
 
 log = structlog.get_logger("groupflow.doctor")

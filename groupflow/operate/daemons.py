@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.scripts import Verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    _, _, _, _, _, _, _, rows, *_ = await client.run(Verb.STATUS)
+    _, _, _, _, _, _, _, rows, *_ = await client.run(OperatorVerb.STATUS)
     return [_known(name, packed) for name, lease_left, packed in rows if lease_left > 0]
 
 
@@ -46,7 +46,7 @@ async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any]
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    packed = await client.run(Verb.TOLD, daemon)
+    packed = await client.run(OperatorVerb.TOLD, daemon)
     found: dict[str, Any] | None = orjson.loads(packed) if packed else None
     return found
 

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.keys import split_checkpoint, split_element
-from groupflow.store.scripts import Verb
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
@@ -76,7 +76,7 @@ class Groups:
         Returns:
             Whether it wasn't paused already.
         """
-        return bool(await self._client.run(Verb.PAUSE, group, by))
+        return bool(await self._client.run(OperatorVerb.PAUSE, group, by))
 
     async def resume(self, group: str) -> bool:
         """Let a group, or everything (`ALL`), go on.
@@ -84,7 +84,7 @@ class Groups:
         Returns:
             Whether it was paused.
         """
-        return bool(await self._client.run(Verb.RESUME, group))
+        return bool(await self._client.run(OperatorVerb.RESUME, group))
 
     async def why(self, group: str, *, with_words: bool = True) -> Why:
         """Say what state a group is in, and why.
@@ -94,7 +94,7 @@ class Groups:
             with_words: whether the reason may repeat what handlers and dead letters said; else it
                 has the kinds of errors alone.
         """
-        return _why(group, *await self._client.run(Verb.WHY, group), with_words=with_words)
+        return _why(group, *await self._client.run(OperatorVerb.WHY, group), with_words=with_words)
 
 
 def _why(  # noqa: PLR0917  the row that why.lua answers, in its order

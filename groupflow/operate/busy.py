@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import MICROSECONDS
-from groupflow.store.scripts import Verb
+from groupflow.store.clock import MICROSECONDS
 
 LOOKED_AT = 200  # groups of each state, and running tasks: bounds the script
 
@@ -45,7 +45,7 @@ async def read_busy(client: StoreClient) -> list[Busy]:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, rows = await client.run(Verb.TOP, LOOKED_AT)
+    now, rows = await client.run(OperatorVerb.TOP, LOOKED_AT)
     return [_busy(now, *row) for row in rows]
 
 
