@@ -81,6 +81,7 @@ class RabbitmqServer(PrivateServer):
             "RABBITMQ_MNESIA_BASE": str(self._path("data")),
             "RABBITMQ_LOG_BASE": str(self._path("log")),
             "RABBITMQ_LOGS": "-",  # stdout, which is our log file
+            "ERL_CRASH_DUMP": str(self._path("erl_crash.dump")),
             "RABBITMQ_PID_FILE": str(self._path("pid")),
             "RABBITMQ_CONFIG_FILE": str(self._path("rabbitmq.conf")),
             "RABBITMQ_CONFIG_FILES": str(self._path("conf.d")),
