@@ -38,7 +38,7 @@ check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnera
 
 bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1: under 3 minutes; ROWS=drain,cold)
 	@.ci/setup bench
-	@QUICK=$(QUICK) ROWS=$(ROWS) $(BIN)/python -m tests.bench
+	@QUICK=$(QUICK) ROWS=$(ROWS) ROUNDS=$(ROUNDS) BASE=$(BASE) WRITE=$(WRITE) $(BIN)/python -m tests.bench
 
 docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (ARGS="-b linkcheck")
 	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from groupflow.servers.redis import RedisServer
 from tests.bench.limits import redis_round_trip
 from tests.bench.load import Load
 from tests.bench.records import Records
-from tests.bench.rows import Row
+from tests.bench.rows import OURS, Row
+
+ROUNDS, PAIRS = 5, 7
 
 
 class HashingRabbitmq(RabbitmqServer):
@@ -28,19 +30,48 @@ class Bench:
     """One run of the suite.
 
     Attributes:
-        quick: smaller numbers, fewer repetitions.
+        quick: smaller numbers.
+        rounds: how many each row has.
+        pairs: how many there are where code is set beside older code.
+        base: that older code: a commit.
         problems: what could not be measured or broke its promise, in words.
     """
 
-    def __init__(self, folder: Path, *, quick: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        quick: bool = False,
+        rounds: int | None = None,
+        base: str = "HEAD",
+        chosen: Sequence[str] = (),
+    ) -> None:
+        """Nothing is started.
+
+        Args:
+            folder: an empty one.
+            quick: smaller numbers.
+            rounds: how many each row has, in place of 5, quick 1, and of 7 for pairs of code.
+            base: a commit to set the code of now beside.
+            chosen: families, or beginnings of rows' keys; nothing: all rows.
+        """
         self.quick = quick
+        self.rounds = rounds or (1 if quick else ROUNDS)
+        self.pairs = rounds or PAIRS
+        self.base = base
         self.problems: list[str] = []
+        self._chosen = tuple(chosen)
         self._rabbitmq = HashingRabbitmq(folder / "rabbitmq", scratch=folder)
         self._parent = folder
 
     def pick(self, full: int, quick: int) -> int:
         """A size: for the whole suite or the quick one."""
         return quick if self.quick else full
+
+    def wants(self, key: str) -> bool:
+        """Whether a row is to be measured."""
+        begun = [f"{key}.".startswith(f"{each}.") for each in self._chosen]
+        return any(begun) or not self._chosen
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -76,7 +107,7 @@ class Bench:
         verdict = records.check(load, is_whole=is_whole)
         if not verdict.is_clean:
             row.verdicts[who] = str(verdict)
-        if who == "groupflow":
+        if who == OURS:
             self.check(row.key, records, load, is_whole=is_whole)
 
     def check(self, key: str, records: Records, load: Load, *, is_whole: bool = True) -> None:

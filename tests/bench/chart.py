@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from tests.bench.results import Results
-from tests.bench.rows import Row
+from tests.bench.rows import OURS, Row
 from tests.bench.tables import figure
 
 WIDTH, LEFT, RIGHT = 860, 150, 110
@@ -25,7 +25,7 @@ _LIMITS = ("bare aio-pika", "the ideal", "alone", "one daemon")
 
 def svg(results: Results) -> str:
     """The chart of all rows whose figure is a rate with something beside it."""
-    rows = [row for row in results.rows if row.peers and row.unit in ("tasks/s", "msg/s")]
+    rows = [row for row in results.rows if row.peers and row.more_is_better]
     parts: list[str] = []
     y = 8
     for row in rows:
@@ -41,10 +41,10 @@ def _draw(parts: list[str], row: Row, y: int) -> int:
     """Draw a row; where the next one begins."""
     parts.append(f'<text class="title" x="0" y="{y + 18}">{escape(row.title)}</text>')
     y += HEAD - GAP
-    bars = {"groupflow": row.ours, **row.peers}
+    bars = {OURS: row.ours.median, **row.peers, **row.once}
     longest = max(bars.values()) or 1.0
     for name, value in bars.items():
-        kind = "ours" if name == "groupflow" else "limit" if name in _LIMITS else "peer"
+        kind = "ours" if name == OURS else "limit" if name in _LIMITS else "peer"
         width = max(1.0, value / longest * (WIDTH - LEFT - RIGHT))
         middle = y + BAR - 5
         parts += [

@@ -11,8 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import clock_gettime
 from typing import Literal
 
+import orjson
+
+from tests.bench.clocks import clock_of
 from tests.bench.filling import NAMESPACE, RULE
 from tests.bench.load import Load
 
@@ -38,17 +42,17 @@ class Setting:
         plain: workers for plain ones.
         order: `workers.order`.
         only: half a daemon, or all of it.
-        http: what its section `[http]` says.
+        http: what its section `[http]` says; the page is on, as by default, on a port that is free.
     """
 
     redis: str
     rabbitmq: str = "amqp://guest:guest@127.0.0.1:1/"
     queue: str = "bench"
     grouped: int = 16
-    plain: int = 0
+    plain: int = 8
     order: Literal["oldest", "fair"] = "oldest"
-    only: Literal["", "intake", "workers"] = "workers"
-    http: str = 'listen = ""'
+    only: Literal["", "intake", "workers"] = ""
+    http: str = 'listen = "127.0.0.1:0"'
 
     def write(self, path: Path) -> None:
         """Write it as a configuration file."""
@@ -65,8 +69,6 @@ grouped = {self.grouped}
 order = "{self.order}"
 [http]
 {self.http}
-[log]
-format = "json"
 [[groups]]
 name = "{RULE}"
 app = "bench"
@@ -82,7 +84,8 @@ class Daemon:
     process: subprocess.Popen[bytes]
     log: Path
     records: Path
-    cpu_at_start: float = 0.0
+    config: Path
+    code: Path
     ended: bool = field(default=False)
 
     @property
@@ -92,8 +95,9 @@ class Daemon:
 
     @property
     def cpu(self) -> float:
-        """Seconds of processor time so far."""
-        return cpu_of(self.pid)
+        """Seconds of processor time so far, of its page's process too."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return sum(cpu_of(pid) for pid in (self.pid, *map(int, children.read_text().split())))
 
     @property
     def has_reached(self) -> bool:
@@ -126,18 +130,48 @@ class Daemon:
         if code:
             raise RunFailed(f"a daemon ended with {code}:\n{self.tail()}")
 
+    async def page(self) -> int:
+        """The port of its page, once that listens.
+
+        Raises:
+            RunFailed: it doesn't.
+        """
+
+        def said() -> bytes:
+            lines = self.log.read_bytes().splitlines()
+            return next((line for line in lines if b'"http.listening"' in line), b"")
+
+        await wait_for(lambda: bool(said()), self, START_WITHIN, "its page")
+        return int(str(orjson.loads(said())["url"]).rstrip("/").rpartition(":")[2])
+
+    async def ask(self, *words: str) -> None:
+        """Run a verb of its own version with its configuration; politely, beside what is measured.
+
+        Raises:
+            RunFailed: the verb failed.
+        """
+        command = ["nice", sys.executable, "-m", "groupflow", *words, "--config", str(self.config)]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=self.code,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+        if process.returncode:
+            raise RunFailed(f"groupflow {' '.join(words)}: {said.decode(errors='replace')}")
+
     def tail(self) -> str:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-2000:]
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of processor time that a process has used so far; 0 where it is gone."""
+    """Seconds of processor time that a process has used so far, all threads; 0 where it is gone."""
     try:
-        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return clock_gettime(clock_of(pid))
     except OSError:
         return 0.0
-    return (int(facts[11]) + int(facts[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def wait_for(
@@ -160,9 +194,24 @@ async def wait_for(
 
 @asynccontextmanager
 async def running(
-    setting: Setting, load: Load, folder: Path, name: str = "d1"
+    setting: Setting,
+    load: Load,
+    folder: Path,
+    name: str = "d1",
+    *,
+    code: Path = REPOSITORY,
+    redis_pid: int = 0,
 ) -> AsyncIterator[Daemon]:
-    """Start a daemon, wait until it works, and stop it at the end."""
+    """Start a daemon, wait until it works, and stop it at the end.
+
+    Args:
+        setting: its configuration.
+        load: what its handlers have to know.
+        folder: of this run.
+        name: its name.
+        code: where the package is that it runs.
+        redis_pid: the process of its Redis, whose processor time it shall note too.
+    """
     config, log = folder / f"{name}.toml", folder / f"{name}.log"
     setting.write(config)
     records = folder / f"{name}.records"
@@ -171,18 +220,18 @@ async def running(
         "BENCH_RECORDS": str(records),
         "BENCH_TASKS": str(load.tasks),
         "BENCH_HANDLER_MS": str(load.handler_ms),
+        "BENCH_REDIS_PID": str(redis_pid),
     }
     only = ["--only", setting.only] if setting.only else []
     command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", name]
     command += ["--app", "tests.bench.handlers:app", *only]
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: ASYNC220
-            command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output
+            command, cwd=code, env=environment, stdout=output, stderr=output
         )
-    daemon = Daemon(process, log, records)
+    daemon = Daemon(process, log, records, config, code)
     try:
         await wait_for(lambda: b"daemon.started" in log.read_bytes(), daemon, START_WITHIN, "start")
-        daemon.cpu_at_start = daemon.cpu
         yield daemon
         await daemon.stop()
     finally:

@@ -1,75 +1,166 @@
-"""One run of ours: a filled store, a daemon, its records, and what it cost in processor time."""
+"""One run of ours: a daemon takes a load in, stands paused until all of it waits, and drains it.
+
+So the tasks came through RabbitMQ, the daemon is as settings have it by default, with its page, and
+nothing is still starting when the clock does.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
 
-from groupflow.servers.redis import RedisServer
-from tests.bench.daemons import Setting, cpu_of, running
-from tests.bench.filling import NAMESPACE, fill_store
+from tests.bench import clocks
+from tests.bench.bench import Bench
+from tests.bench.daemons import REPOSITORY, Daemon, RunFailed, Setting, cpu_of, running
+from tests.bench.filling import NAMESPACE, fill_queue, forget_queue
 from tests.bench.load import Load
 from tests.bench.records import Records
 
 WITHIN = 300.0  # seconds for a run; one that takes longer is broken
-LOOK = 0.1  # seconds between two looks at the total where several daemons share a load
+LOOK = 0.1  # seconds between two looks at a total
+TAKEN = b"groupflow_messages_taken_total"
 
 
-async def calls_of(redis: Redis) -> int:
-    """Round trips so far: scripts called, not what they call."""
-    stats: dict[str, Any] = await redis.info("commandstats")
-    return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
+@dataclass(slots=True)
+class Loaded:
+    """Daemons that have a load before them and stand paused.
+
+    Attributes:
+        daemons: they share the load.
+        redis: their store.
+        ports: of the daemons' pages.
+        records: what they did; there once they have ended.
+    """
+
+    daemons: list[Daemon]
+    redis: Redis
+    ports: list[int]
+    records: Records = field(default_factory=Records)
+
+    async def resume(self) -> None:
+        """Let them begin."""
+        await self.daemons[0].ask("resume", "--all")
 
 
 async def drain(
-    folder: Path,
+    bench: Bench,
     load: Load,
     *,
     workers: int,
     daemons: int = 1,
-    plain: bool = False,
+    code: Path = REPOSITORY,
 ) -> Records:
-    """Fill a fresh Redis, let daemons drain it, and read what they recorded.
+    """Let daemons take a load in and drain it, and read what they recorded.
 
     Args:
-        folder: of this run, empty.
-        load: what to fill it with.
-        workers: of each daemon.
+        bench: has the servers.
+        load: the tasks.
+        workers: for grouped tasks, of each daemon.
         daemons: how many share the load.
-        plain: whether the tasks are plain ones, and the workers too.
+        code: where the package is that they run.
 
     Raises:
         RunFailed: a daemon died, or did not get to the end.
     """
-    async with RedisServer(folder / "redis") as server, Redis.from_url(server.url) as redis:
-        await fill_store(server.url, load, plain=plain)
-        before, calls = cpu_of(server.pid), await calls_of(redis)
-        setting = Setting(
-            server.url, grouped=0 if plain else workers, plain=workers if plain else 0
-        )
+    setting = Setting("", grouped=workers)
+    async with loaded(bench, setting, [load], daemons=daemons, code=code) as run:
+        calls = await _calls_of(run.redis)
+        await run.resume()
+        if daemons == 1:
+            await run.daemons[0].until(WITHIN)
+        else:
+            await _until_done(run.redis, load.tasks)
+        calls = await _calls_of(run.redis) - calls
+    return replace(run.records, redis_calls=calls / load.tasks)
+
+
+@asynccontextmanager
+async def loaded(
+    bench: Bench,
+    setting: Setting,
+    loads: Sequence[Load],
+    *,
+    firsts: Sequence[int] = (0,),
+    daemons: int = 1,
+    code: Path = REPOSITORY,
+) -> AsyncIterator[Loaded]:
+    """Start daemons on fresh servers' corners, let them take loads in, and hand them out paused.
+
+    Args:
+        bench: has the servers.
+        setting: but for the servers.
+        loads: what is published, one after another.
+        firsts: with which number each load begins.
+        daemons: how many there are.
+        code: where the package is that they run.
+    """
+    rabbitmq = await bench.rabbitmq()
+    tasks = sum(load.tasks for load in loads)
+    whole = replace(loads[0], tasks=tasks)
+    async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
+        queue = folder.name
+        own = replace(setting, redis=server.url, rabbitmq=rabbitmq, queue=queue)
         async with AsyncExitStack() as stack:
             started = [
-                await stack.enter_async_context(running(setting, load, folder, f"d{n}"))
+                await stack.enter_async_context(
+                    running(own, whole, folder, f"d{n}", code=code, redis_pid=server.pid)
+                )
                 for n in range(daemons)
             ]
-            if daemons == 1:
-                await started[0].until(WITHIN)
-            else:
-                await _until_done(redis, load.tasks)
-            cpu = sum(daemon.cpu - daemon.cpu_at_start for daemon in started)
-            redis_cpu = cpu_of(server.pid) - before
-            calls = await calls_of(redis) - calls
-        return replace(
-            Records.read([daemon.records for daemon in started]),
-            cpu=cpu,
-            redis_cpu=redis_cpu,
-            redis_calls=calls,
+            run = Loaded(started, redis, [await daemon.page() for daemon in started])
+            await started[0].ask("pause", "--all")
+            cpu, redis_cpu = sum(each.cpu for each in started), cpu_of(server.pid)
+            for load, first in zip(loads, firsts, strict=True):
+                await fill_queue(rabbitmq, queue, load, first)
+            await _until_taken(run, tasks)
+            cpu, redis_cpu = sum(each.cpu for each in started) - cpu, cpu_of(server.pid) - redis_cpu
+            yield run
+        run.records = replace(
+            _recorded(started, tasks),
+            intake_cpu=cpu / tasks * 1e6,
+            enqueue_cpu=redis_cpu / tasks * 1e6,
         )
+        await forget_queue(rabbitmq, queue)
+
+
+def _recorded(ended: list[Daemon], tasks: int) -> Records:
+    records = Records.read([daemon.records for daemon in ended])
+    noted = ended[0].records.with_suffix(".clocks")
+    if len(ended) > 1 or not noted.exists():  # a share of the load: no task was the last
+        return records
+    cpu, redis_cpu = clocks.read(noted, tasks)
+    return replace(records, cpu=cpu, redis_cpu=redis_cpu)
+
+
+async def _until_taken(run: Loaded, tasks: int) -> None:
+    async with asyncio.timeout(WITHIN):
+        while sum([await _taken(port) for port in run.ports]) < tasks:
+            for daemon in run.daemons:
+                if daemon.process.poll() is not None:
+                    raise RunFailed(f"a daemon died:\n{daemon.tail()}")
+            await asyncio.sleep(LOOK)
+
+
+async def _taken(port: int) -> int:
+    """Messages that a daemon has taken in, as its metrics say."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    said = await reader.read()
+    writer.close()
+    found = [line.split()[1] for line in said.splitlines() if line.startswith(TAKEN + b" ")]
+    return int(float(found[0])) if found else 0
+
+
+async def _calls_of(redis: Redis) -> int:
+    """Round trips so far: scripts called, not what they call."""
+    stats: dict[str, Any] = await redis.info("commandstats")
+    return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
 
 
 async def _until_done(redis: Redis, tasks: int) -> None:

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Literal
 
+import aio_pika
+
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
@@ -55,9 +57,18 @@ async def fill_store(
         await client.close()
 
 
-async def fill_queue(url: str, queue: str, load: Load) -> None:
-    """Publish a load to a queue of RabbitMQ, with confirms."""
+async def fill_queue(url: str, queue: str, load: Load, first: int = 0) -> None:
+    """Publish a load to a queue of RabbitMQ, numbered from `first`, with confirms."""
     async with publishing(url, queue) as publisher:
         await publisher.publish_all(
-            Outgoing(body, "bench", f"{number:032d}") for number, _, body in load
+            Outgoing(load.body_of(number), "bench", f"{number:032d}")
+            for number in range(first, first + load.tasks)
         )
+
+
+async def forget_queue(url: str, queue: str) -> None:
+    """Delete what a daemon declared, so that RabbitMQ doesn't carry the queues of all runs."""
+    connection = await aio_pika.connect(url)
+    async with connection, connection.channel() as channel:
+        await channel.queue_delete(queue)
+        await channel.queue_delete(f"{queue}.dead")

@@ -23,6 +23,7 @@ class Load:
         hot: the share of tasks that is in one further group instead.
         handler_ms: milliseconds that the handler of each sleeps; 0: it does nothing.
         body: bytes of each body.
+        app: the application that bodies name; only those of `bench` are grouped.
     """
 
     tasks: int
@@ -30,6 +31,7 @@ class Load:
     hot: float = 0.0
     handler_ms: float = 0.0
     body: int = 200
+    app: str = "bench"
 
     def group_of(self, number: int) -> int:
         """The number of a task's group."""
@@ -41,7 +43,7 @@ class Load:
     def body_of(self, number: int) -> bytes:
         """A task's body: JSON, with the number where a slice finds it (`number_in`)."""
         head = (
-            f'{{"n":"{number:09d}","type":"bench","app_name":"bench","tenant_id":"1",'
+            f'{{"n":"{number:09d}","type":"bench","app_name":"{self.app}","tenant_id":"1",'
             f'"entity":"g{self.group_of(number)}","pad":"'
         )
         return f'{head}{"x" * (self.body - len(head) - 2)}"}}'.encode()

@@ -26,7 +26,6 @@ def describe() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
         "cores": str(os.cpu_count()),
-        "load at the start": f"{os.getloadavg()[0]:.1f}",
         "Python": platform.python_version(),
         "Redis": _said("redis-server", "--version").partition("v=")[2].partition(" ")[0],
         "RabbitMQ": _rabbitmq(),

@@ -84,15 +84,19 @@ class Records:
 
     Attributes:
         rows: number, start and end of each task, in the order of their starts.
-        cpu: seconds of processor time that its processes took for it; 0 where nobody looked.
+        cpu: microseconds of processor time that its process took a task; 0 where nobody looked.
         redis_cpu: the same of its Redis.
-        redis_calls: round trips to Redis.
+        redis_calls: round trips to Redis a task.
+        intake_cpu: microseconds of processor time a message, before: from RabbitMQ into Redis.
+        enqueue_cpu: the same of its Redis.
     """
 
     rows: list[tuple[int, int, int]] = field(default_factory=list)
     cpu: float = 0.0
     redis_cpu: float = 0.0
-    redis_calls: int = 0
+    redis_calls: float = 0.0
+    intake_cpu: float = 0.0
+    enqueue_cpu: float = 0.0
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> Records:

@@ -1,32 +1,78 @@
-"""A row of the table: what was measured, beside what, and the goal."""
+"""A row of the table: what was measured, beside what, round by round, and the goal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Literal
 
-STOLEN = "stolen by the host"
+OURS = "groupflow"
 MUCH_STOLEN = 0.05
-"""Beyond this share of processor time, a figure is about the host and not about us."""
+"""Beyond this share of processor time that the host took, a round is marked as disturbed."""
+MINUTE = 60.0  # seconds within which all turns of a round have to come
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a row's `share` has to reach.
+    """What a row has to reach: its ratio where it has one, else our own figure.
 
     Attributes:
         words: as the table says it.
         at: the number.
         least: whether `at` is the least that will do, or the most.
+        is_of_ratio: whether it is about the ratio, or about our figure alone.
     """
 
     words: str
     at: float
     least: bool = True
+    is_of_ratio: bool = True
 
-    def is_met(self, share: float) -> bool:
-        """Whether a share reaches it."""
-        return share >= self.at if self.least else share <= self.at
+    def is_met(self, figure: float) -> bool:
+        """Whether a figure reaches it."""
+        return figure >= self.at if self.least else figure <= self.at
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The median of some rounds, and between what they lay."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, figures: list[float]) -> Span:
+        """Of one figure at least."""
+        return cls(median(figures), min(figures), max(figures))
+
+
+@dataclass(slots=True)
+class Round:
+    """One turn of each, within a minute or so.
+
+    Attributes:
+        figures: who → figure; ours under `OURS`.
+        details: what else was measured in our turn.
+        first: whose turn came first.
+        at: when it began, UTC.
+        seconds: how long it took.
+        load: the load average of the minute before it.
+        stolen: the share of processor time that a virtual machine's host took meanwhile.
+    """
+
+    figures: dict[str, float]
+    details: dict[str, float] = field(default_factory=dict)
+    first: str = OURS
+    at: str = ""
+    seconds: float = 0.0
+    load: float = 0.0
+    stolen: float = 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it is about the host, or wasn't of one minute: marked, and never left out."""
+        return self.stolen > MUCH_STOLEN or self.seconds > MINUTE
 
 
 @dataclass(slots=True)
@@ -36,37 +82,80 @@ class Row:
     Attributes:
         key: `family.what`, the same in every run.
         title: as the table says it.
-        ours: groupflow's figure.
-        unit: of `ours` and `peers`.
-        share: what the goal is about: a ratio to a peer or a limit, or `ours` itself.
-        goal: what `share` has to reach; a row without one only reports.
-        beside: what `share` is a ratio to, in words.
-        peers: others' figures.
+        unit: of all figures.
+        goal: what has to be reached; a row without one only reports.
+        beside: to whose figure ours is set in ratio, round by round; empty: to nobody's.
+        off: what is not as settings have it by default, or as users run it.
+        rounds: what was measured; none is ever left out.
+        once: figures of peers that had one turn only, and no ratio.
         verdicts: who broke order, overlapped, lost or doubled tasks, and how many.
-        details: what else was measured.
-        guard: grows with our speed, little with the machine's: a ratio to a limit or a peer.
         is_checked: whether its runs have an order to keep, which was checked.
+        commit: of what code it is.
     """
 
     key: str
     title: str
-    ours: float
-    unit: Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s"]
-    share: float
+    unit: Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs"]
     goal: Goal | None = None
     beside: str = ""
-    peers: dict[str, float] = field(default_factory=dict)
+    off: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    once: dict[str, float] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
-    details: dict[str, float] = field(default_factory=dict)
-    guard: float = 0.0
     is_checked: bool = True
+    commit: str = ""
+
+    def of(self, who: str) -> list[float]:
+        """Somebody's figures, of the rounds in which there is one."""
+        return [each.figures[who] for each in self.rounds if who in each.figures]
 
     @property
-    def stolen(self) -> float:
-        """The share of processor time that a virtual machine's host took meanwhile."""
-        return self.details.get(STOLEN, 0.0)
+    def ours(self) -> Span:
+        """Our figure."""
+        return Span.of(self.of(OURS))
+
+    @property
+    def peers(self) -> dict[str, float]:
+        """The medians of all others that had a turn in each round."""
+        names = dict.fromkeys(who for each in self.rounds for who in each.figures if who != OURS)
+        return {who: median(self.of(who)) for who in names}
+
+    @property
+    def ratio(self) -> Span | None:
+        """Ours to `beside`, of the rounds in which both have a figure; ``None`` if none has."""
+        both = [one.figures for one in self.rounds if {OURS, self.beside} <= one.figures.keys()]
+        ratios = [each[OURS] / each[self.beside] for each in both if each[self.beside]]
+        return Span.of(ratios) if ratios else None
+
+    @property
+    def details(self) -> dict[str, float]:
+        """The median of each detail."""
+        names = dict.fromkeys(name for each in self.rounds for name in each.details)
+        return {
+            name: median(each.details[name] for each in self.rounds if name in each.details)
+            for name in names
+        }
+
+    @property
+    def disturbed(self) -> int:
+        """How many of its rounds were."""
+        return sum(each.is_disturbed for each in self.rounds)
+
+    @property
+    def judged(self) -> Span | None:
+        """What the goal is about, and what a later run is compared by."""
+        of_ratio = self.goal.is_of_ratio if self.goal else bool(self.beside)
+        return self.ratio if of_ratio and self.beside else self.ours
 
     @property
     def is_met(self) -> bool | None:
         """Whether the goal is reached; ``None`` where there is none."""
-        return None if self.goal is None else self.goal.is_met(self.share)
+        if self.goal is None:
+            return None
+        judged = self.judged
+        return judged is not None and self.goal.is_met(judged.median)
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether a larger figure is a better one."""
+        return self.unit in ("tasks/s", "msg/s")

@@ -2,7 +2,7 @@
 
 A daemon drains a store that is kept filled. In turn its page is attacked, and an inert sink by the
 same attackers, so that their own processor time is in both. The figure is the throughput under
-attack, to that before and after it.
+attack, to that beside it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean, median
-from time import monotonic_ns
+from time import monotonic
 
-import orjson
 from redis.asyncio import Redis
 
 from groupflow.servers.ports import free_ports
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from tests.bench.bench import Bench
-from tests.bench.daemons import REPOSITORY, Daemon, Setting, running, wait_for
-from tests.bench.filling import BATCH, NAMESPACE, arrivals_of, store_client
+from tests.bench.daemons import REPOSITORY, Setting, running
+from tests.bench.filling import BATCH, NAMESPACE, arrivals_of, forget_queue, store_client
 from tests.bench.load import Load
 from tests.bench.records import Records
-from tests.bench.rows import Goal, Row
+from tests.bench.rounds import Turn, take_turns
+from tests.bench.rows import OURS, Goal, Row
 
 TITLES = {
     "chunks": "30 connections with bodies of one-byte chunks",
@@ -40,65 +41,59 @@ LETTERS, HEADER = 1_100, 12_000  # dead letters, and bytes of the header of each
 LARGE = 15 * 1024 * 1024  # bytes of a task's body
 AHEAD = 20_000  # tasks that wait
 LOOK = 0.05  # seconds between two looks at how many do
-SETTLE = 1.0  # seconds from an attack's begin or end until the next window
+SECONDS, QUICK_SECONDS = 20, 3  # of a turn
+SETTLE = 1.0  # seconds from an attack's begin until it counts
 ENDED = (b'"lease.ended"', b'"session.lost"')
-Window = tuple[int, int]
+SINK = "nobody attacked"
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
     for kind in TITLES:
-        yield await _row(bench, kind)
+        if bench.wants(f"attacks.{kind}"):
+            yield await _row(bench, kind)
 
 
 async def _row(bench: Bench, kind: str) -> Row:
-    seconds, rounds = float(bench.pick(60, 6)), bench.pick(3, 1)
+    seconds = float(bench.pick(SECONDS, QUICK_SECONDS))
     load = Load(10_000_000, 1_000)  # more than there will be time for
     key = f"attacks.{kind}"
-    async with bench.redis() as (server, folder):
+    row = Row(key, f"under attack: {TITLES[kind]}", "tasks/s", Goal("≥ 90 % of without", 0.9), SINK)
+    row.off = "a token; tasks written straight into Redis"
+    rabbitmq = await bench.rabbitmq()
+    async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
         await _fill_what_is_read(server.url)
-        setting = Setting(server.url, http='listen = "127.0.0.1:0"\ntoken = "a-token-of-the-bench"')
+        setting = Setting(server.url, rabbitmq, folder.name)
+        setting = replace(setting, http=f'{setting.http}\ntoken = "a-token-of-the-bench"')
         async with running(setting, load, folder) as daemon:
-            page = await _port_of_page(daemon)
+            page = await daemon.page()
             async with _feeding(server.url, load), _sink(folder) as inert:
-                windows = [await _window(folder, kind, inert, seconds / 2)]
-                for _ in range(rounds):
-                    windows.append(await _window(folder, kind, page, seconds))
-                    windows.append(await _window(folder, kind, inert, seconds / 2))
+
+                async def attacked(port: int) -> Turn:
+                    return Turn({key: await _rate(redis, folder, kind, port, seconds)})
+
+                sides = {OURS: partial(attacked, page), SINK: partial(attacked, inert)}
+                await take_turns(bench, [row], sides)
+        await forget_queue(rabbitmq, folder.name)
         records = Records.read([daemon.records])
         ended = sum(daemon.log.read_bytes().count(each) for each in ENDED)
     bench.check(key, records, load, is_whole=False)
     if ended:
         bench.problems.append(f"{key}: {ended} leases ended")
-    rates = _rates(records, windows)
-    shares = [rates[n] / fmean((rates[n - 1], rates[n + 1])) for n in range(1, len(rates), 2)]
-    share = median(shares)
-    row = Row(key, f"under attack: {TITLES[kind]}", median(rates[1::2]), "tasks/s", share)
-    row.goal, row.guard = Goal("≥ 90 % of without", 0.9), share
-    row.beside = "the same attackers, attacking nobody"
-    row.peers["nobody attacked"] = fmean(rates[::2])
-    row.details = {"leases ended": ended, "worst pair": min(shares)}
     return row
 
 
-def _rates(records: Records, windows: list[Window]) -> list[float]:
-    """Tasks that ended, a second, in each window."""
-    ends = [0] * len(windows)
-    for _, _, end in records:
-        for n, (first, last) in enumerate(windows):
-            ends[n] += first <= end < last
-    return [
-        count * 1e9 / (last - first) for count, (first, last) in zip(ends, windows, strict=True)
-    ]
-
-
-async def _window(folder: Path, kind: str, port: int, seconds: float) -> Window:
-    """Attack a port for so long."""
+async def _rate(redis: Redis, folder: Path, kind: str, port: int, seconds: float) -> float:
+    """Tasks done a second while a port is attacked for so long."""
     async with _attackers(folder, kind, port):
         await asyncio.sleep(SETTLE)
-        began = monotonic_ns()
+        began, done = monotonic(), await _done(redis)
         await asyncio.sleep(seconds)
-        return began, monotonic_ns()
+        return (await _done(redis) - done) / (monotonic() - began)
+
+
+async def _done(redis: Redis) -> int:
+    return int(await redis.hget(f"{{{NAMESPACE}}}:count", "done") or 0)
 
 
 @asynccontextmanager
@@ -134,15 +129,6 @@ async def _sink(folder: Path) -> AsyncIterator[int]:
         yield port
 
 
-async def _port_of_page(daemon: Daemon) -> int:
-    def said() -> bytes:
-        lines = daemon.log.read_bytes().splitlines()
-        return next((line for line in lines if b'"http.listening"' in line), b"")
-
-    await wait_for(lambda: bool(said()), daemon, 60.0, "its page")
-    return int(str(orjson.loads(said())["url"]).rstrip("/").rpartition(":")[2])
-
-
 @asynccontextmanager
 async def _feeding(url: str, load: Load) -> AsyncIterator[None]:
     """Keep some tasks waiting, and no more, for as long as the block lasts."""
@@ -153,7 +139,7 @@ async def _feeding(url: str, load: Load) -> AsyncIterator[None]:
         try:
             async with Redis.from_url(url) as redis:
                 while True:
-                    done = int(await redis.hget(f"{{{NAMESPACE}}}:count", "done") or 0)
+                    done = await _done(redis)
                     while fed - done < AHEAD:
                         await enqueuer.enqueue(list(itertools.islice(waiting, BATCH)))
                         fed += BATCH

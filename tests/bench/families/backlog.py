@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from statistics import median, quantiles
+from contextlib import asynccontextmanager
+from functools import partial
+from statistics import quantiles
 from time import perf_counter
 
 from groupflow.store.claims import Claims
@@ -14,77 +15,94 @@ from groupflow.store.settlements import Complete, Settlement
 from tests.bench.bench import Bench
 from tests.bench.filling import fill_store, store_client
 from tests.bench.load import Load
-from tests.bench.rows import Goal, Row
+from tests.bench.rounds import Stopwatch, Turn, take_turns
+from tests.bench.rows import OURS, Goal, Row
 
 SMALL, LARGE, QUICK_LARGE = 1_000, 1_000_000, 100_000
 WORKERS = 16
-EXCHANGES = 1_500  # a round
-ROUNDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    times: list[float]
-    overhead: float  # bytes of Redis memory a waiting task, above its body
-
-    @property
-    def p99(self) -> float:
-        """Milliseconds; the median of the rounds', since the worst of each are the machine's."""
-        rounds = (self.times[at : at + EXCHANGES] for at in range(0, len(self.times), EXCHANGES))
-        return median(quantiles(each, n=100)[98] for each in rounds) * 1000
+EXCHANGES, QUICK_EXCHANGES = 3_000, 1_000  # a turn
+STRAIGHT = "no daemon: tasks written straight into Redis"
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
     large = bench.pick(LARGE, QUICK_LARGE)
-    overhead = 0.0
+    memory = Row("backlog.memory", "Redis memory per waiting task above its body", "bytes")
+    memory.goal, memory.is_checked = Goal("≤ 250 bytes", 250.0, least=False), False
+    memory.off = STRAIGHT
     for hot, shape in ((0.0, "even"), (0.5, "half hot")):
-        small = await _measure(bench, Load(SMALL, 1_000, hot))
-        big = await _measure(bench, Load(large, 1_000, hot))
-        overhead = overhead or big.overhead
-        share = big.p99 / small.p99
-        row = Row(f"backlog.{shape.split()[0]}", f"claim at {large:,} waiting, {shape}, p99",
-                  big.p99, "ms", share)  # fmt: skip
-        row.goal = Goal(f"≤ 1.5 times at {SMALL:,} waiting", 1.5, least=False)
-        row.beside, row.guard = f"{SMALL:,} waiting", 1 / share
-        row.peers[f"{SMALL:,} waiting"] = small.p99
-        row.is_checked = False
-        yield row
-    row = Row(
-        "backlog.memory",
-        "Redis memory per waiting task above its body",
-        overhead,
-        "bytes",
-        overhead,
-    )
-    row.goal, row.guard = Goal("≤ 250 bytes", 250.0, least=False), 1 / overhead
-    row.is_checked = False
-    yield row
+        key = f"backlog.{shape.split()[0]}"
+        if bench.wants(key):
+            yield await _claim(bench, key, Load(large, 1_000, hot), shape)
+    if bench.wants(memory.key):
+        watch = Stopwatch()
+        async with _store(bench, Load(large, 1_000)) as store:
+            memory.rounds = [watch.round({OURS: store.overhead})]
+        yield memory
 
 
-async def _measure(bench: Bench, load: Load) -> _Measured:
-    """Settle and claim for all workers at once, again and again, with the store kept that full.
+async def _claim(bench: Bench, key: str, load: Load, shape: str) -> Row:
+    """The worst of a hundred exchanges, with many waiting and with few, in stores of their own."""
+    few = f"{SMALL:,} waiting"
+    row = Row(key, f"claim at {load.tasks:,} waiting, {shape}, p99", "ms", beside=few)
+    row.goal = Goal(f"≤ 1.5 times at {few}", 1.5, least=False)
+    row.off, row.is_checked = f"no daemon: {WORKERS} claims an exchange, one after another", False
+    async with (
+        _store(bench, load) as large,
+        _store(bench, Load(SMALL, 1_000, load.hot)) as small,
+    ):
 
-    A small store is filled anew whenever half of it is gone, so that both give as many figures.
+        async def one(store: _Store) -> Turn:
+            times = await store.exchanges(bench.pick(EXCHANGES, QUICK_EXCHANGES))
+            return Turn({key: quantiles(times, n=100)[98] * 1000})
+
+        await take_turns(bench, [row], {OURS: partial(one, large), few: partial(one, small)})
+    return row
+
+
+class _Store:
+    """A store with tasks that wait.
+
+    Attributes:
+        overhead: bytes of Redis memory a waiting task, above its body.
     """
-    times: list[float] = []
-    wanted = EXCHANGES * bench.pick(ROUNDS, 1)
+
+    def __init__(self, url: str, client: StoreClient, load: Load) -> None:
+        self._url, self._client, self._load = url, client, load
+        self._left = 0
+        self.overhead = 0.0
+
+    async def fill(self) -> None:
+        """Let the whole load wait, and nothing else."""
+        await self._client.erase_namespace()
+        before = (await self._client.info("memory"))["used_memory"]
+        await fill_store(self._url, self._load)
+        memory = (await self._client.info("memory"))["used_memory"] - before
+        self.overhead = memory / self._load.tasks - self._load.body
+        # While only the hot group is left, one claim a trip is all there is: stop before it.
+        self._left = round(self._load.tasks * (1 - self._load.hot)) // WORKERS // 2
+
+    async def exchanges(self, wanted: int) -> list[float]:
+        """Seconds of so many exchanges; the store is filled anew whenever half of it is gone."""
+        times: list[float] = []
+        while len(times) < wanted:
+            if not self._left:
+                await self.fill()
+            most = min(self._left, wanted - len(times))
+            times += await _exchange(self._client, most)
+            self._left -= most
+        return times
+
+
+@asynccontextmanager
+async def _store(bench: Bench, load: Load) -> AsyncIterator[_Store]:
     async with bench.redis() as (server, _):
         client = store_client(server.url)
         try:
             await fill_store(server.url, Load(500, 10))  # a fresh server pays for its first memory
-            await client.erase_namespace()
-            before = (await client.info("memory"))["used_memory"]
-            await fill_store(server.url, load)
-            memory = (await client.info("memory"))["used_memory"] - before
-            # While only the hot group is left, one claim a trip is all there is: stop before it.
-            each = min(wanted, round(load.tasks * (1 - load.hot)) // WORKERS // 2)
-            while True:
-                times += await _exchange(client, each)
-                if len(times) >= wanted:
-                    return _Measured(times[:wanted], memory / load.tasks - load.body)
-                await client.erase_namespace()
-                await fill_store(server.url, load)
+            store = _Store(server.url, client, load)
+            await store.fill()
+            yield store
         finally:
             await client.close()
 

@@ -3,74 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from statistics import median
 
 from tests.bench.bench import Bench
-from tests.bench.daemons import Setting, running
-from tests.bench.draining import WITHIN, drain
-from tests.bench.filling import fill_store
+from tests.bench.daemons import Setting
+from tests.bench.draining import WITHIN, drain, loaded
 from tests.bench.load import Load
-from tests.bench.records import Records
-from tests.bench.rows import Goal, Row
+from tests.bench.rounds import Turn, take_turns
+from tests.bench.rows import OURS, Goal, Row
 
-PLAIN, GROUPED = 8, 16  # workers, as by default
 HANDLER_MS = 5.0
 FLOOD = 1_000_000  # numbers of the flood begin here
+ALONE, ONE = "alone", "one daemon"
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
-    yield await _flood(bench)
-    yield await _second(bench)
+    if bench.wants("beside.plain"):
+        yield await _flood(bench)
+    if bench.wants("beside.second"):
+        yield await _second(bench)
 
 
 async def _flood(bench: Bench) -> Row:
     """Both pools with handlers of 5 ms, so that it is the queue that is measured, not the loop."""
     tasks = bench.pick(6_000, 1_500)
-    alone, beside = [], []
-    for _ in range(bench.pick(3, 1)):
-        alone.append(await _plain_rate(bench, tasks, flood=0))
-        beside.append(await _plain_rate(bench, tasks, flood=4 * tasks))
-    share = median(beside) / median(alone)
     title = f"plain tasks of {HANDLER_MS:g} ms beside a flood of grouped ones"
-    row = Row("beside.plain", title, median(beside), "tasks/s", share)
-    row.goal, row.beside, row.guard = Goal("≥ 95 % of alone", 0.95), "alone", share
-    row.peers["alone"] = median(alone)
+    row = Row("beside.plain", title, "tasks/s", Goal("≥ 95 % of alone", 0.95), ALONE)
+
+    async def flooded() -> Turn:
+        return Turn({row.key: await _plain_rate(bench, tasks, flood=4 * tasks)})
+
+    async def alone() -> Turn:
+        return Turn({row.key: await _plain_rate(bench, tasks, flood=0)})
+
+    await take_turns(bench, [row], {OURS: flooded, ALONE: alone})
     return row
 
 
 async def _plain_rate(bench: Bench, tasks: int, *, flood: int) -> float:
-    plain = Load(tasks, 1, handler_ms=HANDLER_MS)
-    async with bench.redis() as (server, folder):
-        if flood:
-            await fill_store(server.url, Load(flood, 1_000), first=FLOOD)
-        await fill_store(server.url, plain, plain=True)
-        setting = Setting(server.url, grouped=GROUPED, plain=PLAIN)
-        whole = Load(tasks + flood, 1, handler_ms=HANDLER_MS)
-        async with running(setting, whole, folder) as daemon:
-            await daemon.until(WITHIN)
-        records = Records.read([daemon.records])
-    grouped = records.between(FLOOD, FLOOD + flood)
-    bench.check("beside.plain", grouped, Load(flood, 1_000))
-    found = records.between(0, tasks)
-    bench.check("beside.plain", found, Load(tasks, tasks))  # plain: a group of its own, so to say
+    # A group of its own for each plain task, so to say.
+    plain = Load(tasks, tasks, handler_ms=HANDLER_MS, app="plain")
+    grouped = Load(flood, 1_000, handler_ms=HANDLER_MS)
+    async with loaded(bench, Setting(""), [plain, grouped], firsts=[0, FLOOD]) as run:
+        await run.resume()
+        await run.daemons[0].until(WITHIN)
+    bench.check("beside.plain", run.records.between(FLOOD, FLOOD + flood), grouped)
+    found = run.records.between(0, tasks)
+    bench.check("beside.plain", found, plain)
     return found.rate
 
 
 async def _second(bench: Bench) -> Row:
     load = Load(bench.pick(20_000, 5_000), 1_000)
-    with bench.folder() as folder:
-        one = await drain(folder, load, workers=16)
-    bench.check("beside.second", one, load)
-    with bench.folder() as folder:
-        two = await drain(folder, load, workers=16, daemons=2)
-    share = two.rate / one.rate
-    row = Row("beside.second", "a second daemon on the same machine", two.rate, "tasks/s", share)
-    row.beside, row.guard = "one daemon", share
-    row.peers["one daemon"] = one.rate
-    row.details = {
-        "redis_calls_per_task": one.redis_calls / load.tasks,
-        "redis_calls_per_task_of_two": two.redis_calls / load.tasks,
-    }
-    bench.judge(row, "groupflow", two, load)
+    row = Row("beside.second", "a second daemon on the same machine", "tasks/s", beside=ONE)
+
+    async def two() -> Turn:
+        found = await drain(bench, load, workers=16, daemons=2)
+        bench.judge(row, OURS, found, load)
+        return Turn({row.key: found.rate}, {"redis_calls_per_task_of_two": found.redis_calls})
+
+    async def one() -> Turn:
+        found = await drain(bench, load, workers=16)
+        bench.check(row.key, found, load)
+        return Turn({row.key: found.rate})
+
+    await take_turns(bench, [row], {OURS: two, ONE: one})
     return row

@@ -13,24 +13,29 @@ from typing import Literal
 from groupflow.store.enqueue import Enqueuer
 from tests.bench.bench import Bench
 from tests.bench.daemons import Setting, running
-from tests.bench.filling import arrival, fill_store, store_client
+from tests.bench.filling import arrival, fill_store, forget_queue, store_client
 from tests.bench.load import Load
-from tests.bench.peers.running import PeerFailed, run_groupmq
+from tests.bench.peers.running import run_groupmq
 from tests.bench.records import Records
-from tests.bench.rows import Goal, Row
+from tests.bench.rounds import Turn, take_turns
+from tests.bench.rows import OURS, Goal, Row
 
 WORKERS = 64
 HANDLER_MS = 50.0
-COLD, EVERY = 40, 0.1  # tasks into cold groups, and the seconds between two of them
+COLD, QUICK_COLD, EVERY = 40, 20, 0.1  # tasks into cold groups, and the seconds between two of them
+GROUPMQ, ONE_TURN = "GroupMQ", "its one turn"
+STRAIGHT = "tasks written straight into Redis, as GroupMQ's are"
 FIRST = 500_000  # the number of the first of them: above every hot one's
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
     for hot in (20,) if bench.quick else (10, 20, 40):
-        yield await _free(bench, hot)
+        if bench.wants(f"cold.{hot}"):
+            yield await _free(bench, hot)
     for hot in (200,) if bench.quick else (200, 2_000):
-        yield await _fair(bench, hot)
+        if bench.wants(f"cold.fair.{hot}"):
+            yield await _fair(bench, hot)
 
 
 def _load(hot: int, seconds: float) -> Load:
@@ -41,37 +46,43 @@ def _load(hot: int, seconds: float) -> Load:
 
 async def _free(bench: Bench, hot: int) -> Row:
     """With workers to spare, nothing but the way through Redis is to be waited for."""
-    count = bench.pick(COLD, 20)
+    count = bench.pick(COLD, QUICK_COLD)
     load = _load(hot, count * EVERY + 3)
-    waits, _ = await _waits(bench, load, "oldest", count)
-    p95 = quantiles(waits, n=20)[18]
-    row = Row(
-        f"cold.{hot}", f"cold group beside {hot} hot ones, {WORKERS} workers, p95", p95, "ms", p95
-    )
-    row.goal, row.guard = Goal("≤ 5 ms", 5.0, least=False), 1 / p95
-    row.details = {"p50": quantiles(waits, n=20)[9], "worst": max(waits)}
-    try:
+    title = f"cold group beside {hot} hot ones, {WORKERS} workers, p95"
+    goal = Goal("≤ 5 ms", 5.0, least=False, is_of_ratio=False)
+    row = Row(f"cold.{hot}", title, "ms", goal, GROUPMQ, STRAIGHT)
+
+    def turn(waits: list[float]) -> Turn:
+        twentieths = quantiles(waits, n=20)
+        return Turn({row.key: twentieths[18]}, {"p50": twentieths[9], "worst": max(waits)})
+
+    async def ours() -> Turn:
+        waits, _ = await _waits(bench, load, "oldest", count)
+        return turn(waits)
+
+    async def groupmq() -> Turn:
         async with bench.redis() as (server, folder):
-            row.peers["GroupMQ"] = quantiles(await _groupmq(server.url, folder, load, count), n=20)[
-                18
-            ]
-    except PeerFailed as error:
-        bench.problems.append(f"{row.key}: GroupMQ: {error}")
+            return turn(await _groupmq(server.url, folder, load, count))
+
+    await take_turns(bench, [row], {OURS: ours, GROUPMQ: groupmq})
     return row
 
 
 async def _fair(bench: Bench, hot: int) -> Row:
     """With fewer workers than groups, a newcomer waits for one turn of all who are ready."""
-    count = bench.pick(COLD, 20)
+    count = bench.pick(COLD, QUICK_COLD)
     turn = hot / WORKERS * HANDLER_MS / 1000
     load = _load(hot, count * EVERY + 3 * turn + 3)
-    waits, handler = await _waits(bench, load, "fair", count)
-    turn = hot / WORKERS * handler * 1000
-    share = max(waits) / turn
-    row = Row(f"fair.{hot}", f"cold group beside {hot:,} hot ones, order fair, worst",
-              max(waits), "ms", share)  # fmt: skip
-    row.goal, row.beside = Goal("≤ 1.1 times its one turn", 1.1, least=False), "its one turn"
-    row.peers["its one turn"], row.guard = turn, 1 / share
+    title = f"cold group beside {hot:,} hot ones, order fair, worst"
+    row = Row(f"cold.fair.{hot}", title, "ms", Goal(f"≤ 1.1 times {ONE_TURN}", 1.1, least=False))
+    row.beside, row.off = ONE_TURN, STRAIGHT
+
+    async def ours() -> Turn:
+        waits, handler = await _waits(bench, load, "fair", count)
+        ideal = hot / WORKERS * handler * 1000
+        return Turn({row.key: max(waits)}, beside={row.key: {ONE_TURN: ideal}})
+
+    await take_turns(bench, [row], {OURS: ours})
     return row
 
 
@@ -84,8 +95,10 @@ async def _waits(
         client = store_client(server.url, order)
         enqueuer, added = Enqueuer(client), []
         try:
-            setting = Setting(server.url, grouped=WORKERS, order=order)
+            rabbitmq = await bench.rabbitmq()
+            setting = Setting(server.url, rabbitmq, folder.name, grouped=WORKERS, order=order)
             async with running(setting, Load(count, 1, handler_ms=HANDLER_MS), folder) as daemon:
+                await daemon.page()
                 await asyncio.sleep(0.5)
                 for number in range(count):
                     body = load.body_of(FIRST + number)
@@ -95,6 +108,7 @@ async def _waits(
                 await asyncio.sleep(3 * load.groups / WORKERS * HANDLER_MS / 1000)
         finally:
             await client.close()
+        await forget_queue(rabbitmq, folder.name)
         records = Records.read([daemon.records])
     # The hot groups' work is more than the run had time for.
     bench.check(f"cold.{load.groups}", records.between(0, FIRST), load, is_whole=False)

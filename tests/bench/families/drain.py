@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from statistics import median
 
 from tests.bench.bench import Bench
 from tests.bench.draining import drain
@@ -11,11 +10,12 @@ from tests.bench.load import Load
 from tests.bench.peers.postgres import private_postgres
 from tests.bench.peers.running import PeerFailed, run_groupmq, run_python
 from tests.bench.records import Records
-from tests.bench.rows import Goal, Row
+from tests.bench.rounds import Turn, take_turns
+from tests.bench.rows import OURS, Goal, Row
 
 TASKS, QUICK_TASKS = 20_000, 5_000
-REPETITIONS = 3
 SLOW_PEERS_SECONDS = 6.0  # a peer that isn't done by then is measured by what it did
+GROUPMQ = "GroupMQ"
 _SHAPES: tuple[tuple[str, str, int, int, float, float], ...] = (
     ("drain.16", "drain, 1,000 groups, 16 workers", 16, 1000, 0.0, 2.0),
     ("drain.64", "drain, 1,000 groups, 64 workers", 64, 1000, 0.0, 2.5),
@@ -30,40 +30,34 @@ async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
     tasks = bench.pick(TASKS, QUICK_TASKS)
     for key, title, workers, groups, hot, times in _SHAPES:
-        goal = Goal(f"≥ {times:g} times GroupMQ", times)
-        row = Row(key, title, 0.0, "tasks/s", 0.0, goal, "GroupMQ")
-        await _measure(bench, row, Load(tasks, groups, hot), workers)
-        yield row
+        if bench.wants(key):
+            goal = Goal(f"≥ {times:g} times {GROUPMQ}", times)
+            row = Row(key, title, "tasks/s", goal, GROUPMQ)
+            await _measure(bench, row, Load(tasks, groups, hot), workers)
+            yield row
 
 
 async def _measure(bench: Bench, row: Row, load: Load, workers: int) -> None:
     """Ours and GroupMQ by turns, then the slower ones once each."""
-    ours: list[Records] = []
-    theirs: list[Records] = []
-    trips: list[float] = []
-    for _ in range(bench.pick(REPETITIONS, 1)):
-        trips.append(await bench.round_trip())
-        with bench.folder() as folder:
-            ours.append(await drain(folder, load, workers=workers))
-        bench.judge(row, "groupflow", ours[-1], load)
-        try:
-            theirs.append(await _groupmq(bench, load, workers))
-            bench.judge(row, "GroupMQ", theirs[-1], load)
-        except PeerFailed as error:
-            bench.problems.append(f"{row.key}: GroupMQ: {error}")
-    row.ours = median(each.rate for each in ours)
-    row.details = {
-        "round_trip_us": median(trips) * 1e6,
-        "cpu_us_per_task": median(each.cpu for each in ours) / load.tasks * 1e6,
-        "redis_cpu_us_per_task": median(each.redis_cpu for each in ours) / load.tasks * 1e6,
-        "redis_calls_per_task": median(each.redis_calls for each in ours) / load.tasks,
-    }
-    if theirs:
-        row.peers["GroupMQ"] = median(each.rate for each in theirs)
-        # Not the round trip: a lone PING is six times as fast where the cores are kept awake.
-        row.share = row.guard = row.ours / row.peers["GroupMQ"]
-        cpu = median(each.cpu for each in theirs)
-        row.details["groupmq_cpu_us_per_task"] = cpu / load.tasks * 1e6
+
+    async def ours() -> Turn:
+        found = await drain(bench, load, workers=workers)
+        bench.judge(row, OURS, found, load)
+        details = {
+            "cpu_us_per_task": found.cpu,
+            "redis_cpu_us_per_task": found.redis_cpu,
+            "redis_calls_per_task": found.redis_calls,
+            "intake_cpu_us_per_task": found.intake_cpu,
+            "enqueue_redis_cpu_us_per_task": found.enqueue_cpu,
+        }
+        return Turn({row.key: found.rate}, details)
+
+    async def groupmq() -> Turn:
+        found = await _groupmq(bench, load, workers)
+        bench.judge(row, GROUPMQ, found, load)
+        return Turn({row.key: found.rate})
+
+    await take_turns(bench, [row], {OURS: ours, GROUPMQ: groupmq})
     for name in () if bench.quick else _SLOWER:
         await _once(bench, row, name, load, workers)
 
@@ -74,7 +68,7 @@ async def _once(bench: Bench, row: Row, name: str, load: Load, workers: int) -> 
     except PeerFailed as error:
         bench.problems.append(f"{row.key}: {name}: {error}")
         return
-    row.peers[name] = records.rate
+    row.once[name] = records.rate
     bench.judge(row, name, records, load, is_whole=len(records) >= load.tasks)
 
 

@@ -4,52 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 from redis.asyncio import Redis
 
-from groupflow.servers.redis import RedisServer
 from groupflow.store.keys import Keys, split_element
 from tests.bench.bench import Bench
 from tests.bench.daemons import Daemon, RunFailed, Setting, running
 from tests.bench.draining import WITHIN
-from tests.bench.filling import NAMESPACE, fill_queue
+from tests.bench.filling import NAMESPACE, fill_queue, forget_queue
 from tests.bench.load import Load
-from tests.bench.peers.running import PeerFailed, run_python
+from tests.bench.peers.running import run_python
 from tests.bench.records import Records
-from tests.bench.rows import Goal, Row
+from tests.bench.rounds import Turn, take_turns
+from tests.bench.rows import OURS, Goal, Row
 
 TASKS, QUICK_TASKS = 20_000, 5_000
-REPETITIONS = 3
 HEAD = 500  # messages that are on their way before the first is written: not counted anywhere
 BARE = "bare aio-pika"
+NO_PAGE = 'listen = ""'
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
-    """Measure the rows, the limit between them."""
+    """Measure the rows."""
     load = Load(bench.pick(TASKS, QUICK_TASKS), 1_000)
-    intake = Row("intake.alone", "intake alone, RabbitMQ → Redis, acked", 0, "msg/s", 0)
-    intake.goal = Goal(f"≥ 80 % of {BARE}", 0.8)
-    whole = Row("intake.end_to_end", "end to end, a full RabbitMQ queue → handled", 0, "msg/s", 0)
-    whole.goal = Goal(f"≥ 60 % of {BARE}", 0.6)
-    taken, handled, bare = [], [], []
-    for _ in range(bench.pick(REPETITIONS, 1)):
-        taken.append(await _take_in(bench, load))
-        try:
-            bare.append(await _bare(bench, load))
-        except PeerFailed as error:
-            bench.problems.append(f"intake: {BARE}: {error}")
+    intake = Row("intake.alone", "intake alone, RabbitMQ → Redis, acked", "msg/s")
+    intake.goal, intake.off = Goal(f"≥ 80 % of {BARE}", 0.8), "`--only intake`; no page"
+    whole = Row("intake.end_to_end", "end to end, a full RabbitMQ queue → handled", "msg/s")
+    whole.goal, whole.off = Goal(f"≥ 60 % of {BARE}", 0.6), "no page, which would start beside it"
+
+    async def bare_of(row: Row) -> Turn:
+        return Turn({row.key: await _bare(bench, load)})
+
+    async def alone() -> Turn:
+        return Turn({intake.key: await _take_in(bench, load)})
+
+    async def to_the_end() -> Turn:
         records = await _end_to_end(bench, load)
-        bench.judge(whole, "groupflow", records, load)
-        handled.append(records.rate)
-    for row, figures in ((intake, taken), (whole, handled)):
-        row.ours, row.beside = median(figures), BARE
-        if bare:
-            row.peers[BARE] = median(bare)
-            row.share = row.guard = row.ours / row.peers[BARE]
-        yield row
+        bench.judge(whole, OURS, records, load)
+        return Turn({whole.key: records.rate})
+
+    for row, ours in ((intake, alone), (whole, to_the_end)):
+        row.beside = BARE
+        if bench.wants(row.key):
+            await take_turns(bench, [row], {OURS: ours, BARE: partial(bare_of, row)})
+            yield row
 
 
 async def _bare(bench: Bench, load: Load) -> float:
@@ -67,13 +68,14 @@ async def _take_in(bench: Bench, load: Load) -> float:
     async with bench.redis() as (server, folder):
         queue = folder.name
         await fill_queue(rabbitmq, queue, load)
-        setting = Setting(server.url, rabbitmq, queue, only="intake")
+        setting = Setting(server.url, rabbitmq, queue, only="intake", http=NO_PAGE)
         async with (
             Redis.from_url(server.url) as redis,
             running(setting, load, folder) as daemon,
         ):
             await _until_queued(redis, load, daemon)
             arrivals = await _arrivals(redis, load)
+        await forget_queue(rabbitmq, queue)
     return (len(arrivals) - HEAD - 1) * 1e6 / (arrivals[-1] - arrivals[HEAD])
 
 
@@ -105,17 +107,13 @@ async def _arrivals(redis: Redis, load: Load) -> list[int]:
 
 
 async def _end_to_end(bench: Bench, load: Load) -> Records:
+    """With a queue that is full when the daemon starts."""
     rabbitmq = await bench.rabbitmq()
     async with bench.redis() as (server, folder):
-        await fill_queue(rabbitmq, folder.name, load)
-        return await _handled(server, rabbitmq, folder.name, load, bench)
-
-
-async def _handled(
-    server: RedisServer, rabbitmq: str, queue: str, load: Load, bench: Bench
-) -> Records:
-    setting = Setting(server.url, rabbitmq, queue, only="")
-    with bench.folder() as folder:
+        queue = folder.name
+        await fill_queue(rabbitmq, queue, load)
+        setting = Setting(server.url, rabbitmq, queue, http=NO_PAGE)
         async with running(setting, load, folder) as daemon:
             await daemon.until(WITHIN)
+        await forget_queue(rabbitmq, queue)
         return Records.read([daemon.records])

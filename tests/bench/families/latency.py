@@ -6,10 +6,10 @@ Publisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from statistics import fmean, median, quantiles
+from statistics import quantiles
 from time import monotonic, monotonic_ns
 from typing import Any
 
@@ -18,15 +18,16 @@ from redis.asyncio import Redis
 from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
 from tests.bench.bench import Bench
 from tests.bench.daemons import Daemon, Setting, running
+from tests.bench.filling import forget_queue
 from tests.bench.load import Load
-from tests.bench.peers.running import PeerFailed, begun, run_python
+from tests.bench.peers.running import begun, run_python
 from tests.bench.records import Records
-from tests.bench.rows import Goal, Row
+from tests.bench.rounds import Stopwatch, Turn, take_turns
+from tests.bench.rows import OURS, Goal, Row
 
 RATE = 300  # messages a second
-SECONDS, QUICK_SECONDS = 15, 4
+SECONDS, QUICK_SECONDS = 10, 4
 IDLE, QUICK_IDLE = 60, 10  # seconds
-DAEMONS, QUICK_DAEMONS = 5, 1  # that are idle beside each other
 SILENCE = 5.0  # seconds between one's first message and the next one's
 WARM = 100  # messages before those that count
 BARE = "bare aio-pika"
@@ -34,18 +35,43 @@ BARE = "bare aio-pika"
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
+    if any(bench.wants(f"latency.{each}") for each in ("p50", "p99")):
+        for row in await _steady(bench):
+            yield row
+    if any(bench.wants(f"latency.{each}") for each in ("first", "idle_cpu", "idle_calls")):
+        for row in await _idle(bench):
+            yield row
+
+
+async def _steady(bench: Bench) -> list[Row]:
+    """The way of messages at a steady rate, and the same through RabbitMQ alone."""
     load = Load(RATE * bench.pick(SECONDS, QUICK_SECONDS), 1_000)
-    waits, records = await _steady(bench, load)
-    try:
-        bare = await _bare(bench, load)
-    except PeerFailed as error:
-        bench.problems.append(f"latency: {BARE}: {error}")
-        bare = []
-    for row in _steady_rows(waits, bare):
-        bench.judge(row, "groupflow", records, load)
-        yield row
-    for row in await _idle(bench, bare):
-        yield row
+    rows = {
+        percent: Row(
+            f"latency.p{percent}",
+            f"publish → handler at {RATE} msg/s, p{percent}",
+            "ms",
+            Goal(f"≤ {most:g} ms", most, least=False, is_of_ratio=False),
+            BARE,
+        )
+        for percent, most in ((50, 3.0), (99, 15.0))
+    }
+
+    def turn(waits: list[float]) -> Turn:
+        hundredths = quantiles(waits, n=100)
+        return Turn({row.key: hundredths[percent - 1] for percent, row in rows.items()})
+
+    async def ours() -> Turn:
+        waits, records = await _through_ours(bench, load)
+        for row in rows.values():
+            bench.judge(row, OURS, records, load)
+        return turn(waits)
+
+    async def bare() -> Turn:
+        return turn(await _bare(bench, load))
+
+    await take_turns(bench, list(rows.values()), {OURS: ours, BARE: bare})
+    return list(rows.values())
 
 
 async def _bare(bench: Bench, load: Load) -> list[float]:
@@ -70,31 +96,21 @@ def _waits(published: list[int], records: Records) -> list[float]:
     return [(starts[n] - published[n]) / 1e6 for n in range(WARM, len(published))]
 
 
-async def _steady(bench: Bench, load: Load) -> tuple[list[float], Records]:
+async def _through_ours(bench: Bench, load: Load) -> tuple[list[float], Records]:
     """Milliseconds that messages waited, and what was recorded."""
     rabbitmq = await bench.rabbitmq()
     async with bench.redis() as (server, folder):
-        setting = Setting(server.url, rabbitmq, folder.name, only="")
+        setting = Setting(server.url, rabbitmq, folder.name)
         async with (
             publishing(rabbitmq, folder.name) as publisher,
             running(setting, load, folder) as daemon,
         ):
+            await daemon.page()
             published = await _publish(publisher, load)
             await daemon.until(60.0)
+        await forget_queue(rabbitmq, folder.name)
         records = Records.read([daemon.records])
     return _waits(published, records), records
-
-
-def _steady_rows(waits: list[float], bare: list[float]) -> Iterator[Row]:
-    for percent, most in ((50, 3.0), (99, 15.0)):
-        ours = quantiles(waits, n=100)[percent - 1]
-        title = f"publish → handler at {RATE} msg/s, p{percent}"
-        row = Row(f"latency.p{percent}", title, ours, "ms", ours)
-        row.goal = Goal(f"≤ {most:g} ms", most, least=False)
-        if bare:
-            row.peers[BARE] = quantiles(bare, n=100)[percent - 1]
-            row.guard = row.peers[BARE] / ours
-        yield row
 
 
 async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
@@ -127,24 +143,25 @@ async def _idle_daemon(bench: Bench, load: Load) -> AsyncIterator[_Idle]:
     """A daemon with servers' corners of its own that has had one message."""
     rabbitmq = await bench.rabbitmq()
     async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
-        setting = Setting(server.url, rabbitmq, folder.name, only="", plain=8)
+        setting = Setting(server.url, rabbitmq, folder.name)
         async with (
             publishing(rabbitmq, folder.name) as publisher,
             running(setting, load, folder) as daemon,
         ):
+            await daemon.page()
             await publisher.publish(Outgoing(load.body_of(0), "bench", "warm"))
             yield _Idle(daemon, publisher, redis)
 
 
-async def _idle(bench: Bench, bare: list[float]) -> list[Row]:
-    """Daemons without work, then a first message for each."""
+async def _idle(bench: Bench) -> list[Row]:
+    """Daemons without work beside each other, then a first message for each: a round a daemon."""
     seconds = bench.pick(IDLE, QUICK_IDLE)
     load = Load(2, 2)
-    published: list[int] = []
+    rows = _idle_rows(seconds)
+    watch, published = Stopwatch(), list[int]()
     async with AsyncExitStack() as stack:
         idle = [
-            await stack.enter_async_context(_idle_daemon(bench, load))
-            for _ in range(bench.pick(DAEMONS, QUICK_DAEMONS))
+            await stack.enter_async_context(_idle_daemon(bench, load)) for _ in range(bench.rounds)
         ]
         await asyncio.sleep(1)
         cpu, calls, began = [each.daemon.cpu for each in idle], await _commands(idle), monotonic()
@@ -164,22 +181,35 @@ async def _idle(bench: Bench, bare: list[float]) -> list[Row]:
             await each.daemon.stop()  # it writes its records then
             starts.append(Records.read([each.daemon.records]).starts()[1])
     waits = [(start - at) / 1e6 for start, at in zip(starts, published, strict=True)]
-    wait, core, talk = median(waits), fmean(used) / elapsed * 100, fmean(called) / elapsed
-    title = f"first message after {seconds} s of idleness"
-    first = Row("latency.first", title, wait, "ms", wait, Goal("≤ 5 ms", 5.0, least=False))
-    first.details = {"best": min(waits), "worst": max(waits)}
-    if bare:
-        first.guard = median(bare) / wait
-    rows = [
-        first,
-        Row("latency.idle_cpu", f"idle for {seconds} s: share of a core", core, "%", core,
-            Goal("≤ 1 %", 1.0, least=False)),
-        Row("latency.idle_calls", f"idle for {seconds} s: Redis calls", talk, "calls/s", talk,
-            Goal("≤ 5 calls/s", 5.0, least=False), guard=1 / max(talk, 0.1)),
-    ]  # fmt: skip
-    for row in rows:
+    cores = [each / elapsed * 100 for each in used]
+    rates = [each / elapsed for each in called]
+    for row, figures in zip(rows, (waits, cores, rates), strict=True):
         row.is_checked = False
+        row.rounds = [watch.round({OURS: figure}) for figure in figures]
     return rows
+
+
+def _idle_rows(seconds: int) -> list[Row]:
+    return [
+        Row(
+            "latency.first",
+            f"first message after {seconds} s of idleness",
+            "ms",
+            Goal("≤ 5 ms", 5.0, least=False),
+        ),
+        Row(
+            "latency.idle_cpu",
+            f"idle for {seconds} s: share of a core, the page's process included",
+            "%",
+            Goal("≤ 1 %", 1.0, least=False),
+        ),
+        Row(
+            "latency.idle_calls",
+            f"idle for {seconds} s: Redis calls",
+            "calls/s",
+            Goal("≤ 5 calls/s", 5.0, least=False),
+        ),
+    ]
 
 
 async def _commands(idle: list[_Idle]) -> list[int]:

@@ -75,7 +75,7 @@ async def run_peer(
     if process.returncode or not records.exists():
         words = said.decode(errors="replace").strip()[-1000:] or "(nothing)"
         raise PeerFailed(f"{command[-1]} ended with {process.returncode} and said: {words}")
-    return _read(records)
+    return _read(records, load.tasks)
 
 
 def begun(folder: Path) -> bool:
@@ -83,10 +83,10 @@ def begun(folder: Path) -> bool:
     return (folder / f"{RECORDS}.begun").exists()
 
 
-def _read(records: Path) -> Records:
+def _read(records: Path, tasks: int) -> Records:
     found = Records.read([records])
     cpu = Path(f"{records}.cpu")
-    return replace(found, cpu=float(cpu.read_text())) if cpu.exists() else found
+    return replace(found, cpu=float(cpu.read_text()) / tasks * 1e6) if cpu.exists() else found
 
 
 async def run_python(
