@@ -17,7 +17,7 @@ from groupflow import Advance, App, Dead, Task, crashpoints
 from groupflow.core.outcome import Outcome
 from groupflow.daemon import Daemon
 from groupflow.ops.logs import configure_logging
-from groupflow.settings.model import Fields, RabbitMQ, Redis, Retry, Settings, Workers
+from groupflow.settings.model import Fields, Http, RabbitMQ, Redis, Retry, Settings, Workers
 from groupflow.settings.model import History as HistorySettings
 from groupflow.settings.rules import GroupRule
 from groupflow.settings.types import SecretUrl
@@ -28,7 +28,6 @@ LEASE = 1.0
 TYPE = "crash"
 FAILED = 3  # the exit code of a daemon that ended with an error
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-_LINGER = 0.3  # seconds that the handler runs on which hears the stop: past the drain
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,6 +43,8 @@ def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
         retry=Retry(interval=-0.05),
         history=HistorySettings(dead_memory=0) if plan.archives else HistorySettings(),
         groups=(GroupRule(app="grouped", key="{group}", name="grouped"),),
+        # A page a life would still be starting, at its low priority, when a hundred have died.
+        http=Http(listen=""),
     )
 
 
@@ -93,7 +94,9 @@ async def _serve(settings: Settings, life: Life, journal: Journal) -> None:
             started += 1
             if started == life.stop_at:
                 daemon.stop()
-            await asyncio.sleep(_LINGER if daemon.is_stopping else body["seconds"])
+            if daemon.is_stopping:
+                await asyncio.Event().wait()  # past the drain, however long its parts take to end
+            await asyncio.sleep(body["seconds"])
             how = "failed"
             if body["what"] == "fail" and task.attempt == 1:
                 raise RuntimeError("the first attempt fails")

@@ -516,6 +516,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.end_a_death(0, drop=True, again=False)
 
 
+@pytest.mark.timeout(300)  # a thousand steps, each audited, where all cores are busy
 @pytest.mark.parametrize("order", ["oldest", "fair"])
 def test_store_keeps_the_promise(store_server: Any, order: str) -> None:
     """Random histories end as promised."""
