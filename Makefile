@@ -7,10 +7,10 @@
 .DELETE_ON_ERROR:
 .PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures elsewhere
 
-# What `make test` runs, in how many processes (they wait a third of the time, for leases and servers),
-# and what else is handed to the command.
+# What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
+# what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
 TESTS ?= tests
-PROCESSES ?= 3
+PROCESSES ?= 4
 ARGS ?=
 
 BIN := .venv/bin
@@ -26,7 +26,7 @@ demo: .venv/.ready servers ## See groupflow at work, on private servers that are
 	@$(BIN)/groupflow demo $(ARGS)
 
 test: .venv/.ready servers analyzers browser ## Run the tests, on real servers (TESTS=…, ARGS=…)
-	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile $(TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
 	$(BIN)/ruff check .

@@ -11,21 +11,20 @@ import itertools
 import json
 import re
 import unicodedata
+from functools import cache
 
 _CATEGORIES = ("Cc", "Cf", "Zl", "Zp")  # controls, and marks nobody sees
 
 
-def _class() -> str:
-    """A pattern for what isn't seen and a JSON encoder lets through."""
+@cache  # made when first needed: it takes longer than most modules' import
+def _unseen() -> re.Pattern[str]:
+    """What isn't seen and a JSON encoder lets through."""
     # No such mark is anywhere else, and no others than U+007F on can stand in JSON's strings.
     codes = itertools.chain(range(0x7F, 0x20000), range(0xE0000, 0xE1000))
     unseen = {code for code in codes if unicodedata.category(chr(code)) in _CATEGORIES}
     # With those that are no characters: a terminal may take them for anything.
     unseen |= {0xFFFE, 0xFFFF, *range(0xE0000, 0xE0080)}
-    return "[" + "".join(f"\\U{code:08x}" for code in sorted(unseen)) + "]"
-
-
-_UNSEEN = re.compile(_class())
+    return re.compile("[" + "".join(f"\\U{code:08x}" for code in sorted(unseen)) + "]")
 
 
 def plain_text(text: str) -> str:
@@ -41,7 +40,9 @@ def plain_json(text: str) -> str:
     Args:
         text: encoded JSON, in which such characters can stand within strings alone.
     """
-    return _UNSEEN.sub(_as_json, text)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _unseen().sub(_as_json, text)
 
 
 def _as_json(found: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib import resources
 from typing import Literal, Self, TypeAlias
 
@@ -84,6 +85,7 @@ class Script:
     sha: str
 
 
+@cache  # the shared files are in front of nearly every verb
 def read_lua(file: str) -> str:
     """The text of a file, by its room and its name: ``store/prelude``."""
     room, name = file.split("/")

@@ -1,7 +1,6 @@
 """The auditor: is what lies in Redis one consistent whole, at this instant?
 
-It reads with a plain client, behind the back of the store's own scripts, and knows no key but
-through `groupflow.store.keys`. It is for a store that stands still: it takes several round trips.
+It is for a store that stands still; see `tests.history.snapshot`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -17,14 +15,14 @@ import orjson
 from redis import Redis
 
 from groupflow.store.enqueue import READ_WHOLE
-from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_checkpoint, split_element
+from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_element
 from tests.history.events import State, Totals
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
+from tests.history.snapshot import Snapshot, read
 from tests.history.suspects import suspects_of
 
 FAMILY = 16  # derived ids that are looked at; see ids.lua
-_NAMED = ("lane", "lock", "life", "daemon", "worker")
 _STAYS = frozenset(
     {
         "count",
@@ -38,165 +36,6 @@ _STAYS = frozenset(
         "renamed",
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A live claim as a worker's checkpoint has it."""
-
-    daemon: str
-    worker: str
-    fence: int
-    since: int
-    element: bytes
-    group: str
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """All that lies in one namespace, decoded."""
-
-    lists: dict[str, list[bytes]] = field(default_factory=dict)
-    zsets: dict[str, dict[bytes, float]] = field(default_factory=dict)
-    hashes: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
-    strings: dict[str, bytes] = field(default_factory=dict)
-    lanes: dict[str, list[bytes]] = field(default_factory=dict)
-    locks: dict[str, bytes] = field(default_factory=dict)
-    lives: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
-    daemons: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
-    checkpoints: list[Checkpoint] = field(default_factory=list)
-    workers: set[str] = field(default_factory=set)
-    strangers: list[str] = field(default_factory=list)
-
-    def count(self, name: str) -> int:
-        """One of the totals."""
-        return int(self.hashes.get("count", {}).get(name.encode(), 0))
-
-    def names(self, zset: str) -> list[str]:
-        """The members of a zset of groups, ids or daemons."""
-        return [member.decode() for member in self.zsets.get(zset, {})]
-
-    def fields(self, hash_: str) -> list[str]:
-        """The fields of a hash of groups or ids."""
-        return [name.decode() for name in self.hashes.get(hash_, {})]
-
-    @property
-    def tasks(self) -> dict[str, bytes]:
-        """The envelopes, by id."""
-        return {id_.decode(): each for id_, each in self.hashes.get("tasks", {}).items()}
-
-    @property
-    def finished(self) -> dict[str, bytes]:
-        """The history: how each task ended, by id."""
-        both = {**self.hashes.get("history_old", {}), **self.hashes.get("history_new", {})}
-        return {id_.decode(): line for id_, line in both.items()}
-
-    def group_of(self, element: bytes) -> str:
-        """The group of a task that stands aside."""
-        return self.lives.get(split_element(element)[1], {}).get(b"group", b"").decode()
-
-    def crashes_of(self, element: bytes) -> int:
-        """How many claims of a task ended in a crash."""
-        return int(self.lives.get(split_element(element)[1], {}).get(b"crashes", 0))
-
-    def waiting(self) -> Iterator[tuple[str, str, bytes]]:
-        """Every waiting task: in which list, of which group, its element."""
-        for element in self.lists.get("plain", []):
-            yield "plain", "", element
-        for element in self.zsets.get("ordered", {}):
-            yield "ordered", "", element
-        for element in self.zsets.get("suspect_plain", {}):
-            yield "suspect_plain", "", element
-        for element in self.zsets.get("delayed", {}):
-            yield "delayed", self.group_of(element), element
-        for group, elements in self.lanes.items():
-            for element in elements:
-                yield f"lane:{group}", group, element
-
-
-def read(raw: Redis, keys: Keys) -> Snapshot:
-    """Read a namespace whole."""
-    found = Snapshot()
-    front = f"{{{keys.namespace}}}:"
-    names: list[Any] = sorted(raw.scan_iter(match=_escaped(front) + "*", count=1000))
-    pipeline = raw.pipeline(transaction=False)
-    for name in names:
-        pipeline.type(name)
-    types = pipeline.execute()
-    for name, type_ in zip(names, types, strict=True):
-        _ask(pipeline, name, type_.decode())
-    values = pipeline.execute()
-    whole = {keys(kind): kind for kind in (*_WHOLE_KINDS, "history_new", "history_old")}
-    for name, type_, value in zip(names, types, values, strict=True):
-        key = name.decode()
-        if key in whole:
-            _keep(found, whole[key], type_.decode(), value)
-            continue
-        kind, _, rest = key[len(front) :].partition(":")
-        if kind in _NAMED and rest and keys(kind, rest) == key:
-            _keep_named(found, kind, rest, value)
-        else:
-            found.strangers.append(key)
-    return found
-
-
-_WHOLE_KINDS = (
-    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
-    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments",
-    "count", "samples", "renamed",
-)  # fmt: skip
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{char}" if char in "[]?*\\" else char for char in text)
-
-
-def _ask(pipeline: Any, name: bytes, type_: str) -> None:
-    match type_:
-        case "list":
-            pipeline.lrange(name, 0, -1)
-        case "zset":
-            pipeline.zrange(name, 0, -1, withscores=True)
-        case "hash":
-            pipeline.hgetall(name)
-        case _:
-            pipeline.get(name)
-
-
-def _keep(found: Snapshot, kind: str, type_: str, value: Any) -> None:
-    match type_:
-        case "list":
-            found.lists[kind] = value
-        case "zset":
-            found.zsets[kind] = {row[0]: row[1] for row in value}
-        case "hash":
-            found.hashes[kind] = value
-        case _:
-            found.strings[kind] = value
-
-
-def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
-    match kind:
-        case "lane":
-            found.lanes[name] = value
-        case "lock":
-            found.locks[name] = value
-        case "life":
-            found.lives[name] = value
-        case "daemon":
-            found.daemons[name] = value
-        case _:
-            found.workers.add(name)
-            found.checkpoints += [
-                _claim(name, worker.decode(), checkpoint)
-                for worker, checkpoint in value.items()
-                if checkpoint.startswith(b"L")
-            ]
-
-
-def _claim(daemon: str, worker: str, checkpoint: bytes) -> Checkpoint:
-    fence, since, element, group = split_checkpoint(checkpoint)
-    return Checkpoint(daemon, worker, fence, since, element, group)
 
 
 def audit(raw: Redis, keys: Keys) -> list[Violation]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from groupflow.store.keys import split_element
 from tests.history.invariants import Violation
-
-if TYPE_CHECKING:
-    from tests.history.auditor import Snapshot
-
+from tests.history.snapshot import Snapshot
 
 DELAY_COSTS = 768  # bytes that a delayed task counts beside its envelope; see prelude.lua
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import orjson
 
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.keys import split_element
 from tests.history.invariants import Violation
-
-if TYPE_CHECKING:
-    from tests.history.auditor import Snapshot
+from tests.history.snapshot import Snapshot
 
 FENCE_DIGITS = 16
 _FOR_EVER = float("inf")  # the lease of a daemon that told none: a test's, where none runs out

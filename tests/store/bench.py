@@ -35,7 +35,10 @@ LEASE = 600.0  # never runs out within a test: `expire` says when it has
 # Works in full memory too, where a plain ZADD would be refused.
 _SET_LEASE = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1, ARGV[1])"
 
-_namespaces = itertools.count(1)
+# Redis keeps every script that it was ever sent, and a namespace's name is in its scripts' text: a
+# namespace that is empty again is used again.
+_numbers = itertools.count(1)
+_free: list[Keys] = []
 
 
 def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
@@ -66,7 +69,8 @@ class Bench:
         keys: Keys | None = None,
     ) -> None:
         self.url = url
-        self.keys = keys or Keys(f"bench{next(_namespaces)}")
+        self._is_own = keys is None
+        self.keys = keys or (_free.pop() if _free else Keys(f"bench{next(_numbers)}"))
         self.client = StoreClient(url, self.keys, order)
         self.client.scripts.update(scripts or {})
         self.raw: Redis = Redis.from_url(url)
@@ -81,6 +85,9 @@ class Bench:
         if found:
             self.raw.delete(*found)
         self.raw.close()
+        if self._is_own:
+            _free.append(self.keys)
+            self._is_own = False
 
     async def enqueue(self, *arrivals: Arrival) -> list[bool]:
         """Take a batch in; which of them were new."""

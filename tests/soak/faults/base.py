@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 from tests.soak.world import World
+
+Server: TypeAlias = Literal["redis", "rabbitmq"]
 
 
 class Skipped(Exception):
@@ -41,3 +43,24 @@ class Fault(ABC):
 
     async def undo(self, world: World) -> None:  # noqa: B027  many are over by themselves
         """Mend it."""
+
+
+class Aimed(Fault):
+    """A fault of one of the two servers, or of the wire to it.
+
+    Attributes:
+        what: happens, whichever of the two it happens to.
+        server: which it is.
+    """
+
+    what: ClassVar[str]
+    server: ClassVar[Server]
+
+    def __init_subclass__(cls, *, at: Server | None = None, weight: float | None = None) -> None:
+        """Aim a kind of fault, and say how often that one is chosen."""
+        super().__init_subclass__()
+        if at is not None:
+            cls.server = at
+            cls.name = f"{at} {cls.what}"
+        if weight is not None:
+            cls.weight = weight

@@ -6,19 +6,16 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import ClassVar
 
 from redis.exceptions import RedisError
 
 from groupflow.servers.server import PrivateServer
-from tests.soak.faults.base import Fault, Skipped
+from tests.soak.faults.base import Aimed, Skipped
 from tests.soak.world import World
 
 
-class ServerFault(Fault):
+class ServerFault(Aimed):
     """A fault of one server."""
-
-    server: ClassVar[str]
 
     def __init__(self, chance: Random, daemons: int) -> None:
         self.holds = frozenset({self.server})
@@ -29,11 +26,10 @@ class ServerFault(Fault):
         return world.redis if self.server == "redis" else world.rabbitmq
 
 
-class RestartRedis(ServerFault):
-    """Redis ends in good order and is started again."""
+class Restart(ServerFault):
+    """It ends in good order and is started again; RabbitMQ takes some eight seconds."""
 
-    name = "redis restarted"
-    server = "redis"
+    what = "restarted"
 
     async def apply(self, world: World) -> None:
         await self.of(world).stop()
@@ -42,20 +38,22 @@ class RestartRedis(ServerFault):
         await self.of(world).start()
 
 
-class KillRedis(RestartRedis):
-    """Redis is killed and started again."""
+class Kill(ServerFault):
+    """It is killed and started again."""
 
-    name = "redis kill-9"
+    what = "kill-9"
 
     async def apply(self, world: World) -> None:
         await self.of(world).kill()
 
+    async def undo(self, world: World) -> None:
+        await self.of(world).start()
 
-class FreezeRedis(ServerFault):
-    """Redis hangs."""
 
-    name = "redis frozen"
-    server = "redis"
+class Freeze(ServerFault):
+    """It hangs."""
+
+    what = "frozen"
 
     def __init__(self, chance: Random, daemons: int) -> None:
         super().__init__(chance, daemons)
@@ -68,11 +66,10 @@ class FreezeRedis(ServerFault):
         await self.of(world).resume()
 
 
-class FullMemory(ServerFault):
+class FullMemory(ServerFault, at="redis"):
     """Redis has no memory left for new tasks."""
 
-    name = "redis out of memory"
-    server = "redis"
+    what = "out of memory"
 
     def __init__(self, chance: Random, daemons: int) -> None:
         super().__init__(chance, daemons)
@@ -88,12 +85,10 @@ class FullMemory(ServerFault):
             await redis.config_set("maxmemory", 0)
 
 
-class FullDisk(ServerFault):
+class FullDisk(ServerFault, at="redis", weight=2.0):
     """Redis's disk is full: it refuses what writes."""
 
-    name = "redis disk full"
-    server = "redis"
-    weight = 2.0
+    what = "disk full"
 
     def __init__(self, chance: Random, daemons: int) -> None:
         super().__init__(chance, daemons)
@@ -126,25 +121,19 @@ def _fill(ballast: Path) -> None:
             file.write(bytes(256))
 
 
-class RestartRabbitmq(RestartRedis):
-    """RabbitMQ ends in good order and is started again: some eight seconds."""
-
-    name = "rabbitmq restarted"
-    server = "rabbitmq"
-    weight = 0.6
+class RestartRedis(Restart, at="redis"): ...
 
 
-class KillRabbitmq(KillRedis):
-    """RabbitMQ is killed and started again."""
-
-    name = "rabbitmq kill-9"
-    server = "rabbitmq"
-    weight = 0.4
+class KillRedis(Kill, at="redis"): ...
 
 
-class FreezeRabbitmq(FreezeRedis):
-    """RabbitMQ hangs."""
+class FreezeRedis(Freeze, at="redis"): ...
 
-    name = "rabbitmq frozen"
-    server = "rabbitmq"
-    weight = 2.0
+
+class RestartRabbitmq(Restart, at="rabbitmq", weight=0.6): ...
+
+
+class KillRabbitmq(Kill, at="rabbitmq", weight=0.4): ...
+
+
+class FreezeRabbitmq(Freeze, at="rabbitmq", weight=2.0): ...

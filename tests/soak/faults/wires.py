@@ -6,24 +6,23 @@ import asyncio
 from random import Random
 from typing import ClassVar
 
-from tests.soak.faults.base import Fault
+from tests.soak.faults.base import Aimed
 from tests.soak.proxy import Proxy, Way
 from tests.soak.world import World
 
 
-class WireFault(Fault):
+class WireFault(Aimed):
     """A fault of the network before one server."""
 
-    wire: ClassVar[str] = "redis"
     ways: ClassVar[tuple[Way, ...]] = ()
 
     def __init__(self, chance: Random, daemons: int) -> None:
-        self.holds = frozenset({f"wire to {self.wire}"})
+        self.holds = frozenset({f"wire to {self.server}"})
         self.lasts = chance.uniform(0.5, 2.0)
 
     def of(self, world: World) -> Proxy:
         """The proxy."""
-        return world.redis_wire if self.wire == "redis" else world.rabbitmq_wire
+        return world.redis_wire if self.server == "redis" else world.rabbitmq_wire
 
     async def apply(self, world: World) -> None:
         self.of(world).hold(*self.ways)
@@ -36,10 +35,10 @@ class WireFault(Fault):
         wire.heal()
 
 
-class CutRedis(WireFault):
-    """All connections are reset, again and again for a moment."""
+class Cut(WireFault):
+    """All connections are reset, the publisher's too, again and again for a moment."""
 
-    name = "redis connections cut"
+    what = "connections cut"
 
     def __init__(self, chance: Random, daemons: int) -> None:
         super().__init__(chance, daemons)
@@ -53,36 +52,34 @@ class CutRedis(WireFault):
         self.of(world).heal()
 
 
-class HoldRedisReplies(WireFault):
+class HoldReplies(WireFault):
     """Replies are held and then lost: what they answered has happened."""
 
-    name = "redis replies lost"
-    weight = 5.0
+    what = "replies lost"
     ways = ("down",)
 
 
-class HoldRedisRequests(WireFault):
+class HoldRequests(WireFault):
     """Requests are held and then lost."""
 
-    name = "redis requests lost"
+    what = "requests lost"
     ways = ("up",)
 
 
-class LateRedis(WireFault):
+class Late(WireFault):
     """Both ways are held, and then everything arrives late."""
 
-    name = "redis late"
+    what = "late"
     ways = ("up", "down")
 
     async def undo(self, world: World) -> None:
         self.of(world).heal()
 
 
-class HalfOpenRedis(WireFault):
-    """The daemons' side is reset, and Redis isn't told."""
+class HalfOpen(WireFault):
+    """The daemons' side is reset, and the server isn't told: it believes in who is gone."""
 
-    name = "redis half-open"
-    weight = 2.0
+    what = "half-open"
 
     async def apply(self, world: World) -> None:
         self.of(world).half_open()
@@ -91,39 +88,33 @@ class HalfOpenRedis(WireFault):
         self.of(world).heal()
 
 
-class CutRabbitmq(CutRedis):
-    """All connections are reset, the publisher's too."""
-
-    name = "rabbitmq connections cut"
-    wire = "rabbitmq"
+class CutRedis(Cut, at="redis"): ...
 
 
-class HoldRabbitmqReplies(HoldRedisReplies):
+class HoldRedisReplies(HoldReplies, at="redis", weight=5.0): ...
+
+
+class HoldRedisRequests(HoldRequests, at="redis"): ...
+
+
+class LateRedis(Late, at="redis"): ...
+
+
+class HalfOpenRedis(HalfOpen, at="redis", weight=2.0): ...
+
+
+class CutRabbitmq(Cut, at="rabbitmq"): ...
+
+
+class HoldRabbitmqReplies(HoldReplies, at="rabbitmq"):
     """Deliveries and confirms are held and then lost."""
 
-    name = "rabbitmq replies lost"
-    wire = "rabbitmq"
-    weight = 3.0
 
-
-class HoldRabbitmqRequests(HoldRedisRequests):
+class HoldRabbitmqRequests(HoldRequests, at="rabbitmq"):
     """Acks and publishes are held and then lost."""
 
-    name = "rabbitmq requests lost"
-    wire = "rabbitmq"
-    weight = 3.0
+
+class LateRabbitmq(Late, at="rabbitmq", weight=2.0): ...
 
 
-class LateRabbitmq(LateRedis):
-    """Both ways are held, and then everything arrives late."""
-
-    name = "rabbitmq late"
-    wire = "rabbitmq"
-    weight = 2.0
-
-
-class HalfOpenRabbitmq(HalfOpenRedis):
-    """RabbitMQ goes on believing in a consumer that is gone."""
-
-    name = "rabbitmq half-open"
-    wire = "rabbitmq"
+class HalfOpenRabbitmq(HalfOpen, at="rabbitmq", weight=2.0): ...

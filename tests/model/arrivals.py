@@ -1,0 +1,70 @@
+"""What comes in."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
+from tests.model.machine import SCOPES, Machine, groups, numbers, scopes
+
+
+class Arrivals(Machine):
+    """Tasks come: at once, delayed, again."""
+
+    @rule(group=groups, priority=st.sampled_from((0.0, 0.0, 30.0, -5.0)), again=st.booleans())
+    def enqueue(self, group: str, priority: float, again: bool) -> None:
+        """A batch of new tasks."""
+        self._enqueue([f"t{next(self.ids)}" for _ in range(2)], group, priority, 0.0, again=again)
+
+    @rule(group=groups, aside=st.booleans())
+    def enqueue_delayed(self, group: str, aside: bool) -> None:
+        """A task that is not to run before a time."""
+        self._enqueue([f"t{next(self.ids)}"], group, 0.0, 3600.0, aside=aside)
+
+    @rule(group=groups, pick=numbers, scope=scopes)
+    def enqueue_duplicate(self, group: str, pick: int, scope: str) -> None:
+        """An id that has come before, wherever its task is by now, from its sender or another."""
+        if self.promise.tasks:
+            known = sorted({task.message for task in self.promise.tasks.values()})
+            self._enqueue([known[pick % len(known)]], group, 0.0, 0.0, scope=scope, again=True)
+
+    def _enqueue(
+        self,
+        ids: list[str],
+        group: str,
+        priority: float,
+        delay: float,
+        *,
+        scope: str = SCOPES[0],
+        aside: bool = False,
+        again: bool = False,
+    ) -> None:
+        arrivals = [
+            Arrival(
+                id_,
+                Envelope("t", group or None, None, None, {}, b"{}", scope),
+                priority=priority,
+                delay=delay,
+                steps_aside=aside,
+            )
+            for id_ in ids
+        ]
+        expected = [not self.promise.knows(id_, scope) for id_ in ids]
+        answer = self.run(self.enqueuer.enqueue(arrivals))
+        assert answer.taken == expected
+        if again:
+            assert not any(self.run(self.enqueuer.enqueue(arrivals)).taken)
+        for n, id_ in enumerate(ids):
+            if expected[n]:
+                name = answer.renamed.get(n, id_)
+                task = self.promise.enqueue(name, id_, scope, group, due=delay == 0, aside=aside)
+                task.priority = priority
+
+    @rule()
+    def deaths_get_old(self) -> None:
+        """Every dead letter is older than the window: it keeps no id from anybody."""
+        for id_ in self.raw.zrange(self.keys("dead"), 0, -1):
+            self.raw.zadd(self.keys("dead"), {id_: 1})
+            self.promise.tasks[id_.decode()].died_long_ago = True

@@ -1,0 +1,131 @@
+"""Claims and settles, those of zombies among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.store import settlements
+from groupflow.store.envelope import Pool
+from tests.model.machine import WORKERS, Machine, daemons, numbers, pools
+from tests.model.promise import ModelTask
+
+
+class ClaimsAndSettles(Machine):
+    """Workers claim, and settle in every way."""
+
+    @rule(daemon=daemons, pool=pools, count=st.integers(1, WORKERS), again=st.booleans())
+    def claim(self, daemon: str, pool: Pool, count: int, again: bool) -> None:
+        """Idle workers claim: they get the most that there is, each group's head, once."""
+        one = self.daemons[daemon]
+        idle = one.idle(pool)[:count]
+        if not one.is_up or not idle:
+            return
+        possible = self.claimable(one, pool)
+        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
+        _, claims = self.run(one.claims[pool].exchange([], idle))
+        if again:
+            _, told = self.run(one.claims[pool].exchange([], idle))
+            told_again = {claim.slot: claim.task.id for claim in told}
+            assert {c.slot: c.task.id for c in claims}.items() <= told_again.items()
+            claims = told
+        if suspects:
+            first, *others = sorted(claims, key=lambda each: each.fence)
+            assert first.task.id in suspects, "a suspect goes first"
+            assert others == [] or again, "a suspect comes alone"
+            assert not any(claim.task.crashes for claim in others), "one at a time"
+            one.suspect = first
+        else:
+            assert len(claims) == min(len(possible), len(idle))
+            assert {claim.task.id for claim in claims} <= possible
+        assert one.claims[pool].beside_suspect == (one.suspect is not None)
+        for claim in sorted(claims, key=lambda each: each.fence):
+            task = self.promise.tasks[claim.task.id]
+            assert (claim.task.group or "") == task.group
+            self.promise.claim(claim.task.id, claim.fence)
+            assert claim.task.attempt == task.attempt
+            assert claim.task.crashes == task.crashes
+            assert claim.task.stage == task.stage
+            one.held[claim.slot] = claim
+
+    @rule(
+        daemon=daemons,
+        pick=numbers,
+        how=st.sampled_from(("complete", "complete", "release", "retry", "advance", "bury")),
+        option=st.booleans(),
+        again=st.booleans(),
+    )
+    def settle(self, daemon: str, pick: int, how: str, option: bool, again: bool) -> None:
+        """A worker settles what it holds."""
+        one = self.daemons[daemon]
+        if not one.held:
+            return
+        worker = sorted(one.held)[pick % len(one.held)]
+        claim = one.held.pop(worker)
+        if claim is one.suspect:
+            one.suspect = None
+        task = self.promise.tasks[claim.task.id]
+        settlement = self._settle_both(how, claim, task, option=option)
+        refused, _ = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
+        assert refused == []
+        one.stale.append(claim)
+
+    def _settle_both(
+        self, how: str, claim: settlements.Claim, task: ModelTask, *, option: bool
+    ) -> settlements.Settlement:
+        """What the store is told, and what it means for the promise."""
+        standing: Any = "step-aside" if option else "hold"
+        if how == "release":
+            task.state = "waiting"
+            return settlements.Release(claim)
+        if how == "retry":
+            task.attempt += 1
+            task.is_due = False
+            task.state = "aside" if option or not task.group else "waiting"
+            return settlements.Retry(claim, 3600.0, [], standing)
+        if how == "advance":
+            task.state, task.attempt, task.stage = "waiting", 1, f"s{task.place}"
+            if option and task.group:
+                self.promise.line_up_again(task)
+            return settlements.Advance(claim, task.stage, b"[1]", standing)
+        if how == "bury":
+            task.state = "dead"
+            if option and task.group:
+                self.promise.parked[task.group] = task.id
+            return settlements.Bury(claim, "it had to", [], park=option)
+        task.state = "done"
+        return settlements.Complete(claim)
+
+    @rule(daemon=daemons, pick=numbers, how=st.sampled_from(("complete", "release", "bury")))
+    def settle_stale(self, daemon: str, pick: int, how: str) -> None:
+        """A zombie settles a claim that is no longer its own: refused, and nothing changes."""
+        one = self.daemons[daemon]
+        if not one.stale:
+            return
+        claim = one.stale[pick % len(one.stale)]
+        if claim.slot in one.held or self._is_last_settled(daemon, claim):
+            return
+        late: dict[str, settlements.Settlement] = {
+            "complete": settlements.Complete(claim),
+            "release": settlements.Release(claim),
+            "bury": settlements.Bury(claim, "late", [], park=True),
+        }
+        settlement = late[how]
+        before = self._snapshot()
+        try:
+            refused, _ = self.run(one.claims["plain"].exchange([settlement], []))
+        except (SessionLost, SessionReplaced):
+            refused = [settlement]
+        assert refused == [settlement]
+        assert self._snapshot() == before
+
+    def _is_last_settled(self, daemon: str, claim: settlements.Claim) -> bool:
+        """Whether this claim is the one whose settle may rightly be repeated."""
+        mark = self.raw.hget(self.keys("worker", daemon), claim.slot)
+        return bool(mark == b"S%016d" % claim.fence)
+
+    def _snapshot(self) -> dict[bytes, bytes | None]:
+        return {key: self.raw.dump(key) for key in self.raw.keys("*")}

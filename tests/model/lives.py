@@ -1,0 +1,77 @@
+"""Daemons come, go and lose their leases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.core.errors import SessionLost
+from tests.model.machine import LEASE, Machine, daemons
+
+
+class Lives(Machine):
+    """A daemon's life, from its start to its crash or its leave."""
+
+    @rule(daemon=daemons, again=st.booleans())
+    def start(self, daemon: str, again: bool) -> None:
+        """A daemon starts: for the first time, or again under its name after a crash."""
+        one = self.daemons[daemon]
+        crashed = self.crash_of(one)
+        if again:
+            self.run(one.sessions.register({"lease": LEASE}))
+            crashed_again = self.run(one.sessions.register({"lease": LEASE}))
+            assert crashed_again == []
+        else:
+            handed = self.run(one.sessions.register({"lease": LEASE}))
+            assert {each.id for each in handed} == crashed
+        one.is_up = True
+
+    @rule(daemon=daemons)
+    def lease_runs_out(self, daemon: str) -> None:
+        """Its lease ends without a renewal, and somebody reaps."""
+        one = self.daemons[daemon]
+        if not one.is_up:
+            return
+        self.raw.zadd(self.keys("daemons"), {daemon: 1})
+        expected = self.crash_of(one)
+        _, handed = self.run(one.sessions.reap())
+        assert {each.id for each in handed} == expected
+        with pytest.raises(SessionLost):
+            self.run(one.sessions.renew())
+        one.is_up = False
+
+    @rule(daemon=daemons)
+    def leave(self, daemon: str) -> None:
+        """It ends in order; what it still held is handed over."""
+        one = self.daemons[daemon]
+        if one.is_up:
+            expected = self.crash_of(one)
+            assert {each.id for each in self.run(one.sessions.leave())} == expected
+            assert self.run(one.sessions.leave()) == []
+            one.is_up = False
+
+    @rule(daemon=daemons)
+    def renew(self, daemon: str) -> None:
+        """A renewal tells what could be claimed."""
+        one = self.daemons[daemon]
+        if one.is_up:
+            claimable = self.run(one.sessions.renew())
+            if not self.promise.all_paused:
+                groups, plain = self.claimable(one, "grouped"), self.claimable(one, "plain")
+                assert (claimable.groups, claimable.plain) == (len(groups), len(plain))
+
+    @rule(daemon=daemons)
+    def suspect_grows_old(self, daemon: str) -> None:
+        """A daemon's suspect has run for a lease: at its first crash, it is none any more."""
+        one = self.daemons[daemon]
+        if not one.is_up or one.suspect is None:
+            return
+        key, slot = self.keys("worker", daemon), one.suspect.slot
+        checkpoint = self.raw.hget(key, slot)
+        self.raw.hset(key, slot, checkpoint[:33] + b"%016d" % 1 + checkpoint[49:])
+        mark = self.raw.hget(self.keys("daemon", daemon), "suspect")
+        if one.suspect.task.crashes == 1:
+            self.raw.hset(self.keys("daemon", daemon), "suspect", mark[:16] + b"%016d" % 1)
+            one.suspect = None
+        self.renew(daemon)

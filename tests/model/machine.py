@@ -1,0 +1,118 @@
+"""What every rule drives: the store, the promise, and the daemons as they see themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine
+from typing import Any, ClassVar, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine
+from redis import Redis
+
+from groupflow.operate.groups import Groups
+from groupflow.operate.waiting import WaitingTasks
+from groupflow.store import settlements
+from groupflow.store.claims import Claims
+from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetters
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.envelope import Pool
+from groupflow.store.keys import Keys
+from groupflow.store.sessions import Session, Sessions
+from tests.model.promise import Promise
+
+_Answer = TypeVar("_Answer")
+
+GROUPS = ("", "", "a", "b", "c|||d")
+SCOPES = ("0a0a0a0a", "1b1b1b1b", "")
+DAEMONS = ("d0", "d1", "d2")
+WORKERS = 3
+LEASE = 600.0  # never runs out by itself within a test
+
+groups = st.sampled_from(GROUPS)
+scopes = st.sampled_from(SCOPES)
+daemons = st.sampled_from(DAEMONS)
+pools = st.sampled_from(("plain", "grouped"))
+numbers = st.integers(0, 50)
+
+
+class Daemon:
+    """A daemon's side: what it believes to hold."""
+
+    def __init__(self, client: StoreClient, name: str) -> None:
+        self.session = Session(name)
+        self.sessions = Sessions(client, self.session, LEASE)
+        self.claims: dict[Pool, Claims] = {
+            "plain": Claims(client, self.session, "plain"),
+            "grouped": Claims(client, self.session, "grouped"),
+        }
+        self.held: dict[str, settlements.Claim] = {}
+        self.stale: list[settlements.Claim] = []
+        self.suspect: settlements.Claim | None = None  # beside which it may run no other
+        self.is_up = False
+
+    def idle(self, pool: Pool) -> list[str]:
+        """Its workers of a pool that hold nothing."""
+        names = [f"{pool}-{n}" for n in range(WORKERS)]
+        return [name for name in names if name not in self.held]
+
+    def forget(self) -> list[settlements.Claim]:
+        """Its claims are gone."""
+        gone = list(self.held.values())
+        self.stale += gone
+        self.held.clear()
+        self.suspect = None
+        return gone
+
+
+class Machine(RuleBasedStateMachine):
+    """Drives the store and the promise side by side.
+
+    Attributes:
+        url: of a database that is emptied for each history.
+        order: which group goes first.
+    """
+
+    url: ClassVar[str]
+    order: ClassVar[Any] = "oldest"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = Keys("model")  # always: Redis has its scripts then
+        self.runner = asyncio.Runner()
+        self.client = StoreClient(self.url, self.keys, self.order)
+        self.raw: Any = Redis.from_url(self.url)
+        self.raw.flushdb()
+        self.promise = Promise()
+        self.enqueuer = Enqueuer(self.client)
+        self.letters = DeadLetters(self.client)
+        self.group_verbs = Groups(self.client)
+        self.waiting = WaitingTasks(self.client)
+        self.daemons = {name: Daemon(self.client, name) for name in DAEMONS}
+        self.ids = itertools.count()
+
+    def run(self, call: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Await from a synchronous rule."""
+        return self.runner.run(call)
+
+    def twice(self, make: Any, *, again: bool) -> Any:
+        """Make a call, and once more where its reply is meant to have been lost."""
+        answer = self.run(make())
+        return self.run(make()) if again else answer
+
+    def claimable(self, one: Daemon, pool: Pool) -> set[str]:
+        """The ids of the tasks that a daemon may claim now: no suspect beside another one."""
+        heads = self.promise.claimable_heads() if pool == "grouped" else self.promise.lane("")
+        if self.promise.all_paused:
+            return set()
+        return {task.id for task in heads if not (task.crashes and one.suspect)}
+
+    def crash_of(self, one: Daemon) -> set[str]:
+        """The promise's view of a daemon that dies: its tasks are back, one crash richer."""
+        gone = one.forget()
+        for claim in gone:
+            task = self.promise.tasks[claim.task.id]
+            task.state, task.crashes, task.is_due = "waiting", task.crashes + 1, True
+        return {claim.task.id for claim in gone}

@@ -1,0 +1,99 @@
+"""Time, and what people do."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.operate.groups import ALL
+from groupflow.store.history import roll_history, sweep_renamed
+from groupflow.store.keys import split_element
+from groupflow.store.scripts import Verb
+from tests.model.machine import Machine, numbers
+
+
+class TimeAndPeople(Machine):
+    """Time passes; groups are paused, dead letters redriven, tasks dropped."""
+
+    @rule()
+    def time_passes(self) -> None:
+        """Every delay is over."""
+        for element in self.raw.zrange(self.keys("delayed"), 0, -1):
+            self.raw.zadd(self.keys("delayed"), {element: 1})
+            self.raw.hset(self.keys("life", split_element(element)[1]), "due", 1)
+        for key in self.raw.scan_iter(self.keys("lane", "*")):
+            for element in self.raw.lrange(key, 0, -1):
+                life = self.keys("life", split_element(element)[1])
+                if self.raw.hexists(life, "due"):
+                    self.raw.hset(life, "due", 1)
+        for id_ in self.raw.zrange(self.keys("late"), 0, -1):
+            self.raw.zadd(self.keys("late"), {id_: 1})
+        for group in self.raw.zrange(self.keys("held"), 0, -1):
+            self.raw.zadd(self.keys("held"), {group: 1})
+        while self.run(self.client.run(Verb.PROMOTE, 2))[0]:
+            pass
+        for task in self.promise.tasks.values():
+            if task.state in ("waiting", "aside"):
+                task.state, task.is_due = "waiting", True
+
+    @rule(group=st.sampled_from(("a", "b", "c|||d")))
+    def pause(self, group: str) -> None:
+        """Somebody holds a group."""
+        assert self.run(self.group_verbs.pause(group, "me")) == (group not in self.promise.paused)
+        self.promise.paused.add(group)
+
+    @rule(group=st.sampled_from(("a", "b", "c|||d")))
+    def resume(self, group: str) -> None:
+        """Somebody lets a group go on."""
+        assert self.run(self.group_verbs.resume(group)) == (group in self.promise.paused)
+        self.promise.paused.discard(group)
+
+    @rule(on=st.booleans())
+    def pause_all(self, on: bool) -> None:
+        """Somebody holds everything, or lets it go on."""
+        if on:
+            self.run(self.group_verbs.pause(ALL, "me"))
+        else:
+            self.run(self.group_verbs.resume(ALL))
+        self.promise.all_paused = on
+
+    @rule(pick=numbers, drop=st.booleans(), again=st.booleans())
+    def end_a_death(self, pick: int, drop: bool, again: bool) -> None:
+        """Somebody redrives a dead letter or drops it."""
+        dead = sorted(t.id for t in self.promise.tasks.values() if t.state == "dead")
+        if not dead:
+            return
+        task = self.promise.tasks[dead[pick % len(dead)]]
+        letter = self.run(self.letters.get(task.id))
+        assert letter is not None
+        act = self.letters.drop if drop else self.letters.redrive
+        assert self.twice(lambda: act(letter), again=again) == (not again)
+        if drop:
+            task.state, task.died_long_ago = "dropped", False
+            self.promise.unpark(task)
+        else:
+            self.promise.redrive(task)
+
+    @rule(pick=numbers, drop=st.booleans(), again=st.booleans())
+    def act_on_a_waiting_task(self, pick: int, drop: bool, again: bool) -> None:
+        """Somebody drops any task that waits, or has one that is delayed run now."""
+        if not self.promise.tasks:
+            return
+        task = self.promise.tasks[sorted(self.promise.tasks)[pick % len(self.promise.tasks)]]
+        waits = task.state in ("waiting", "aside")
+        act = self.waiting.drop if drop else self.waiting.run_now
+        left = self.twice(lambda: act(task.id), again=again)
+        if not waits:
+            assert left == {"running": "running", "dead": "dead"}.get(task.state, "over")
+        elif drop:
+            task.state = "dropped"
+            assert left == ("over" if again else None)
+        else:
+            assert left == ("due" if task.is_due or again else None)
+            task.state, task.is_due = "waiting", True
+
+    @rule()
+    def roll(self) -> None:
+        """The history rolls over; nothing within the window is forgotten."""
+        self.run(roll_history(self.client, keep=3600.0, size=1))
+        self.run(sweep_renamed(self.client))
