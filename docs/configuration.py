@@ -5,6 +5,9 @@ A test compares the two, so that no setting is missing there and none says other
 
 from __future__ import annotations
 
+import ast
+import inspect
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.section import Section
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -82,14 +86,28 @@ def _section(
     about = text.strip() or _sentence(about)
     lines += [about, ""] if about else []
     lines += ["| setting | what it is | value |", "|---|---|---|"]
+    words = _words(model)
     for name, field in model.model_fields.items():
-        about = field.description or ""
+        about = words[name]
         if prefix:
             about += f"<br>`{PREFIX}{prefix.upper()}{DELIMITER}{name.upper()}`"
         limits = _limits(_of(field) | facts["properties"][name])
         cells = (f"`{name}`", about, f"{_default(field)}<br>{limits}")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _words(model: type) -> dict[str, str]:
+    """What stands below each field; pydantic would look for it at every start of groupflow."""
+    words: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if not issubclass(each, Section):
+            continue
+        for field, below in pairwise(ast.parse(inspect.getsource(each)).body[0].body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    words[name] = " ".join(text.split())
+    return words
 
 
 def _sentence(text: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 from groupflow.core.app import App
 from groupflow.core.measures import Measures
-from groupflow.core.routing import Router
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.bodies import archive_of
@@ -158,7 +157,7 @@ class Workbench:
     def admission(self, settings: Settings) -> Admission:
         """What turns messages into tasks."""
         return Admission(
-            Router(settings),
+            settings.router(),
             max_body=settings.rabbitmq.max_body,
             max_headers=settings.rabbitmq.max_headers,
             step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),

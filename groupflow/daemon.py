@@ -22,7 +22,6 @@ from groupflow.core.app import App
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Vitals
-from groupflow.core.policy import Policies
 from groupflow.doctor.examination import check_at_start
 from groupflow.flow.backoff import Backoff
 from groupflow.flow.dispatch import Dispatcher
@@ -97,7 +96,7 @@ class Daemon:
         bench = self._bench = Workbench(settings, app, self._session, self._tracing, works=works)
         self._reloader = Reloader(settings, load, self)
         self._runners = bench.first_runners
-        self._policies = Policies(settings)
+        self._policies = settings.policies()
         self._pools: dict[Pool, WorkerPool] = {}
         if works:
             self._add_pool("plain", settings.workers.plain)
@@ -356,7 +355,7 @@ class Daemon:
 
     def prepare(self, settings: Settings) -> Swap:
         """Build all that a configuration changes."""
-        runners, policies = self._bench.runners(settings), Policies(settings)
+        runners, policies = self._bench.runners(settings), settings.policies()
         admission = self._bench.admission(settings)
         sizes: dict[Pool, int] = {
             "plain": settings.workers.plain,

@@ -19,10 +19,10 @@ from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.channel import SIGN_OF_LIFE, Channel
+from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.health import HandedOn
-from groupflow.ops.page.parts import Parts
-from groupflow.ops.page.server import PageServer
+from groupflow.ops.page.server import serve_page
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter, DeadLetters
@@ -51,23 +51,23 @@ async def serve_beside(number: int) -> None:
     if first is None:
         return
     health = HandedOn(channel)
-    async with _parts(Facts.unpacked(first), health) as parts, PageServer(parts).serving():
+    async with _context(Facts.unpacked(first), health) as context, serve_page(context):
         signs = asyncio.create_task(_give_signs(channel, parent))
         try:
             while (message := await channel.receive()) is not None:
-                _hear(message, parts, health)
+                _hear(message, context, health)
         finally:
             signs.cancel()
 
 
-def _hear(message: dict[str, object], parts: Parts, health: HandedOn) -> None:
+def _hear(message: dict[str, object], context: PageContext, health: HandedOn) -> None:
     number = message.get("answers")
     if isinstance(number, int):
         status, body = message["status"], str(message["body"]).encode()
         health.heard(number, Answer(int(str(status)), str(message["type"]), body))
         return
-    parts.facts = Facts.unpacked(message)
-    _set_logging_up(parts.facts.settings)
+    context.facts = Facts.unpacked(message)
+    _set_logging_up(context.facts.settings)
 
 
 async def _give_signs(channel: Channel, parent: int) -> None:
@@ -95,42 +95,42 @@ async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
     client = _client_of(settings)
     try:
         health = Answers(lambda: True, list, client, StoreMetrics(client).render)
-        async with _parts(Facts(ALONE, settings, {}), health) as parts:
-            loop.add_signal_handler(signal.SIGHUP, _reload, parts, load)
-            async with PageServer(parts).serving():
+        async with _context(Facts(ALONE, settings, {}), health) as context:
+            loop.add_signal_handler(signal.SIGHUP, _reload, context, load)
+            async with serve_page(context):
                 await ending.wait()
     finally:
         await client.close()
 
 
-def _reload(parts: Parts, load: Callable[[], Settings]) -> None:
+def _reload(context: PageContext, load: Callable[[], Settings]) -> None:
     try:
         settings = load()
     except ConfigError as error:
         log.error("page.not_reloaded", error=str(error), remedy="The old configuration is kept.")
         return
     # Address, token and servers are those of the start, as a daemon's are.
-    kept = {name: getattr(parts.facts.settings, name) for name in ("http", "redis", "rabbitmq")}
+    kept = {name: getattr(context.facts.settings, name) for name in ("http", "redis", "rabbitmq")}
     settings = settings.model_copy(update=kept)
-    parts.facts = Facts(ALONE, settings, {})
+    context.facts = Facts(ALONE, settings, {})
     _set_logging_up(settings)
     log.info("page.reloaded")
 
 
 @asynccontextmanager
-async def _parts(facts: Facts, health: Health) -> AsyncIterator[Parts]:
+async def _context(facts: Facts, health: Health) -> AsyncIterator[PageContext]:
     _set_logging_up(facts.settings)
     client = _client_of(facts.settings)
 
     async def redrive(letter: DeadLetter) -> bool:
-        return await Redriver(parts.facts.settings, DeadLetters(client)).redrive(letter)
+        return await Redriver(context.facts.settings, DeadLetters(client)).redrive(letter)
 
     async def whole(id_: str) -> Envelope:
-        return await whole_letter(parts.facts.settings, DeadLetters(client), id_)
+        return await whole_letter(context.facts.settings, DeadLetters(client), id_)
 
-    parts = Parts(facts, client, redrive, whole, health)
+    context = PageContext(facts, client, redrive, whole, health)
     try:
-        yield parts
+        yield context
     finally:
         await client.close()
 

@@ -157,8 +157,8 @@ def _notes(settings: Settings, sources: Sources) -> list[str]:
 
 def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
     """What is to be said of this machine, which need not be the one where it will run."""
-    from groupflow.settings.file_access import examine_files  # noqa: PLC0415
-    from groupflow.settings.http_access import examine_http  # noqa: PLC0415
+    from groupflow.doctor.files import examine_files  # noqa: PLC0415
+    from groupflow.doctor.http import examine_http  # noqa: PLC0415
 
     files = examine_files(settings, sources)
     notes = [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]

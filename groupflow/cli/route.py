@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +16,7 @@ from groupflow.core.masking import mask_command
 
 if TYPE_CHECKING:
     from groupflow.core.app import App
-    from groupflow.core.routing import Message, Router
+    from groupflow.core.routing import Route
     from groupflow.settings.model import Settings
 
 verbs = typer.Typer()
@@ -46,15 +48,14 @@ def route(
       groupflow route jobs.jsonl --app handlers:app --header x-entity=contact
     """
     from groupflow.cli.app_loading import load_app  # noqa: PLC0415  start-up stays fast
-    from groupflow.core.routing import Message, Router  # noqa: PLC0415
     from groupflow.settings.load import load_settings  # noqa: PLC0415
 
     headers = _parse_headers(header or [])
     settings = load_settings(config)
     loaded = load_app(app) if app else None
-    router = Router(settings)
+    router = settings.router()
     answers = [
-        _answer(router, settings, loaded, Message(body=body, headers=headers, type=task_type))
+        _answer(partial(router.route, body, headers, type=task_type), settings, loaded)
         for body in read_bodies(file)
     ]
     if as_json:
@@ -74,16 +75,14 @@ def _parse_headers(pairs: list[str]) -> dict[str, str]:
     return headers
 
 
-def _answer(
-    router: Router, settings: Settings, app: App | None, message: Message
-) -> dict[str, Any]:
+def _answer(route: Callable[[], Route], settings: Settings, app: App | None) -> dict[str, Any]:
     """One message's way, with the same names whatever came of it."""
     answer: dict[str, Any] = dict.fromkeys(
         ("queue", "type", "app", "tenant", "group", "rule", "handler", "priority", "delay"), None
     )
     answer["reason"] = None
     try:
-        found = router.route(message)
+        found = route()
     except Unroutable as error:
         return answer | {"queue": "dead letter", "reason": error.reason}
     return answer | {

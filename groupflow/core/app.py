@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from groupflow.core.outcome import Outcome
+from groupflow.core.retry import RetryOverride
 
 Function: TypeAlias = Callable[..., Awaitable[Outcome | None] | Outcome | None]
 ExceptionTypes: TypeAlias = tuple[type[BaseException], ...]
@@ -18,15 +19,6 @@ Model: TypeAlias = type[BaseModel]
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[None]]
 
 _Registered = TypeVar("_Registered", bound=Function)
-
-
-@dataclass(frozen=True, slots=True)
-class RetryOverride:
-    """What a handler says about retries; ``None`` leaves it to ``[retry]``."""
-
-    max_attempts: int | None = None
-    interval: float | None = None
-    jitter: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,72 +6,53 @@ wins. A stored task may name a rule that the configuration no longer has; then t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
-from groupflow.core.app import RetryOverride
-from groupflow.core.retry import RetryPolicy
-from groupflow.settings.model import Settings
-from groupflow.settings.rules import GroupRule, Override
+from groupflow.core.retry import RetryOverride, RetryPolicy
 
 Standing: TypeAlias = Literal["hold", "step-aside"]
-_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """A rule's word on its tasks; one without a rule has these defaults."""
+
+    retry: RetryOverride = field(default_factory=RetryOverride)
+    on_retry: Standing = "hold"
+    parks: bool = False
+    stage_order: Standing = "hold"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What holds for one task.
-
-    Attributes:
-        retry: when to try again.
-        on_retry: whether its group waits behind it meanwhile.
-        parks: whether its death stops its group.
-        stage_order: whether it stays the head when it advances.
-    """
+    """What holds for one task."""
 
     retry: RetryPolicy
-    on_retry: Standing
-    parks: bool
-    stage_order: Standing
-
-
-_NO_RULE = GroupRule(key="-")
+    on_retry: Standing  # whether its group waits behind it until it is tried again
+    parks: bool  # whether its death stops its group
+    stage_order: Standing  # whether it stays the head when it advances
 
 
 class Policies:
     """The policies of one configuration."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._default = settings.retry
-        self._rules = {rule.name: rule for rule in settings.groups}
-        self._found: dict[tuple[str | None, RetryOverride | None], Policy] = {}
+    def __init__(self, default: RetryPolicy, rules: Mapping[str, GroupPolicy]) -> None:
+        self._default = default
+        self._rules = {"": GroupPolicy(), **rules}
+        self._found: dict[tuple[str, RetryOverride | None], Policy] = {}
 
     def of(self, rule_name: str | None, handler: RetryOverride | None) -> Policy:
         """The policy for a task of that rule, run by that handler."""
-        if rule_name not in self._rules:
-            rule_name = None  # names come from stored tasks: only known ones are remembered
-        found = self._found.get((rule_name, handler))
+        name = rule_name or ""
+        if name not in self._rules:
+            name = ""  # names come from stored tasks: only known ones are remembered
+        found = self._found.get((name, handler))
         if found is None:
-            found = self._found[(rule_name, handler)] = self._resolve(rule_name, handler)
+            rule = self._rules[name]
+            default = handler.over(self._default) if handler else self._default
+            found = self._found[name, handler] = Policy(
+                rule.retry.over(default), rule.on_retry, rule.parks, rule.stage_order
+            )
         return found
-
-    def _resolve(self, rule_name: str | None, handler: RetryOverride | None) -> Policy:
-        rule = self._rules.get(rule_name or "", _NO_RULE)
-        words: tuple[Override | RetryOverride, ...] = (rule, handler) if handler else (rule,)
-        return Policy(
-            retry=RetryPolicy(
-                max_attempts=_first(
-                    (word.max_attempts for word in words), self._default.max_attempts
-                ),
-                interval=_first((word.interval for word in words), self._default.interval),
-                jitter=_first((word.jitter for word in words), self._default.jitter),
-            ),
-            on_retry=rule.on_retry,
-            parks=rule.on_dead == "park",
-            stage_order=rule.stage_order,
-        )
-
-
-def _first(words: Iterable[_Value | None], default: _Value) -> _Value:
-    return next((word for word in words if word is not None), default)

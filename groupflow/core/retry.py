@@ -6,7 +6,7 @@ one grows up to itself (10 → 1, 2, 4, 8, 10, 10 …).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _DOUBLINGS = 40  # beyond it every cap is reached, and a float power would only grow
 
@@ -43,3 +43,17 @@ class RetryPolicy:
             delay = min(2.0 ** min(attempt - 1, _DOUBLINGS), self.interval)
         # Jitter shortens only, so that the interval stays the cap that it says it is.
         return delay * (1.0 - self.jitter * chance)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryOverride:
+    """What a rule or a handler says about retries; ``None`` leaves it to who has less to say."""
+
+    max_attempts: int | None = None
+    interval: float | None = None
+    jitter: float | None = None
+
+    def over(self, below: RetryPolicy) -> RetryPolicy:
+        """A policy with these words in place of its own."""
+        words = ((name, getattr(self, name)) for name in self.__slots__)
+        return replace(below, **{name: word for name, word in words if word is not None})

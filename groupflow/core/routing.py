@@ -7,12 +7,12 @@ dead letter will say; nothing else is ever raised, whatever the bytes are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import orjson
 
@@ -21,31 +21,10 @@ from groupflow.core.json_size import has_over
 from groupflow.core.scope import scope_of
 from groupflow.core.template import MISSING, FieldPath, Template, require_text, show
 
-if TYPE_CHECKING:
-    from groupflow.settings.model import Settings
-    from groupflow.settings.rules import GroupRule
-
 MAX_TEXT_BYTES = 255
 MAX_SECONDS = 31_536_000.0
 _WRAPPED_NEGATIVE = 2**63
-_EVERYONE = frozenset({"*"})
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What routing needs of a delivery.
-
-    Attributes:
-        body: the bytes as published.
-        headers: the AMQP headers.
-        type: the AMQP ``type`` property.
-        priority: the AMQP ``priority`` property, read as seconds; 0 is the same as none.
-    """
-
-    body: bytes
-    headers: Mapping[str, Any] = field(default_factory=dict)
-    type: str | None = None
-    priority: int | None = None
+NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,80 +53,98 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    """A rule, compiled."""
+class Paths:
+    """Where routing finds its facts; ``None``: nowhere."""
+
+    app: FieldPath | None
+    tenant: FieldPath | None
+    type: FieldPath | None
+    priority: FieldPath | None
+    delay: FieldPath | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which messages are grouped, and under which key."""
 
     name: str
-    tenants: frozenset[str] | None
+    app: str  # "*": any
+    tenants: frozenset[str] | None  # None: all
     template: Template
-    priority: float
+    priority: float  # seconds, where the message names none
 
 
 class Router:
     """Routes messages by the rules of one configuration; the first match wins."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Compile the rules; `Settings` has checked their templates and paths already."""
-        fields = settings.fields
-        self._max_values = settings.rabbitmq.max_values
-        self._app = _path(fields.app)
-        self._tenant = _path(fields.tenant)
-        self._type = _path(fields.type)
-        self._priority = _path(fields.priority)
-        self._delay = _path(fields.delay)
-        rules = [(rule.app, _compile(rule)) for rule in settings.groups]
-        # Indexed by app, so that a message walks past no other application's rules.
-        self._by_app: dict[str, tuple[_Rule, ...]] = {
-            name: tuple(rule for app, rule in rules if app in ("*", name))
-            for name in {app for app, _ in rules if app != "*"}
-        }
-        self._for_any_app = tuple(rule for app, rule in rules if app == "*")
+    def __init__(self, paths: Paths, rules: Sequence[Rule], max_values: int) -> None:
+        """Binds the rules.
 
-    def route(self, message: Message) -> Route:
+        Args:
+            paths: where facts lie in messages.
+            rules: in their order.
+            max_values: JSON values of a body that can become a task.
+        """
+        self._paths = paths
+        self._max_values = max_values
+        # Indexed by app, so that a message walks past no other application's rules.
+        self._by_app: dict[str, tuple[Rule, ...]] = {
+            name: tuple(rule for rule in rules if rule.app in ("*", name))
+            for name in {rule.app for rule in rules if rule.app != "*"}
+        }
+        self._for_any_app = tuple(rule for rule in rules if rule.app == "*")
+
+    def route(
+        self,
+        body: bytes,
+        headers: Mapping[str, Any] = NO_HEADERS,
+        *,
+        type: str | None = None,
+        priority: int | None = None,
+    ) -> Route:
         """Decide where one message goes.
+
+        Args:
+            body: the bytes as published.
+            headers: the AMQP headers.
+            type: the AMQP ``type`` property.
+            priority: the AMQP ``priority`` property, read as seconds; 0 is the same as none.
 
         Raises:
             Unroutable: it can't become a task; the reason names the field and what it was.
         """
-        body: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         try:
-            body = parse_body(message.body, self._max_values)
-            return self._route(message, body)
+            facts = parse_body(body, self._max_values)
+            task_type = self._find_type(facts, headers, type)
+            app = _optional_text(self._paths.app, facts, headers)
+            tenant = _optional_text(self._paths.tenant, facts, headers)
+            rule = self._match(app, tenant)
+            return Route(
+                type=task_type,
+                app=app,
+                tenant=tenant,
+                group=rule.template.render(facts, headers, rule.name) if rule else None,
+                rule=rule.name if rule else None,
+                scope=scope_of(app, tenant),
+                priority=self._find_priority(facts, headers, priority, rule),
+                delay=self._find_delay(facts, headers),
+            )
         except Unroutable as refusal:
-            refusal.scope = self.scope_in(message.headers, body)
+            refusal.scope = self.scope_in(headers, facts)
             raise
 
-    def scope_in(
-        self, headers: Mapping[str, Any], body: Mapping[str, Any] = MappingProxyType({})
-    ) -> str:
+    def scope_in(self, headers: Mapping[str, Any], body: Mapping[str, Any] = NO_HEADERS) -> str:
         """Whose the id of a message is, by what can be read of its application and tenant."""
         owners: list[str | None] = []
-        for path in (self._app, self._tenant):
+        for path in (self._paths.app, self._paths.tenant):
             owner = None
             with suppress(Unroutable):
                 owner = _optional_text(path, body, headers)
             owners.append(owner)
         return scope_of(*owners)
 
-    def _route(self, message: Message, body: dict[str, Any]) -> Route:
-        headers = message.headers
-        task_type = self._find_type(message, body)
-        app = _optional_text(self._app, body, headers)
-        tenant = _optional_text(self._tenant, body, headers)
-        rule = self._match(app, tenant)
-        group = rule.template.render(body, headers, rule.name) if rule else None
-        return Route(
-            type=task_type,
-            app=app,
-            tenant=tenant,
-            group=group,
-            rule=rule.name if rule else None,
-            scope=scope_of(app, tenant),
-            priority=self._find_priority(message, body, rule),
-            delay=self._find_delay(body, headers),
-        )
-
-    def _match(self, app: str | None, tenant: str | None) -> _Rule | None:
+    def _match(self, app: str | None, tenant: str | None) -> Rule | None:
         """The first rule for this application and tenant."""
         rules = self._for_any_app if app is None else self._by_app.get(app, self._for_any_app)
         for rule in rules:
@@ -155,50 +152,56 @@ class Router:
                 return rule
             if tenant is None:
                 # To run it in parallel instead would be the one thing its rule is there to prevent.
+                where = self._paths.tenant or "[fields].tenant"
                 raise Unroutable(
-                    f"no tenant: {self._tenant or '[fields].tenant'} is missing or empty, and rule "
-                    f"{rule.name!r} lists tenants"
+                    f"no tenant: {where} is missing or empty, and rule {rule.name!r} lists tenants"
                 )
             if tenant in rule.tenants:
                 return rule
         return None
 
-    def _find_type(self, message: Message, body: dict[str, Any]) -> str:
-        if message.type:
-            value: Any = message.type
-            what = "the AMQP type"
-        else:
-            value = self._type.find(body, message.headers) if self._type else MISSING
-            what = f"the type field {self._type}"
-            if value is MISSING:
-                where = f" and {self._type} is missing or empty" if self._type else ""
-                raise Unroutable(f"no type: the AMQP type is not set{where}")
-            if not isinstance(value, str):
-                raise Unroutable(f"{what} is {show(value)}: text is needed")
-        return _short_text(value, what)
+    def _find_type(self, body: dict[str, Any], headers: Mapping[str, Any], type: str | None) -> str:
+        if type:
+            return _short_text(type, "the AMQP type")
+        path = self._paths.type
+        value = path.find(body, headers) if path else MISSING
+        if value is MISSING:
+            where = f" and {path} is missing or empty" if path else ""
+            raise Unroutable(f"no type: the AMQP type is not set{where}")
+        if not isinstance(value, str):
+            raise Unroutable(f"the type field {path} is {show(value)}: text is needed")
+        return _short_text(value, f"the type field {path}")
 
-    def _find_priority(self, message: Message, body: dict[str, Any], rule: _Rule | None) -> float:
-        header = message.headers.get("x-priority")
+    def _find_priority(
+        self,
+        body: dict[str, Any],
+        headers: Mapping[str, Any],
+        property_: int | None,
+        rule: Rule | None,
+    ) -> float:
+        header = headers.get("x-priority")
         if header is not None:
             return _seconds(header, "the header x-priority", from_header=True)
-        if self._priority:
-            value = self._priority.find(body, message.headers)
+        path = self._paths.priority
+        if path:
+            value = path.find(body, headers)
             if value is not MISSING:
-                what = f"the priority field {self._priority}"
-                return _seconds(value, what, from_header=self._priority.in_headers)
-        if message.priority:
-            return _seconds(message.priority, "the AMQP priority")
+                what = f"the priority field {path}"
+                return _seconds(value, what, from_header=path.in_headers)
+        if property_:
+            return _seconds(property_, "the AMQP priority")
         return rule.priority if rule else 0.0
 
     def _find_delay(self, body: dict[str, Any], headers: Mapping[str, Any]) -> float:
         header = headers.get("x-delay")
         if header is not None:
             return _delay_header(header)
-        if self._delay:
-            value = self._delay.find(body, headers)
+        path = self._paths.delay
+        if path:
+            value = path.find(body, headers)
             if value is not MISSING:
-                what = f"the delay field {self._delay}"
-                delay = _seconds(value, what, from_header=self._delay.in_headers)
+                what = f"the delay field {path}"
+                delay = _seconds(value, what, from_header=path.in_headers)
                 if delay < 0:
                     raise Unroutable(f"{what} is {show(value)}: a delay can't be below 0")
                 return delay
@@ -242,20 +245,6 @@ def _not_json(body: bytes, error: orjson.JSONDecodeError) -> str:
 
 def _shape(value: object) -> str:
     return f"a list of {len(value)}" if isinstance(value, list) else show(value)
-
-
-def _path(text: str) -> FieldPath | None:
-    return FieldPath.parse(text) if text else None
-
-
-def _compile(rule: GroupRule) -> _Rule:
-    tenants = frozenset(rule.tenants)
-    return _Rule(
-        name=rule.name,
-        tenants=None if tenants == _EVERYONE else tenants,
-        template=Template.parse(rule.key),
-        priority=rule.priority,
-    )
 
 
 def _optional_text(

@@ -18,10 +18,10 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreUnavailable,
 )
+from groupflow.doctor.files import examine_files
+from groupflow.doctor.http import examine_http
 from groupflow.doctor.rabbitmq import examine_broker
 from groupflow.doctor.redis import EVICTION, examine_at_start, examine_store
-from groupflow.settings.file_access import examine_files
-from groupflow.settings.http_access import examine_http
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, stays_here

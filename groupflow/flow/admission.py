@@ -12,7 +12,7 @@ from uuid import uuid4
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
 from groupflow.core.octets import apart, as_text
-from groupflow.core.routing import Message, Router
+from groupflow.core.routing import Router
 from groupflow.core.template import has_controls
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
@@ -68,9 +68,7 @@ class Admission:
         try:
             if reasons:
                 raise self._refusal("; ".join(reasons), shown)
-            route = self._router.route(
-                Message(body=body, headers=shown, type=delivery.type, priority=delivery.priority)
-            )
+            route = self._router.route(body, shown, type=delivery.type, priority=delivery.priority)
         except Unroutable as refusal:
             type_ = delivery.type if delivery.type and not has_controls(delivery.type) else ""
             envelope = Envelope(type_, None, None, None, shown, body, refusal.scope)

@@ -15,7 +15,6 @@ from typing import Any
 
 import orjson
 
-from groupflow.core.app import RetryOverride
 from groupflow.core.masking import mask_command, mask_secrets
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.core.task import Task
@@ -56,7 +55,7 @@ class ExecRunner:
     def __init__(self, rule: HandlerRule, command: tuple[str, ...]) -> None:
         self._command = command
         self.timeout = rule.timeout
-        self.retry = RetryOverride(rule.max_attempts, rule.interval, rule.jitter)
+        self.retry = rule.retry()
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the command on one task; when cancelled, end all that it has started."""

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from groupflow.core.app import RetryOverride
 from groupflow.core.masking import mask_secrets
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 
 MESSAGE_CHARS = 2_000  # of an exception's text that is kept with the attempt

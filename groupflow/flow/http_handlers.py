@@ -15,7 +15,6 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from groupflow.core.app import RetryOverride
 from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
 from groupflow.core.task import Task
@@ -53,7 +52,7 @@ class HttpRunner:
         self._url = url
         self._client = client
         self.timeout = rule.timeout
-        self.retry = RetryOverride(rule.max_attempts, rule.interval, rule.jitter)
+        self.retry = rule.retry()
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Post one task; a cancelled attempt drops the connection."""

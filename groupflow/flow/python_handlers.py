@@ -10,8 +10,9 @@ from typing import Any
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from groupflow.core.app import App, Handler, RetryOverride
+from groupflow.core.app import App, Handler
 from groupflow.core.outcome import Dead, Outcome
+from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, checked, failed, was_cancelled
 

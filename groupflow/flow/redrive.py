@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from groupflow.core.errors import LetterArchived
-from groupflow.core.routing import Message, Router
 from groupflow.flow.bodies import whole_letter
 from groupflow.flow.pressure import DELAYED_SHARE
 from groupflow.settings.model import Settings
@@ -17,7 +16,7 @@ class Redriver:
 
     def __init__(self, settings: Settings, letters: DeadLetters) -> None:
         self._settings = settings
-        self._router = Router(settings)
+        self._router = settings.router()
         self._letters = letters
         limit = settings.redis.max_memory
         share = int(limit * DELAYED_SHARE) if limit else UNBOUNDED
@@ -47,9 +46,7 @@ class Redriver:
 
     async def _route_first(self, letter: DeadLetter) -> bool:
         old = await whole_letter(self._settings, self._letters, letter.id)
-        route = self._router.route(
-            Message(body=old.body, headers=old.headers, type=old.type or None)
-        )
+        route = self._router.route(old.body, old.headers, type=old.type or None)
         envelope = Envelope(
             route.type, route.group, route.tenant, route.rule, old.headers, old.body, route.scope
         )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.transport import stays_here
 from groupflow.settings.types import check_token
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Http
-
-_IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each of its containers
 
 
 def is_loopback(listen: str) -> bool:
@@ -44,38 +40,3 @@ def token_of(http: Http) -> str:
 def reading_is_open(http: Http) -> bool:
     """Whether looking needs no token."""
     return http.read == "open" or (http.read == "auto" and is_loopback(http.listen))
-
-
-def examine_http(http: Http) -> list[Check]:
-    """Who can reach the page and the daemon's health, and what either lets them do.
-
-    Raises:
-        ConfigError: the token's file can't be used.
-    """
-    return [_examine_listen(http), _examine_health(http.health)]
-
-
-def _examine_listen(http: Http) -> Check:
-    name = "http.listen"
-    actions = "actions by token" if token_of(http) else "no actions: http.token is not set"
-    if not http.listen:
-        return Check(name, "ok", "nothing listens")
-    if is_loopback(http.listen):
-        return Check(name, "ok", f"{http.listen}, this machine alone; {actions}")
-    looking = "looking is open to all" if reading_is_open(http) else "looking needs the token"
-    found = f"{http.listen}: plain HTTP beyond this machine; {looking}; {actions}"
-    remedy = "Put a proxy with TLS in front, or listen on 127.0.0.1."
-    return Check(name, "warn", found, remedy)
-
-
-def _examine_health(health: str) -> Check:
-    name = "http.health"
-    if not health:
-        return Check(name, "ok", "the daemon itself doesn't listen")
-    if is_loopback(health):
-        return Check(name, "ok", f"{health}, this machine alone")
-    found = f"{health}: health and metrics beyond this machine, without a token"
-    if _IN_KUBERNETES in os.environ:
-        return Check(name, "ok", f"{found}, as the kubelet's probes need it")
-    remedy = "Listen on 127.0.0.1, or let nobody but probes and Prometheus reach it."
-    return Check(name, "warn", found, remedy)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_settings import (
-    EnvSettingsSource,
+    BaseSettings,
     NestedSecretsSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
     SettingsError,
     TomlConfigSettingsSource,
 )
@@ -29,19 +30,12 @@ SEARCHED = (Path("groupflow.toml"), Path("/etc/groupflow/groupflow.toml"))
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where settings come from.
+    """Where settings come from."""
 
-    Attributes:
-        file: the TOML file; ``None`` where there is none and none was asked for.
-        secrets: the secrets directory; ``None`` where there is none.
-        variables: names of the environment variables that set something, sorted.
-        secret_files: names of the secret files that set something, sorted.
-    """
-
-    file: Path | None = None
-    secrets: Path | None = None
-    variables: list[str] = field(default_factory=list)
-    secret_files: list[str] = field(default_factory=list)
+    file: Path | None = None  # the TOML file; none where none is there and none was asked for
+    secrets: Path | None = None  # the secrets directory
+    variables: list[str] = field(default_factory=list)  # names of those that set something, sorted
+    secret_files: list[str] = field(default_factory=list)  # likewise
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -55,24 +49,47 @@ def load_settings(path: Path | None = None) -> Settings:
         ConfigError: something is wrong; each problem names the setting, the value and the remedy.
     """
     sources = find_sources(path)
-    file_values = _read_file(sources.file)
-    secret_values = _read_secrets(sources)
-    variables = _read_environment()
     problems = [
         *_unknown(sources.variables, "the variable"),
         *_unknown(sources.secret_files, "the secret file"),
     ]
     refused = {problem.setting for problem in problems}
     try:
-        settings = Settings(**_merge(file_values, _merge(secret_values, variables)))
+        settings = _read(sources)
     except ValidationError as error:
         found = problems_of(error, _origins(sources))
         problems += [problem for problem in found if problem.setting not in refused]
+    except SettingsError as error:
+        raise _not_json(error) from None
     else:
         problems += find_meetings(settings).problems
     if problems:
         raise ConfigError(problems, source=str(sources.file) if sources.file else "")
     return settings
+
+
+def _read(sources: Sources) -> Settings:
+    """What the sources say, the environment before secrets before the file."""
+
+    class FromSources(Settings, BaseSettings):
+        model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER)
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,  # noqa: ARG003  pydantic-settings' signature
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return (
+                env_settings,
+                *_secrets(settings_cls, sources),
+                *_file(settings_cls, sources.file),
+            )
+
+    return Settings(**dict(FromSources()))
 
 
 def find_sources(path: Path | None = None) -> Sources:
@@ -179,13 +196,13 @@ def _origins(sources: Sources) -> dict[str, str]:
     return origins
 
 
-def _read_file(path: Path | None) -> dict[str, Any]:
+def _file(cls: type[BaseSettings], path: Path | None) -> Iterator[PydanticBaseSettingsSource]:
     if path is None:
-        return {}
+        return
     try:
         if not path.is_file():
             path.read_bytes()  # raises what is wrong: the source below would pass over it
-        return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
+        yield TomlConfigSettingsSource(cls, toml_file=path)
     except OSError as error:
         raise _unreadable(path, error) from None
     except tomllib.TOMLDecodeError as error:
@@ -198,40 +215,24 @@ def _read_file(path: Path | None) -> dict[str, Any]:
         raise ConfigError([Problem(str(path), "", "The TOML is nested too deep.")]) from None
 
 
-def _read_secrets(sources: Sources) -> dict[str, Any]:
+def _secrets(cls: type[BaseSettings], sources: Sources) -> Iterator[PydanticBaseSettingsSource]:
     if sources.secrets is None or not sources.secret_files:
-        return {}
+        return
     try:
-        source = NestedSecretsSettingsSource(
-            # The class itself is accepted, and spares a second source; its annotation lags behind.
-            Settings,  # type: ignore[arg-type]
-            secrets_dir=sources.secrets,
-            secrets_dir_missing="ok",
-            secrets_prefix=PREFIX,
-            secrets_nested_delimiter=DELIMITER,
-        )
-        return source()
+        # The class itself is accepted, and spares a second source; its annotation lags behind.
+        yield NestedSecretsSettingsSource(cls, secrets_dir=sources.secrets)  # type: ignore[arg-type]
     except OSError as error:
         raise _unreadable(sources.secrets, error) from None
     except UnicodeDecodeError:
         remedy = "A secret file is not UTF-8: write it as text."
         raise ConfigError([Problem(str(sources.secrets), "", remedy)]) from None
-    except SettingsError as error:
-        raise _not_json(error, "the secrets directory") from None
 
 
-def _read_environment() -> dict[str, Any]:
-    try:
-        return EnvSettingsSource(
-            Settings, env_prefix=PREFIX, env_nested_delimiter=DELIMITER, case_sensitive=False
-        )()
-    except SettingsError as error:
-        raise _not_json(error, "the environment") from None
-
-
-def _not_json(error: SettingsError, where: str) -> ConfigError:
+def _not_json(error: SettingsError) -> ConfigError:
     """A whole section or list that is not JSON; its text is not shown, it may hold a password."""
-    name = str(error).partition('field "')[2].partition('"')[0] or "groupflow"
+    said = str(error)
+    where = "the environment" if "EnvSettingsSource" in said else "the secrets directory"
+    name = said.partition('field "')[2].partition('"')[0] or "groupflow"
     remedy = f"Its value in {where} is not JSON. Write lists and whole sections as JSON."
     return ConfigError([Problem(name, "", remedy)])
 
@@ -239,13 +240,3 @@ def _not_json(error: SettingsError, where: str) -> ConfigError:
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     remedy = f"It can't be read ({error.strerror}). Check the path and its permissions."
     return ConfigError([Problem(str(path), "", remedy)])
-
-
-def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, section by section; where both have a value, that of `high`."""
-    merged = dict(low)
-    for name, value in high.items():
-        below = merged.get(name)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[name] = _merge(below, value) if both else value  # type: ignore[arg-type]
-    return merged

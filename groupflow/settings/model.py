@@ -14,11 +14,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from groupflow.core.policy import Policies
+from groupflow.core.retry import RetryPolicy
+from groupflow.core.routing import Paths, Router
+from groupflow.core.template import FieldPath
 from groupflow.settings.rules import GroupRule, HandlerRule
 from groupflow.settings.section import Section, Server
-from groupflow.settings.transport import connection_url
 from groupflow.settings.types import (
     YEAR,
     AmqpUrl,
@@ -40,117 +42,63 @@ _MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
 class RabbitMQ(Server):
     """`[rabbitmq]`: where messages come from."""
 
-    url: AmqpUrl = Field(
-        default=SecretUrl("amqp://guest:guest@localhost/"),
-        description="The server: amqp:// or amqps://user:password@host:port/vhost.",
-    )
-    queue: str = Field(
-        default="groupflow.jobs",
-        min_length=1,
-        max_length=255,
-        description="The queue that is consumed; declared durable, quorum, single active consumer.",
-    )
-    prefetch: Whole = Field(
-        default=500, ge=1, le=65535, description="Messages taken before the first is acked."
-    )
-    heartbeat: Whole = Field(
-        default=10, ge=1, le=65535, description="Seconds between heartbeats of the connection."
-    )
-    max_body: Whole = Field(
-        default=16_777_216,
-        ge=1,
-        le=_MAX_BODY_LIMIT,
-        description="Bytes of the largest body that becomes a task; a larger one is a dead letter.",
-    )
-    max_headers: Whole = Field(
-        default=65_536,
-        ge=1024,
-        le=_MAX_BODY_LIMIT,
-        description="Bytes of the largest AMQP headers of a task; with larger ones: a dead letter.",
-    )
-    max_values: Whole = Field(
-        default=1_000_000,
-        ge=1000,
-        description="JSON values of a body that becomes a task; one with more is a dead letter.",
-    )
-    max_in_flight: Whole = Field(
-        default=268_435_456,
-        ge=1,
-        description="Bytes of messages held before they are written; beyond: fewer at once.",
-    )
+    url: AmqpUrl = SecretUrl("amqp://guest:guest@localhost/")
+    """The server: amqp:// or amqps://user:password@host:port/vhost."""
+    queue: str = Field(default="groupflow.jobs", min_length=1, max_length=255)
+    """The queue that is consumed; declared durable, quorum, single active consumer."""
+    prefetch: Whole = Field(default=500, ge=1, le=65535)
+    """Messages taken before the first is acked."""
+    heartbeat: Whole = Field(default=10, ge=1, le=65535)
+    """Seconds between heartbeats of the connection."""
+    max_body: Whole = Field(default=16_777_216, ge=1, le=_MAX_BODY_LIMIT)
+    """Bytes of the largest body that becomes a task; a larger one is a dead letter."""
+    max_headers: Whole = Field(default=65_536, ge=1024, le=_MAX_BODY_LIMIT)
+    """Bytes of the largest AMQP headers of a task; with larger ones: a dead letter."""
+    max_values: Whole = Field(default=1_000_000, ge=1000)
+    """JSON values of a body that becomes a task; one with more is a dead letter."""
+    max_in_flight: Whole = Field(default=268_435_456, ge=1)
+    """Bytes of messages held before they are written; beyond: fewer at once."""
 
 
 class Redis(Server):
     """`[redis]`: where tasks live."""
 
-    url: RedisUrl = Field(
-        default=SecretUrl("redis://localhost:6379/0"),
-        description="The server: redis:// or rediss://user:password@host:port/db, or unix://path.",
-    )
-    namespace: str = Field(
-        default="groupflow",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="The prefix of all keys; daemons with the same one share their tasks.",
-    )
-    dedup_window: Seconds = Field(
-        default=3600.0,
-        ge=1,
-        le=YEAR,
-        description="Seconds in which a message id that came before is the same task, of an "
-        "application and tenant.",
-    )
-    max_waiting: Whole = Field(
-        default=5_000_000,
-        ge=1,
-        description="Waiting tasks at which intake pauses, but for those that wait for delays.",
-    )
-    max_memory: Whole = Field(
-        default=0,
-        ge=0,
-        description="Bytes that Redis uses at which intake pauses; 0: only when it is full.",
-    )
-    delayed_memory: Whole = Field(
-        default=268_435_456,
-        ge=0,
-        description="Bytes of tasks that may wait for delays, 768 and its message each; half of "
-        "Redis's memory at most.",
-    )
-    timeout: Seconds = Field(default=5.0, gt=0, le=3600, description="Seconds for one call.")
+    url: RedisUrl = SecretUrl("redis://localhost:6379/0")
+    """The server: redis:// or rediss://user:password@host:port/db, or unix://path."""
+    namespace: str = Field(default="groupflow", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    """The prefix of all keys; daemons with the same one share their tasks."""
+    dedup_window: Seconds = Field(default=3600.0, ge=1, le=YEAR)
+    """Seconds in which a message id that came before is the same task, of an application and
+    tenant."""
+    max_waiting: Whole = Field(default=5_000_000, ge=1)
+    """Waiting tasks at which intake pauses, but for those that wait for delays."""
+    max_memory: Whole = Field(default=0, ge=0)
+    """Bytes that Redis uses at which intake pauses; 0: only when it is full."""
+    delayed_memory: Whole = Field(default=268_435_456, ge=0)
+    """Bytes of tasks that may wait for delays, 768 and its message each; half of Redis's memory at
+    most."""
+    timeout: Seconds = Field(default=5.0, gt=0, le=3600)
+    """Seconds for one call."""
 
 
 class Workers(Section):
     """`[workers]`: how many run, and how they hold what they run."""
 
-    plain: Whole = Field(
-        default=8, ge=0, le=10_000, description="Workers for tasks without a group."
-    )
-    grouped: Whole = Field(
-        default=16, ge=0, le=10_000, description="Workers for grouped tasks, one per group at most."
-    )
-    lease: Seconds = Field(
-        default=8.0,
-        ge=1,
-        le=3600,
-        description="Seconds that a claim outlives its last renewal; then others take over.",
-    )
-    max_block: Seconds = Field(
-        default=60.0,
-        ge=1,
-        description="Seconds that a handler may block the event loop and keep all tasks; at least "
-        "lease, and lease where that is more than the default.",
-    )
-    order: Literal["oldest", "fair"] = Field(
-        default="oldest",
-        description="Which free group goes first: the oldest head, or the one free for longest.",
-    )
-    drain: Seconds = Field(
-        default=30.0, ge=0, description="Seconds that a stop waits for running tasks."
-    )
-    max_crashes: Whole = Field(
-        default=3,
-        ge=1,
-        description="Claims of a task that may end in a crash before it is a dead letter.",
-    )
+    plain: Whole = Field(default=8, ge=0, le=10_000)
+    """Workers for tasks without a group."""
+    grouped: Whole = Field(default=16, ge=0, le=10_000)
+    """Workers for grouped tasks, one per group at most."""
+    lease: Seconds = Field(default=8.0, ge=1, le=3600)
+    """Seconds that a claim outlives its last renewal; then others take over."""
+    max_block: Seconds = Field(default=60.0, ge=1)
+    """Seconds that a handler may block the event loop and keep all tasks; at least lease, and
+    lease where that is more than the default."""
+    order: Literal["oldest", "fair"] = "oldest"
+    """Which free group goes first: the oldest head, or the one free for longest."""
+    drain: Seconds = Field(default=30.0, ge=0)
+    """Seconds that a stop waits for running tasks."""
+    max_crashes: Whole = Field(default=3, ge=1)
+    """Claims of a task that may end in a crash before it is a dead letter."""
 
     @model_validator(mode="after")
     def _blocks_outlast_leases(self) -> Self:
@@ -174,43 +122,39 @@ class Fields(Section):
     ``header.NAME`` reads an AMQP header instead; an empty path reads nothing.
     """
 
-    app: DottedPath = Field(default="app_name", description="The application's name.")
-    tenant: DottedPath = Field(default="tenant_id", description="The tenant, text or number.")
-    type: DottedPath = Field(
-        default="type", description="The task's type; the AMQP `type` property wins where set."
-    )
-    priority: DottedPath = Field(default="", description="The priority in seconds; empty: none.")
-    delay: DottedPath = Field(default="", description="The delay in seconds; empty: none.")
+    app: DottedPath = "app_name"
+    """The application's name."""
+    tenant: DottedPath = "tenant_id"
+    """The tenant, text or number."""
+    type: DottedPath = "type"
+    """The task's type; the AMQP `type` property wins where set."""
+    priority: DottedPath = ""
+    """The priority in seconds; empty: none."""
+    delay: DottedPath = ""
+    """The delay in seconds; empty: none."""
+
+    def paths(self) -> Paths:
+        """The same, read; ``None`` where one is empty."""
+        return Paths(**{name: FieldPath.parse(text) if text else None for name, text in self})
 
 
 class Http(Section):
     """`[http]`: health, metrics, the API and the page."""
 
-    listen: Listen = Field(
-        default="127.0.0.1:9464",
-        description="Address and port of the page's process, which hands health and metrics on; "
-        "empty: there is none.",
-    )
-    health: Listen = Field(
-        default="",
-        description="Address and port at which the daemon itself answers for health and metrics, "
-        "whatever becomes of the page; empty: it doesn't.",
-    )
-    token: Secret = Field(
-        default=SecretStr(""),
-        description="What actions (redrive, drop, pause, resume) must show; empty: there are none.",
-    )
-    token_file: FileName = Field(
-        default="", description="File that holds the token, in place of `token`."
-    )
-    read: Literal["auto", "open", "token"] = Field(
-        default="auto",
-        description="Whether looking needs the token too; auto: where others reach the address.",
-    )
-    hosts: HostNames = Field(
-        default=(),
-        description="Names, beside localhost and addresses, by which browsers may call the page.",
-    )
+    listen: Listen = "127.0.0.1:9464"
+    """Address and port of the page's process, which hands health and metrics on; empty: there is
+    none."""
+    health: Listen = ""
+    """Address and port at which the daemon itself answers for health and metrics, whatever becomes
+    of the page; empty: it doesn't."""
+    token: Secret = SecretStr("")
+    """What actions (redrive, drop, pause, resume) must show; empty: there are none."""
+    token_file: FileName = ""
+    """File that holds the token, in place of `token`."""
+    read: Literal["auto", "open", "token"] = "auto"
+    """Whether looking needs the token too; auto: where others reach the address."""
+    hosts: HostNames = ()
+    """Names, beside localhost and addresses, by which browsers may call the page."""
 
     @model_validator(mode="after")
     def _one_token(self) -> Self:
@@ -228,61 +172,45 @@ class Http(Section):
 class Retry(Section):
     """`[retry]`: what happens after a failure; rules and handlers may override it."""
 
-    max_attempts: Whole = Field(default=5, ge=1, description="Attempts before a dead letter.")
-    interval: RetryInterval = Field(
-        default=10.0,
-        ge=-YEAR,
-        le=YEAR,
-        description="Seconds. Below 0: evenly spaced; above 0: 1, 2, 4 … up to it.",
-    )
-    jitter: Seconds = Field(
-        default=0.0, ge=0, le=1, description="Share of each delay that is random, 0 to 1."
-    )
+    max_attempts: Whole = Field(default=5, ge=1)
+    """Attempts before a dead letter."""
+    interval: RetryInterval = Field(default=10.0, ge=-YEAR, le=YEAR)
+    """Seconds. Below 0: evenly spaced; above 0: 1, 2, 4 … up to it."""
+    jitter: Seconds = Field(default=0.0, ge=0, le=1)
+    """Share of each delay that is random, 0 to 1."""
 
 
 class History(Section):
     """`[history]`: how long what is over stays findable."""
 
-    retention: Seconds = Field(
-        default=3600.0, ge=0, description="Seconds that finished tasks are kept."
-    )
-    segment: Whole = Field(
-        default=1_000_000, ge=1, description="Entries at which the newest segment rolls over."
-    )
-    dead_retention: Seconds = Field(
-        default=2_592_000.0, gt=0, description="Seconds that dead letters are kept."
-    )
-    dead_memory: Whole = Field(
-        default=268_435_456,
-        ge=0,
-        description="Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ.",
-    )
+    retention: Seconds = Field(default=3600.0, ge=0)
+    """Seconds that finished tasks are kept."""
+    segment: Whole = Field(default=1_000_000, ge=1)
+    """Entries at which the newest segment rolls over."""
+    dead_retention: Seconds = Field(default=2_592_000.0, gt=0)
+    """Seconds that dead letters are kept."""
+    dead_memory: Whole = Field(default=268_435_456, ge=0)
+    """Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ."""
 
 
 class Log(Section):
     """`[log]`: what goes to stderr."""
 
-    level: Literal["debug", "info", "warning", "error", "critical"] = Field(
-        default="info", description="The least severe events that are written."
-    )
-    format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="JSON lines or readable ones; auto: readable on a terminal."
-    )
+    level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    """The least severe events that are written."""
+    format: Literal["auto", "json", "console"] = "auto"
+    """JSON lines or readable ones; auto: readable on a terminal."""
 
 
 class Traces(Section):
     """`[traces]`: OpenTelemetry's spans; where they go is OpenTelemetry's own configuration."""
 
-    enabled: bool = Field(
-        default=False,
-        description="Whether to make spans; takes groupflow[traces], see docs/tracing.md.",
-    )
+    enabled: bool = False
+    """Whether to make spans; takes groupflow[traces], see docs/tracing.md."""
 
 
-class Settings(BaseSettings):
-    """All settings. ``Settings(...)`` takes exactly what it is given, and reads nothing else."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+class Settings(Section):
+    """All settings. ``Settings(...)`` takes what it is given; `load_settings` reads the sources."""
 
     rabbitmq: RabbitMQ = RabbitMQ()
     redis: Redis = Redis()
@@ -295,18 +223,6 @@ class Settings(BaseSettings):
     traces: Traces = Traces()
     groups: tuple[GroupRule, ...] = ()
     handlers: dict[str, HandlerRule] = Field(default_factory=dict)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  pydantic-settings' signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what the caller gives: the sources are `load_settings`' business."""
-        return (init_settings,)
 
     @field_validator("groups", mode="after")
     @classmethod
@@ -330,9 +246,15 @@ class Settings(BaseSettings):
             raise ValueError('Name the task type: [handlers."import.orders"].')
         return handlers
 
-    def find_rule(self, name: str | None) -> GroupRule | None:
-        """The rule of that name, or ``None``; a stored task may name one that is gone."""
-        return next((rule for rule in self.groups if rule.name == name), None)
+    def router(self) -> Router:
+        """What decides where messages go."""
+        rules = [rule.rule() for rule in self.groups]
+        return Router(self.fields.paths(), rules, self.rabbitmq.max_values)
+
+    def policies(self) -> Policies:
+        """What decides how tasks are settled."""
+        default = RetryPolicy(**dict(self.retry))
+        return Policies(default, {rule.name: rule.policy() for rule in self.groups})
 
     def rabbitmq_url(self) -> str:
         """Where and how to connect to RabbitMQ, its password and TLS files included.
@@ -340,7 +262,7 @@ class Settings(BaseSettings):
         Raises:
             ConfigError: that way isn't safe, or a TLS file can't be used.
         """
-        return connection_url("rabbitmq", self.rabbitmq)
+        return self.rabbitmq.connection_url("rabbitmq")
 
     def redis_url(self) -> str:
         """Where and how to connect to Redis, its password and TLS files included.
@@ -348,4 +270,4 @@ class Settings(BaseSettings):
         Raises:
             ConfigError: that way isn't safe, or a TLS file can't be used.
         """
-        return connection_url("redis", self.redis)
+        return self.redis.connection_url("redis")

@@ -6,6 +6,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from groupflow.core.policy import GroupPolicy
+from groupflow.core.retry import RetryOverride
+from groupflow.core.routing import Rule
+from groupflow.core.template import Template
 from groupflow.settings.section import Section
 from groupflow.settings.types import (
     YEAR,
@@ -24,60 +28,61 @@ from groupflow.settings.types import (
 class Override(Section):
     """What a rule or a handler may say about retries; ``None`` leaves it to `[retry]`."""
 
-    max_attempts: Whole | None = Field(default=None, ge=1, description="As in [retry].")
-    interval: RetryInterval | None = Field(
-        default=None, ge=-YEAR, le=YEAR, description="As in [retry]."
-    )
-    jitter: Seconds | None = Field(default=None, ge=0, le=1, description="As in [retry].")
+    max_attempts: Whole | None = Field(default=None, ge=1)
+    """As in [retry]."""
+    interval: RetryInterval | None = Field(default=None, ge=-YEAR, le=YEAR)
+    """As in [retry]."""
+    jitter: Seconds | None = Field(default=None, ge=0, le=1)
+    """As in [retry]."""
+
+    def retry(self) -> RetryOverride:
+        """These words as retries take them."""
+        return RetryOverride(self.max_attempts, self.interval, self.jitter)
 
 
 class GroupRule(Override):
     """One `[[groups]]`: which messages are grouped, under which key, with which policy."""
 
-    name: Name = Field(
-        default="", description="How logs and `route` call the rule; groups[N] if none is given."
-    )
-    app: AppName = Field(default="*", description='The application it is for; "*" for any.')
-    tenants: Tenants = Field(
-        default=("*",), description='The tenants it is for, a list of numbers and texts; "*": all.'
-    )
-    key: KeyTemplate = Field(
-        description="The group key: text, {dotted.path} of the body, {header.NAME}; {{ and }}."
-    )
-    shares: bool = Field(
-        default=False,
-        description="Whether its keys may be those of other rules too; else both are refused.",
-    )
-    on_retry: Literal["hold", "step-aside"] = Field(
-        default="hold", description="Whether the group waits behind a head that is to be retried."
-    )
-    on_dead: Literal["skip", "park"] = Field(
-        default="skip", description="Whether the group goes on after a dead letter."
-    )
-    stage_order: Literal["hold", "step-aside"] = Field(
-        default="hold", description="Whether a task stays the head when it goes to its next stage."
-    )
-    on_delay: Literal["hold", "step-aside"] = Field(
-        default="hold", description="Whether a delayed task holds those behind it."
-    )
-    priority: Seconds = Field(
-        default=0.0, ge=-YEAR, le=YEAR, description="Seconds by which its tasks count as older."
-    )
+    name: Name = ""
+    """How logs and `route` call the rule; groups[N] if none is given."""
+    app: AppName = "*"
+    """The application it is for; "*" for any."""
+    tenants: Tenants = ("*",)
+    """The tenants it is for, a list of numbers and texts; "*": all."""
+    key: KeyTemplate
+    """The group key: text, {dotted.path} of the body, {header.NAME}; {{ and }}."""
+    shares: bool = False
+    """Whether its keys may be those of other rules too; else both are refused."""
+    on_retry: Literal["hold", "step-aside"] = "hold"
+    """Whether the group waits behind a head that is to be retried."""
+    on_dead: Literal["skip", "park"] = "skip"
+    """Whether the group goes on after a dead letter."""
+    stage_order: Literal["hold", "step-aside"] = "hold"
+    """Whether a task stays the head when it goes to its next stage."""
+    on_delay: Literal["hold", "step-aside"] = "hold"
+    """Whether a delayed task holds those behind it."""
+    priority: Seconds = Field(default=0.0, ge=-YEAR, le=YEAR)
+    """Seconds by which its tasks count as older."""
+
+    def rule(self) -> Rule:
+        """What routing needs of it."""
+        tenants = None if self.tenants == ("*",) else frozenset(self.tenants)
+        return Rule(self.name, self.app, tenants, Template.parse(self.key), self.priority)
+
+    def policy(self) -> GroupPolicy:
+        """What settling needs of it."""
+        return GroupPolicy(self.retry(), self.on_retry, self.on_dead == "park", self.stage_order)
 
 
 class HandlerRule(Override):
     """One `[handlers."type"]`: a handler that is not Python; a command or a URL."""
 
-    exec: Command | None = Field(
-        default=None,
-        description="Command and arguments, body on stdin; exit 0 done, 75 retry, else failure.",
-    )
-    http: HttpUrl | None = Field(
-        default=None, description="URL that the body is posted to; 2xx done, 429 and 503 retry."
-    )
-    timeout: Seconds | None = Field(
-        default=None, gt=0, description="Seconds that one attempt may take; none: no limit."
-    )
+    exec: Command | None = None
+    """Command and arguments, body on stdin; exit 0 done, 75 retry, else failure."""
+    http: HttpUrl | None = None
+    """URL that the body is posted to; 2xx done, 429 and 503 retry."""
+    timeout: Seconds | None = Field(default=None, gt=0)
+    """Seconds that one attempt may take; none: no limit."""
 
     @model_validator(mode="after")
     def _one_way(self) -> HandlerRule:

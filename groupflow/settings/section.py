@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from groupflow.settings.transport import TLS_SCHEMES
+from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.masking import mask_url
+from groupflow.settings.transport import TLS_FILES, TLS_SCHEMES, stays_here, with_tls
 from groupflow.settings.types import FileName, SecretUrl
 
 
@@ -20,20 +24,15 @@ class Server(Section):
     """What both servers' sections share: where it is, and how the way there is secured."""
 
     url: SecretUrl
-    ca_file: FileName = Field(
-        default="",
-        description="PEM file of the CA to trust alone; empty: those of the system. SECURITY.md "
-        "says what it needs.",
-    )
-    cert_file: FileName = Field(
-        default="", description="PEM file of our own certificate, where the server asks for one."
-    )
-    key_file: FileName = Field(
-        default="", description="PEM file of its key; empty: it is in cert_file."
-    )
-    allow_plaintext: bool = Field(
-        default=False, description="Whether a connection to another machine may go without TLS."
-    )
+    ca_file: FileName = ""
+    """PEM file of the CA to trust alone; empty: those of the system. SECURITY.md says what it
+    needs."""
+    cert_file: FileName = ""
+    """PEM file of our own certificate, where the server asks for one."""
+    key_file: FileName = ""
+    """PEM file of its key; empty: it is in cert_file."""
+    allow_plaintext: bool = False
+    """Whether a connection to another machine may go without TLS."""
 
     @model_validator(mode="after")
     def _files_are_used(self) -> Self:
@@ -47,3 +46,38 @@ class Server(Section):
                 "one or leave out the others."
             )
         return self
+
+    def connection_url(self, section: str) -> str:
+        """Where and how to connect, with the TLS files in the URL's query.
+
+        Args:
+            section: names this section in what is wrong.
+
+        Raises:
+            ConfigError: it is plaintext to another machine, or a TLS file can't be used.
+        """
+        url = self.url.get_secret_value()
+        scheme = urlsplit(url).scheme
+        if scheme not in TLS_SCHEMES:
+            if self.allow_plaintext or stays_here(url):
+                return url
+            secure = "amqps" if scheme == "amqp" else "rediss"
+            remedy = (
+                "It is plaintext to another machine: whoever is on the way can read and change "
+                f"jobs and passwords. Use {secure}://, or set {section}.allow_plaintext = true "
+                "where the network itself is safe."
+            )
+            raise ConfigError([Problem(f"{section}.url", mask_url(url), remedy)])
+        files = {name: path for name in TLS_FILES if (path := getattr(self, name))}
+        for name, path in files.items():
+            if not Path(path).is_file():
+                remedy = "There is no such file: correct the path, or the rights on the way to it."
+                raise ConfigError([Problem(f"{section}.{name}", path, remedy)])
+        try:
+            return with_tls(url, files)
+        except (OSError, ValueError) as error:
+            remedy = (
+                f"They can't be used for TLS ({error}): each must be PEM, without a passphrase."
+            )
+            settings = ", ".join(f"{section}.{name}" for name in files) or f"{section}.url"
+            raise ConfigError([Problem(settings, "", remedy)]) from None

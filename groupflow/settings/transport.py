@@ -7,51 +7,26 @@ takes them out again. There is no way to switch verification off, here or in a U
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
-from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
-
-from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.masking import mask_url
-
-if TYPE_CHECKING:
-    from groupflow.settings.section import Server
 
 TLS_SCHEMES = frozenset({"amqps", "rediss"})
 TLS_FILES = ("ca_file", "cert_file", "key_file")
 
 
-def connection_url(section: str, server: Server) -> str:
-    """The URL to connect to, with the TLS files in its query.
-
-    Args:
-        section: names the section in what is wrong.
-        server: the section itself.
+def with_tls(url: str, files: Mapping[str, str]) -> str:
+    """A URL with TLS files in its query, each by the name of its setting.
 
     Raises:
-        ConfigError: it is plaintext to another machine, or a TLS file can't be used.
+        OSError: a file can't be read, or is no certificate or key.
+        ValueError: it isn't PEM.
     """
-    url = server.url.get_secret_value()
-    if urlsplit(url).scheme not in TLS_SCHEMES:
-        if not (server.allow_plaintext or stays_here(url)):
-            raise ConfigError([_plaintext(section, url)])
-        return url
-    files = {name: path for name in TLS_FILES if (path := getattr(server, name))}
-    for name, path in files.items():
-        if not Path(path).is_file():
-            remedy = "There is no such file: correct the path, or the rights on the way to it."
-            raise ConfigError([Problem(f"{section}.{name}", path, remedy)])
     parts = urlsplit(url)
-    extra = "&".join(f"{name}={quote(path)}" for name, path in files.items())
-    query = "&".join(part for part in (parts.query, extra) if part)
+    extra = [f"{name}={quote(path)}" for name, path in files.items()]
+    query = "&".join(filter(None, [parts.query, *extra]))
     whole = urlunsplit(parts._replace(query=query))
-    try:
-        split_tls(whole)
-    except (OSError, ValueError) as error:
-        remedy = f"They can't be used for TLS ({error}): each must be PEM, without a passphrase."
-        settings = ", ".join(f"{section}.{name}" for name in files) or f"{section}.url"
-        raise ConfigError([Problem(settings, "", remedy)]) from None
+    split_tls(whole)
     return whole
 
 
@@ -97,14 +72,3 @@ def stays_here(url: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
-
-
-def _plaintext(section: str, url: str) -> Problem:
-    scheme = "amqps" if urlsplit(url).scheme == "amqp" else "rediss"
-    return Problem(
-        f"{section}.url",
-        mask_url(url),
-        "It is plaintext to another machine: whoever is on the way can read and change jobs and "
-        f"passwords. Use {scheme}://, or set {section}.allow_plaintext = true where the network "
-        "itself is safe.",
-    )

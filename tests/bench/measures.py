@@ -24,7 +24,6 @@ import structlog
 
 from groupflow import App, Task
 from groupflow.core.measures import Histogram, IntakeMeasures, PoolMeasures, ScriptMeasures, Types
-from groupflow.core.policy import Policies
 from groupflow.flow.counting import count_batch, count_exchange
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
@@ -82,7 +81,7 @@ async def _drain(client: StoreClient, session: Session, app: App, done: Callable
         Claims(client, session, "grouped"), measures=PoolMeasures(Types([TYPE]))
     )
     with ThreadPoolExecutor(1) as threads:
-        runners, policies = PythonRunners(app, threads), Policies(Settings())
+        runners, policies = PythonRunners(app, threads), Settings().policies()
         workers = [
             Worker(f"grouped-{n}", dispatcher, runners, policies, max_crashes=3)
             for n in range(WORKERS)

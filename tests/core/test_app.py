@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from groupflow import App, Done, Task
-from groupflow.core.app import Handler, RetryOverride
+from groupflow.core.app import Handler
+from groupflow.core.retry import RetryOverride
 
 
 class Contact(BaseModel):

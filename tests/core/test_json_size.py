@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from groupflow.core.errors import Unroutable
 from groupflow.core.json_size import has_over
-from groupflow.core.routing import Message, Router
 from groupflow.settings.model import Settings
 
 MIB = 2**20
-ROUTER = Router(Settings())
+ROUTER = Settings().router()
 
 
 def object_of(unit: bytes, size: int) -> bytes:
@@ -31,7 +30,7 @@ def test_16_mib_of_values_are_refused_without_making_them(unit: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(Unroutable, match=r"rabbitmq\.max_values = 1000000"):
-            ROUTER.route(Message(body))
+            ROUTER.route(body)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -40,13 +39,13 @@ def test_16_mib_of_values_are_refused_without_making_them(unit: bytes) -> None:
 
 def test_a_large_body_of_few_values_is_as_welcome_as_ever() -> None:
     rows = b'1,2;[a],{b}\\n\\"' * MIB
-    assert ROUTER.route(Message(b'{"type":"t","csv":"' + rows + b'"}')).type == "t"
+    assert ROUTER.route(b'{"type":"t","csv":"' + rows + b'"}').type == "t"
 
 
 @pytest.mark.parametrize("body", [b"[" * 5000, b'{"a":' * 5000, b'{"a":[' + b"[" * 5000])
 def test_what_is_nested_too_deep_is_refused(body: bytes) -> None:
     with pytest.raises(Unroutable, match="not JSON"):
-        ROUTER.route(Message(body))
+        ROUTER.route(body)
 
 
 values = st.recursive(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from groupflow.core.app import RetryOverride
 from groupflow.core.policy import Policies, Policy
-from groupflow.core.retry import RetryPolicy
+from groupflow.core.retry import RetryOverride, RetryPolicy
 from groupflow.settings.model import Retry, Settings
 from groupflow.settings.rules import GroupRule
 
@@ -15,7 +14,7 @@ DEFAULT = RetryPolicy(max_attempts=5, interval=10, jitter=0.1)
 
 def policies(*rules: GroupRule) -> Policies:
     retry = Retry(max_attempts=5, interval=10, jitter=0.1)
-    return Policies(Settings(retry=retry, groups=rules))
+    return Settings(retry=retry, groups=rules).policies()
 
 
 def rule(**words: object) -> GroupRule:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupflow.core.errors import Unroutable
-from groupflow.core.routing import Message, Route, Router
+from groupflow.core.routing import Route, Router
 from groupflow.settings.model import Settings
 
 SETTINGS = Settings.model_validate(
@@ -25,13 +25,13 @@ SETTINGS = Settings.model_validate(
         ],
     }
 )
-ROUTER = Router(SETTINGS)
-NO_RULES = Router(Settings())
+ROUTER = SETTINGS.router()
+NO_RULES = Settings().router()
 
 
 def route(body: Any, *, router: Router = ROUTER, **message: Any) -> Route:
     raw = body if isinstance(body, bytes) else orjson.dumps({"type": "t", "tenant_id": "x"} | body)
-    return router.route(Message(body=raw, **message))
+    return router.route(body=raw, **message)
 
 
 def reason(body: Any, *, router: Router = ROUTER, **message: Any) -> str:
@@ -175,7 +175,7 @@ def test_fields_can_be_headers() -> None:
             "groups": [{"tenants": [1], "key": "{header.x-tenant}"}],
         }
     )
-    assert route({}, router=Router(settings), headers={"x-tenant": 1}).group == "1"
+    assert route({}, router=settings.router(), headers={"x-tenant": 1}).group == "1"
 
 
 json_values = st.recursive(
@@ -201,10 +201,9 @@ header_values = st.one_of(
 def test_any_message_is_routed_or_refused(
     body: bytes, headers: dict[str, Any], task_type: str | None, priority: int | None
 ) -> None:
-    message = Message(body=body, headers=headers, type=task_type, priority=priority)
     found, said = None, ""
     try:
-        found = ROUTER.route(message)
+        found = ROUTER.route(body, headers, type=task_type, priority=priority)
     except Unroutable as error:
         said = error.reason
     if found:

@@ -12,7 +12,6 @@ import orjson
 import pytest
 
 from groupflow import App
-from groupflow.core.routing import Message, Router
 from groupflow.settings.model import Settings
 from tests.docs.examples import DOCS, EXAMPLES, load_example, python_blocks
 from tests.endtoend.conftest import make_rig, rig
@@ -75,9 +74,9 @@ def test_publishing_examples_publish(rig: Rig) -> None:
 def test_the_examples_message_is_routed() -> None:
     """The message that all examples publish is grouped as the documents' configuration says."""
     rule = {"app": "crm", "tenants": [42], "key": "{meta_obj_name}:{tenant_id}"}
-    router = Router(Settings(groups=[rule]))
+    router = Settings(groups=[rule]).router()
     body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": 7}
-    route = router.route(Message(orjson.dumps(body), type="import.contacts"))
+    route = router.route(orjson.dumps(body), type="import.contacts")
     assert route.group == "contact:42"
 
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.frames import VALUES, Table, table
-from groupflow.core.routing import Router
 from groupflow.flow.admission import HEAD_BYTES, Admission
 from groupflow.settings.model import Settings
 
 MAX_HEADERS = 65_536
 ADMISSION = Admission(
-    Router(Settings()), max_body=1000, max_headers=MAX_HEADERS, step_aside=frozenset()
+    Settings().router(), max_body=1000, max_headers=MAX_HEADERS, step_aside=frozenset()
 )
 
 

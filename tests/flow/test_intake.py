@@ -16,7 +16,6 @@ from structlog.testing import capture_logs
 
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.core.routing import Router
 from groupflow.flow.admission import Admission
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake, IntakeSettings
 from groupflow.flow.pressure import Pressure
@@ -45,7 +44,7 @@ async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
 def intake_of(
     client: StoreClient, url: str, queue: str, *, max_in_flight: int, pressure: Pressure
 ) -> Intake:
-    admission = Admission(Router(SETTINGS), max_body=10**8, step_aside=frozenset())
+    admission = Admission(SETTINGS.router(), max_body=10**8, step_aside=frozenset())
     settings = IntakeSettings(
         url=url, queue=queue, prefetch=500, heartbeat=10, max_in_flight=max_in_flight, name="test"
     )

@@ -15,7 +15,6 @@ import orjson
 import pytest
 
 from groupflow import App, Done, Task
-from groupflow.core.policy import Policies
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker
@@ -94,7 +93,7 @@ async def working(
     claims = WatchedClaims(daemon, "grouped" if tasks[0].envelope.group else "plain")
     with ThreadPoolExecutor(count) as threads:
         dispatcher = Dispatcher(claims)
-        runners, policies = PythonRunners(app, threads), Policies(settings)
+        runners, policies = PythonRunners(app, threads), settings.policies()
         workers = [
             Worker(f"w-{n}", dispatcher, runners, policies, max_crashes=max_crashes)
             for n in range(count)

@@ -108,7 +108,7 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
         return {"type": "http.disconnect" if has_gone else "http.request"}
 
     scope = {"type": "http", "method": "GET", "path": "/api/x", "query_string": b"", "headers": []}
-    endpoint = Endpoint("GET", "/x", "Something", Nothing, list[str], look, reads=True)
+    endpoint = Endpoint("GET", "/x", "Something", look, reads=True)
     route = endpoint.route(Gate(Http()), Turns())
     await route.endpoint(Request(scope, receive))
     assert looked == (0 if has_gone else 1)

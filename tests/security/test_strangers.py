@@ -16,7 +16,6 @@ from redis import Redis
 
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
-from groupflow.core.routing import Router
 from groupflow.core.template import MAX_KEY_BYTES, Template
 from groupflow.flow.admission import Admission
 from groupflow.servers import RedisServer
@@ -37,7 +36,7 @@ SETTINGS = Settings(
     ),
 )
 ADMISSION = Admission(
-    Router(SETTINGS), max_body=MAX_BODY, step_aside=frozenset({SETTINGS.groups[1].name})
+    SETTINGS.router(), max_body=MAX_BODY, step_aside=frozenset({SETTINGS.groups[1].name})
 )
 
 # Text that AMQP can carry, with what is known to make trouble.

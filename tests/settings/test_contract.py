@@ -10,7 +10,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from groupflow.broker.consumer import Delivery
-from groupflow.core.routing import Router
 from groupflow.flow.admission import Admission
 from groupflow.settings.contract import asyncapi, message_schema
 from groupflow.settings.model import Settings
@@ -76,7 +75,7 @@ MESSAGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: orjson.dumps(m).decode()[:60])
 def test_schema_and_admission_agree(settings: Settings, message: dict[str, Any]) -> None:
     """What the schema takes becomes a task; what it refuses, a dead letter."""
-    admission = Admission(Router(settings), max_body=1000, step_aside=frozenset())
+    admission = Admission(settings.router(), max_body=1000, step_aside=frozenset())
     properties = message.get("properties", {})
     arrival = admission.admit(
         Delivery(

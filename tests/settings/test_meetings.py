@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupflow.core.errors import ConfigError, Unroutable
-from groupflow.core.routing import Message, Router
 from groupflow.settings.load import load_settings
 from groupflow.settings.meetings.search import MOST_COMPARED, Meetings, find_meetings
 from groupflow.settings.meetings.witnesses import STEPS
@@ -224,12 +223,12 @@ def test_what_is_left_alone_never_meets(
     found = find_meetings(checked)
     if found.problems or found.doubts:
         return
-    router = Router(checked)
+    router = checked.router()
     made: dict[str, str] = {}
     for x, y, tenant, app in messages:
         body = {"type": "t", "x": x, "y": y, "tenant_id": tenant, "app_name": app}
         try:
-            route = router.route(Message(orjson.dumps(body)))
+            route = router.route(orjson.dumps(body))
         except Unroutable:
             continue
         if route.group is not None and route.rule is not None:
@@ -239,11 +238,11 @@ def test_what_is_left_alone_never_meets(
 def test_a_tenant_that_names_another_s_group_is_not_among_them() -> None:
     """The two rules as they were seen: they routed two applications' messages to one group."""
     crm, a = CRM, {"app": "a", "key": "{tenant_id}", "on_dead": "park"}
-    router = Router(Settings.model_validate({"groups": [crm, a]}))
+    router = Settings.model_validate({"groups": [crm, a]}).router()
     bodies = [
         {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact"},
         {"app_name": "a", "tenant_id": "contact:42"},
     ]
-    routes = [router.route(Message(orjson.dumps(body), type="t")) for body in bodies]
+    routes = [router.route(orjson.dumps(body), type="t") for body in bodies]
     assert [route.group for route in routes] == ["contact:42", "contact:42"]
     assert meetings(crm, a) != []

@@ -14,7 +14,6 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, PublishFailed, publishing
 from groupflow.core.errors import BrokerUnavailable
-from groupflow.core.policy import Policies
 from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker
@@ -141,7 +140,7 @@ async def test_an_attempt_that_was_slept_over_is_not_begun(redis_server: RedisSe
         claims = Claims(bench.client, (await bench.daemon()).session, "grouped")
         dispatcher = Dispatcher(claims, lambda: lease["holds"])
         with ThreadPoolExecutor(1) as threads:
-            runners, policies = PythonRunners(app, threads), Policies(Settings())
+            runners, policies = PythonRunners(app, threads), Settings().policies()
             work = [
                 Worker(f"w-{n}", dispatcher, runners, policies, max_crashes=3).run()
                 for n in range(2)

@@ -10,8 +10,8 @@ import structlog
 from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.waiting import REASONS, Left, WaitingTasks
-from groupflow.ops.page.endpoints import Caller, Endpoint
-from groupflow.ops.page.parts import Parts
+from groupflow.ops.page.context import PageContext
+from groupflow.ops.page.endpoints import Caller, Endpoint, Handle
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import (
     MOST_IDS,
@@ -32,64 +32,27 @@ _GONE = "It is no dead letter, or not any more."
 class Acting:
     """The endpoints that change something."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._redrive_one = parts.redrive
-        self._letters = DeadLetters(parts.client)
-        self._groups = Groups(parts.client)
-        self._waiting = WaitingTasks(parts.client)
+    def __init__(self, context: PageContext) -> None:
+        self._redrive_one = context.redrive
+        self._letters = DeadLetters(context.client)
+        self._groups = Groups(context.client)
+        self._waiting = WaitingTasks(context.client)
 
     def endpoints(self) -> list[Endpoint]:
         """All of them."""
-        return [
-            Endpoint(
-                "POST",
+        verbs: list[tuple[str, str, Handle]] = [
+            (
                 "/dead/redrive",
                 "Make dead letters tasks again, each at its original place",
-                Letters,
-                Acted,
                 self._redrive,
-                acts=True,
             ),
-            Endpoint(
-                "POST",
-                "/dead/drop",
-                "Remove dead letters for good",
-                Letters,
-                Acted,
-                self._drop,
-                acts=True,
-            ),
-            Endpoint(
-                "POST",
-                "/task/drop",
-                "Remove waiting or delayed tasks for good",
-                WaitingTask,
-                Acted,
-                self._drop_waiting,
-                acts=True,
-            ),
-            Endpoint(
-                "POST",
-                "/task/run-now",
-                "Make delayed tasks due",
-                WaitingTask,
-                Acted,
-                self._run_now,
-                acts=True,
-            ),
-            Endpoint(
-                "POST", "/pause", "Hold a group or everything", Target, Held, self._pause, acts=True
-            ),
-            Endpoint(
-                "POST",
-                "/resume",
-                "Let a group or everything go on",
-                Target,
-                Held,
-                self._resume,
-                acts=True,
-            ),
+            ("/dead/drop", "Remove dead letters for good", self._drop),
+            ("/task/drop", "Remove waiting or delayed tasks for good", self._drop_waiting),
+            ("/task/run-now", "Make delayed tasks due", self._run_now),
+            ("/pause", "Hold a group or everything", self._pause),
+            ("/resume", "Let a group or everything go on", self._resume),
         ]
+        return [Endpoint("POST", *verb, acts=True) for verb in verbs]
 
     async def _redrive(self, asked: Letters, caller: Caller) -> Acted:
         acted = Acted([], [])

@@ -1,13 +1,15 @@
 """An endpoint: one entry says how it is reached, what it takes and gives, and who may call it.
 
-The routes and the OpenAPI description are both made of these entries, so neither can lack one.
+The routes are made of these entries, and so is `openapi.json`, by docs/openapi.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
+from inspect import signature
 from typing import Any, Literal
 
 import orjson
@@ -50,33 +52,25 @@ class Caller:
 Handle = Callable[[Any, Caller], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Endpoint:
-    """One way into the API.
-
-    Attributes:
-        method: the HTTP method.
-        path: below ``/api``.
-        summary: what it is for, as a sentence without its full stop.
-        asks: the input: of a GET its query, of a POST its JSON body.
-        answers: the output's type.
-        handle: what serves it.
-        acts: whether it changes anything, and so needs the token.
-        may_miss: whether it answers 404 for what isn't there.
-        is_public: whether it is answered without the token where looking needs one.
-        reads: whether each call asks the store, or computes, and so waits for its turn.
-    """
+    """One way into the API."""
 
     method: Literal["GET", "POST"]
-    path: str
-    summary: str
-    asks: type[BaseModel]
-    answers: Any
-    handle: Handle
-    acts: bool = False
-    may_miss: bool = False
-    is_public: bool = False
-    reads: bool = False
+    path: str  # below /api
+    summary: str  # what it is for, as a sentence without its full stop
+    handle: Handle  # serves it; how it is annotated says what comes in and goes out
+    acts: bool = False  # it changes something, and so needs the token
+    may_miss: bool = False  # it answers 404 for what isn't there
+    is_public: bool = False  # it is answered without the token where looking needs one
+    reads: bool = False  # each call asks the store, or computes, and so waits for its turn
+
+    @cached_property
+    def asks(self) -> type[BaseModel]:
+        """The input: of a GET its query, of a POST its JSON body."""
+        first = next(iter(signature(self.handle, eval_str=True).parameters.values()))
+        model: type[BaseModel] = first.annotation
+        return model
 
     def route(self, gate: Gate, turns: Turns) -> Route:
         """Its route."""

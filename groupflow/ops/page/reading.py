@@ -9,15 +9,14 @@ from typing import Any
 
 from groupflow.core.errors import Unroutable
 from groupflow.core.masking import mask_command
-from groupflow.core.routing import Message, Router
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import GroupPage, list_groups, list_lane
 from groupflow.operate.overview import Overview, Tops, read_overview, read_tops
 from groupflow.operate.sampling import Sample, read_samples
 from groupflow.operate.tasks import Found, find_task, list_tasks
 from groupflow.ops.page import shapes
+from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
-from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.shapes import (
     Configuration,
     DeadQuery,
@@ -51,9 +50,9 @@ _TOTALS_AGE = 0.8  # seconds; less than the second between two events, or one wo
 class Reading:
     """The endpoints that change nothing."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        client = parts.client
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        client = context.client
         self.overview = Snapshot[Overview](lambda: read_overview(client), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(client), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(client), 2.0)
@@ -63,65 +62,18 @@ class Reading:
     def endpoints(self) -> list[Endpoint]:
         """All of them."""
         return [
-            Endpoint(
-                "GET", "/overview", "Totals and daemons now", Nothing, Overview, self._overview
-            ),
-            Endpoint(
-                "GET", "/samples", "The last hour, oldest first", Nothing, list[Sample], self._hour
-            ),
-            Endpoint("GET", "/tops", "The groups that stand out", Nothing, Tops, self._stand_out),
-            Endpoint(
-                "GET",
-                "/groups",
-                "Groups of a state",
-                GroupsQuery,
-                GroupPage,
-                self._list,
-                reads=True,
-            ),
-            Endpoint(
-                "GET",
-                "/group",
-                "One group's story",
-                GroupQuery,
-                GroupStory,
-                self._group,
-                reads=True,
-            ),
-            Endpoint(
-                "GET",
-                "/tasks",
-                "Some tasks of a state",
-                TasksQuery,
-                TaskList,
-                self._tasks,
-                reads=True,
-            ),
-            Endpoint(
-                "GET",
-                "/task",
-                "One task, by id",
-                TaskQuery,
-                Found,
-                self._task,
-                may_miss=True,
-                reads=True,
-            ),
-            Endpoint(
-                "GET",
-                "/dead",
-                "Dead letters, latest first",
-                DeadQuery,
-                DeadPage,
-                self._dead,
-                reads=True,
-            ),
+            Endpoint("GET", "/overview", "Totals and daemons now", self._overview),
+            Endpoint("GET", "/samples", "The last hour, oldest first", self._hour),
+            Endpoint("GET", "/tops", "The groups that stand out", self._stand_out),
+            Endpoint("GET", "/groups", "Groups of a state", self._list, reads=True),
+            Endpoint("GET", "/group", "One group's story", self._group, reads=True),
+            Endpoint("GET", "/tasks", "Some tasks of a state", self._tasks, reads=True),
+            Endpoint("GET", "/task", "One task, by id", self._task, may_miss=True, reads=True),
+            Endpoint("GET", "/dead", "Dead letters, latest first", self._dead, reads=True),
             Endpoint(
                 "GET",
                 "/letter",
                 "One dead letter with its body",
-                TaskQuery,
-                Letter,
                 self._letter,
                 may_miss=True,
                 reads=True,
@@ -130,16 +82,12 @@ class Reading:
                 "GET",
                 "/configuration",
                 "What the daemon runs by, secrets masked",
-                Nothing,
-                Configuration,
                 self._configuration,
             ),
             Endpoint(
                 "POST",
                 "/route",
                 "Where a message would go; nothing is sent",
-                DryRun,
-                Way,
                 self._route,
                 reads=True,
             ),
@@ -156,7 +104,7 @@ class Reading:
 
     async def _list(self, asked: GroupsQuery, _: Caller) -> GroupPage:
         return await list_groups(
-            self._parts.client,
+            self._context.client,
             asked.state,
             cursor=asked.cursor,
             limit=asked.limit,
@@ -166,7 +114,7 @@ class Reading:
 
     async def _group(self, asked: GroupQuery, caller: Caller) -> GroupStory:
         lane = await list_lane(
-            self._parts.client, asked.key, passed=asked.passed, limit=asked.limit
+            self._context.client, asked.key, passed=asked.passed, limit=asked.limit
         )
         if not caller.sees_contents:
             lane = replace(lane, tasks=withheld(lane.tasks))
@@ -174,11 +122,11 @@ class Reading:
         return GroupStory(why, lane)
 
     async def _tasks(self, asked: TasksQuery, _: Caller) -> TaskList:
-        rows = await list_tasks(self._parts.client, asked.state, asked.limit)
+        rows = await list_tasks(self._context.client, asked.state, asked.limit)
         return TaskList(asked.state, [TaskRow(*row) for row in rows])
 
     async def _task(self, asked: TaskQuery, caller: Caller) -> Found | None:
-        found = await find_task(self._parts.client, asked.id)
+        found = await find_task(self._context.client, asked.id)
         return found if found is None or caller.sees_contents else withheld_find(found)
 
     async def _dead(self, asked: DeadQuery, caller: Caller) -> DeadPage:
@@ -205,7 +153,7 @@ class Reading:
             try:
                 envelope, place = await self._letters.envelope(asked.id)
                 if place is not None:
-                    envelope = await self._parts.whole_letter(asked.id)
+                    envelope = await self._context.whole_letter(asked.id)
             except KeyError:  # redriven or dropped a moment ago
                 return None
             headers, body, size = envelope.headers, envelope.body, len(envelope.body)
@@ -234,13 +182,13 @@ class Reading:
         )
 
     async def _configuration(self, _: Nothing, __: Caller) -> Configuration:
-        facts = self._parts.facts
+        facts = self._context.facts
         return Configuration(shown(facts.settings), [*facts.functions])
 
     async def _route(self, asked: DryRun, _: Caller) -> Way:
-        message = Message(body=asked.body.encode(), headers=asked.headers, type=asked.type or None)
+        router = self._context.facts.settings.router()
         try:
-            found = Router(self._parts.facts.settings).route(message)
+            found = router.route(asked.body.encode(), asked.headers, type=asked.type or None)
         except Unroutable as error:
             return Way("dead letter", reason=error.reason)
         return Way(
@@ -256,7 +204,7 @@ class Reading:
         )
 
     def _handler(self, task_type: str) -> str | None:
-        facts = self._parts.facts
+        facts = self._context.facts
         if task_type in facts.functions:
             return facts.functions[task_type]
         outside = facts.settings.handlers.get(task_type)

@@ -5,64 +5,96 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import structlog
+import uvicorn
 
-from groupflow.ops.listening import Listening
-from groupflow.ops.page.parts import Parts
-from groupflow.ops.page.serving import GOODBYE, Serving
+from groupflow.ops.listening import BACKLOG, Listening
+from groupflow.ops.page.connection import connections_of
+from groupflow.ops.page.context import PageContext
+from groupflow.ops.page.door import Door
+from groupflow.ops.page.site import Site
 from groupflow.settings.http_access import is_loopback, reading_is_open
+from groupflow.settings.model import Http
 
 log = structlog.get_logger("groupflow.http")
 
+GOODBYE = 1  # seconds for open answers at the end
 
-class PageServer:
-    """Serves a page for as long as its process runs."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Opens nothing yet.
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its hands on the process's signals, which are its owner's."""
 
-        Args:
-            parts: what the page shows.
-        """
-        self._parts = parts
-        self._http = parts.facts.settings.http
-        self._serving: Serving | None = None
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        """Serve until the block ends."""
-        listening = Listening("http.listen", self._http.listen, self._serve)
-        task = asyncio.create_task(listening.run())
+
+@contextlib.asynccontextmanager
+async def serve_page(context: PageContext) -> AsyncIterator[None]:
+    """Serve a page until the block ends."""
+    http = context.facts.settings.http
+    end = asyncio.Event()
+
+    async def serve(sock: socket.socket) -> None:
+        _announce(http, sock.getsockname()[1])
+        await _serve(context, sock, end)
+
+    listening = Listening("http.listen", http.listen, serve)
+    task = asyncio.create_task(listening.run())
+    try:
+        yield
+    finally:
+        listening.end()
+        end.set()
+        await asyncio.wait([task], timeout=GOODBYE + 1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _serve(context: PageContext, sock: socket.socket, end: asyncio.Event) -> None:
+    """Answer on a socket until told to end; open answers may end then, streams first.
+
+    Raises:
+        ConfigError: the token's file can't be used.
+    """
+    site, door = Site(context), Door()
+    config = uvicorn.Config(
+        site.app,
+        http=connections_of(door),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GOODBYE,
+    )
+    server = _Uvicorn(config)
+
+    async def stop() -> None:
+        await end.wait()
+        site.live.close()
+        server.should_exit = True
+
+    async with door.watched():
+        stopping = asyncio.create_task(stop())
         try:
-            yield
+            await server.serve(sockets=[sock])
         finally:
-            listening.end()
-            if self._serving is not None:
-                self._serving.end()
-                await asyncio.wait([task], timeout=GOODBYE + 1)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            stopping.cancel()
 
-    async def _serve(self, listening: socket.socket) -> None:
-        self._serving = Serving(self._parts)
-        self._announce(listening.getsockname()[1])
-        try:
-            await self._serving.run(listening)
-        finally:
-            self._serving = None
 
-    def _announce(self, port: int) -> None:
-        host = self._http.listen.rpartition(":")[0]
-        log.info("http.listening", url=f"http://{host}:{port}/")
-        if not is_loopback(self._http.listen):
-            what = (
-                "anybody who reaches it may look" if reading_is_open(self._http) else "token asked"
-            )
-            log.warning(
-                "http.open_to_others",
-                listen=self._http.listen,
-                found=f"plain HTTP beyond this machine; {what}",
-                remedy="Put a proxy with TLS in front, or listen on 127.0.0.1.",
-            )
+def _announce(http: Http, port: int) -> None:
+    host = http.listen.rpartition(":")[0]
+    log.info("http.listening", url=f"http://{host}:{port}/")
+    if not is_loopback(http.listen):
+        what = "anybody who reaches it may look" if reading_is_open(http) else "token asked"
+        log.warning(
+            "http.open_to_others",
+            listen=http.listen,
+            found=f"plain HTTP beyond this machine; {what}",
+            remedy="Put a proxy with TLS in front, or listen on 127.0.0.1.",
+        )

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
-from importlib.metadata import version
+from importlib import resources
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from groupflow.ops.page.access import Access, Gate
 from groupflow.ops.page.acting import Acting
+from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.files import file_routes
 from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
 from groupflow.ops.page.live import Live
-from groupflow.ops.page.openapi import describe
-from groupflow.ops.page.parts import Parts
 from groupflow.ops.page.problems import problem_response
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.shapes import Nothing
@@ -35,27 +35,23 @@ class Site:
         live: its streams, which must be told when it closes.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, context: PageContext) -> None:
         """Build all routes.
 
         Raises:
             ConfigError: the token's file can't be used.
         """
-        gate = Gate(parts.facts.settings.http)
+        gate = Gate(context.facts.settings.http)
         turns = Turns()
-        reading = Reading(parts)
-        endpoints = [
-            _access_endpoint(parts, gate),
-            *reading.endpoints(),
-            *Acting(parts).endpoints(),
-        ]
+        reading = Reading(context)
         self.live = Live(gate, reading.overview)
-        description = describe(endpoints, version("groupflow"))
+        description = resources.files(__package__).joinpath("openapi.json").read_bytes()
+        as_json = partial(Response, description, media_type="application/json")
         routes = [
-            *health_routes(parts.health),
-            *(endpoint.route(gate, turns) for endpoint in endpoints),
+            *health_routes(context.health),
+            *(endpoint.route(gate, turns) for endpoint in endpoints_of(context, gate, reading)),
             self.live.route(),
-            Route("/api/openapi.json", lambda _: JSONResponse(description), methods=["GET"]),
+            Route("/api/openapi.json", lambda _: as_json(), methods=["GET"]),
             *file_routes(),
         ]
         # Debug is off and every answer is ours: a traceback is never shown.
@@ -63,20 +59,21 @@ class Site:
         self.app: ASGIApp = Guard(inner, gate)
 
 
-def _access_endpoint(parts: Parts, gate: Gate) -> Endpoint:
+def endpoints_of(context: PageContext, gate: Gate, reading: Reading) -> list[Endpoint]:
+    """All that is asked and answered in JSON."""
+
     async def access(_: Nothing, caller: Caller) -> Access:
         shows = caller.shows_token
         return Access(
-            parts.facts.daemon,
+            context.facts.daemon,
             gate.is_open or shows,
             shows,
             not gate.is_open,
             gate.has_token,
         )
 
-    return Endpoint(
-        "GET", "/access", "What the caller may do here", Nothing, Access, access, is_public=True
-    )
+    about = Endpoint("GET", "/access", "What the caller may do here", access, is_public=True)
+    return [about, *reading.endpoints(), *Acting(context).endpoints()]
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

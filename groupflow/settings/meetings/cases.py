@@ -10,7 +10,6 @@ from urllib.parse import unquote
 
 import orjson
 
-from groupflow.core.routing import Message
 from groupflow.core.template import FieldPath, Template
 from groupflow.settings.meetings.shapes import Part, Shape, Texts
 
@@ -40,8 +39,8 @@ class Case:
     texts: tuple[Texts, ...]
     held: tuple[tuple[FieldPath, str], ...]
 
-    def message(self, texts: Sequence[str]) -> tuple[Message, dict[str, Any]]:
-        """A message whose key's parts are these texts, and its fields by their names."""
+    def message(self, texts: Sequence[str]) -> tuple[bytes, dict[str, Any], dict[str, str]]:
+        """A message whose key's parts are these texts: body, headers, and fields by their names."""
         values = dict(self.held)
         for part, text in zip(self.shape.parts, texts, strict=True):
             if isinstance(part, int):
@@ -53,8 +52,7 @@ class Case:
             for step in path.steps[:-1]:
                 inside = inside.setdefault(step, {})
             inside[path.steps[-1]] = value
-        message = Message(orjson.dumps(body), headers, type="t")
-        return message, {path.text: value for path, value in values.items()}
+        return orjson.dumps(body), headers, {path.text: text for path, text in values.items()}
 
 
 def cases_of(settings: Settings) -> list[Case]:
@@ -72,8 +70,8 @@ class _Rules:
     """The rules in their order, and whom the earlier ones have taken."""
 
     def __init__(self, settings: Settings) -> None:
-        self._app = _path(settings.fields.app)
-        self._tenant = _path(settings.fields.tenant)
+        paths = settings.fields.paths()
+        self._app, self._tenant = paths.app, paths.tenant
         self._apps = frozenset(rule.app for rule in settings.groups) - {"*"}
         named = sorted(self._apps) if self._app else []
         self._taken: dict[str | None, frozenset[str]] = dict.fromkeys((None, *named), frozenset())
@@ -154,7 +152,3 @@ def _one(texts: Texts) -> str:
     while name in texts.names:
         name += "-"
     return name
-
-
-def _path(text: str) -> FieldPath | None:
-    return FieldPath.parse(text) if text else None

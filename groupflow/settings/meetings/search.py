@@ -14,7 +14,6 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from groupflow.core.errors import Problem
-from groupflow.core.routing import Router
 from groupflow.core.template import show
 from groupflow.settings.meetings.cases import Case, cases_of
 from groupflow.settings.meetings.languages import Undecided
@@ -87,7 +86,7 @@ class _Search:
     is_spent: bool = False
 
     def __post_init__(self) -> None:
-        self.witnesses = Witnesses(Router(self.settings))
+        self.witnesses = Witnesses(self.settings.router())
 
     def run(self) -> None:
         """Compare, until all are, enough were found, or the bound is reached."""

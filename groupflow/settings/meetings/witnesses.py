@@ -114,17 +114,18 @@ class Witnesses:
 
     def _route(self, cases: tuple[Case, Case], texts: tuple[list[str], list[str]]) -> Found | None:
         """The two messages as they are routed, if they come to one key."""
-        (one, of_one), (other, of_other) = (
-            case.message(each) for case, each in zip(cases, texts, strict=True)
-        )
+        named, routes = [], []
         try:
-            routes = self._router.route(one), self._router.route(other)
+            for case, each in zip(cases, texts, strict=True):
+                body, headers, fields = case.message(each)
+                routes.append(self._router.route(body, headers, type="t"))
+                named.append(fields)
         except Unroutable:
             return None
         keys = {route.group for route in routes}
         if len(keys) > 1 or [r.rule for r in routes] != [case.rule.name for case in cases]:
             return None
-        return Found(keys.pop() or "", of_one, of_other)
+        return Found(keys.pop() or "", *named)
 
 
 @dataclass(frozen=True, slots=True)

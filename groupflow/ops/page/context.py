@@ -1,0 +1,30 @@
+"""What the page works with: what it shows, what it acts through, whom it asks about health."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from groupflow.ops.health.answers import Health
+from groupflow.ops.page.facts import Facts
+from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetter
+from groupflow.store.envelope import Envelope
+
+
+@dataclass(slots=True)
+class PageContext:
+    """A page's surroundings."""
+
+    facts: Facts  # what is known of the daemon; a reload puts others in their place
+    client: StoreClient  # on connections of the page's own
+
+    redrive: Callable[[DeadLetter], Awaitable[bool]]
+    """Makes a dead letter a task again, routed first where it never was; raises `Unroutable` where
+    that fails."""
+
+    whole_letter: Callable[[str], Awaitable[Envelope]]
+    """A dead letter's envelope, wherever its body lies; raises `KeyError` where there is none,
+    `ServerUnreachable` where its body lies with who doesn't answer."""
+
+    health: Health  # answers for health and metrics
