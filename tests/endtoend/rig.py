@@ -88,6 +88,8 @@ class Process:
     def __init__(self, name: str, command: Sequence[str], env: dict[str, str], log: Path) -> None:
         self.name = name
         self.log = log
+        self._known: list[dict[str, Any]] = []
+        self._end = 0  # of what is known of the log, in bytes
         self._file: IO[bytes] = log.open("ab")
         self._process = subprocess.Popen(
             command, cwd=REPOSITORY, env=env, stdout=self._file, stderr=self._file
@@ -100,13 +102,12 @@ class Process:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The lines of its log about one kind of event."""
-        found = []
-        for line in self.log.read_bytes().splitlines():
-            if line.startswith(b"{"):
-                event = orjson.loads(line)
-                if event.get("event") == name:
-                    found.append(event)
-        return found
+        with self.log.open("rb") as log:
+            log.seek(self._end)
+            *whole, _begun = log.read().split(b"\n")
+        self._known += [orjson.loads(line) for line in whole if line.startswith(b"{")]
+        self._end += sum(len(line) + 1 for line in whole)
+        return [event for event in self._known if event.get("event") == name]
 
     def wait_for(self, name: str, times: int = 1) -> dict[str, Any]:
         """Wait until its log has an event so many times; the last of them."""

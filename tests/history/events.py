@@ -98,10 +98,12 @@ def killed(pid: int) -> Event:
 
 
 class Journal:
-    """A file of events."""
+    """A file of events, which only ever grows: what was read of it once is not read again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known: list[Event] = []
+        self._end = 0  # of what is known, in bytes
 
     def write(self, event: Event) -> None:
         """Append one event by one write."""
@@ -118,8 +120,12 @@ class Journal:
         """All events so far, in the order of the file, without one that is being written."""
         if not self.path.exists():
             return []
-        *whole, _begun = self.path.read_bytes().split(b"\n")
-        return [Event(**orjson.loads(line)) for line in whole]
+        with self.path.open("rb") as file:
+            file.seek(self._end)
+            *whole, _begun = file.read().split(b"\n")
+        self._known += [Event(**orjson.loads(line)) for line in whole]
+        self._end += sum(len(line) + 1 for line in whole)
+        return list(self._known)
 
 
 @dataclass(frozen=True, slots=True)
