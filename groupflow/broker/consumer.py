@@ -28,29 +28,17 @@ VALUE_BYTES = 128  # of memory that a header's value takes beside its own bytes
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message as RabbitMQ handed it over.
+    """A message as RabbitMQ handed it over."""
 
-    Attributes:
-        tag: the delivery's number on its channel.
-        body: the published bytes.
-        message_id: as the publisher set it, or ``None``.
-        type: the AMQP ``type`` property, or ``None``.
-        headers: the AMQP headers.
-        priority: the AMQP ``priority`` property, or ``None``.
-        header_bytes: how many the headers took as they came.
-        header_values: how many values were read of them, nested ones too.
-        headers_cut: whether there were more, which are lost.
-    """
-
-    tag: int
-    body: bytes
-    message_id: str | None
-    type: str | None
-    headers: Mapping[str, Any]
-    priority: int | None
-    header_bytes: int = 0
-    header_values: int = 0
-    headers_cut: bool = False
+    tag: int  # the delivery's number on its channel
+    body: bytes  # the published bytes
+    message_id: str | None  # as the publisher set it, or None
+    type: str | None  # the AMQP `type` property, or None
+    headers: Mapping[str, Any]  # the AMQP headers
+    priority: int | None  # the AMQP `priority` property, or None
+    header_bytes: int = 0  # how many the headers took as they came
+    header_values: int = 0  # how many values were read of them, nested ones too
+    headers_cut: bool = False  # whether there were more, which are lost
 
     @property
     def weight(self) -> int:

@@ -18,15 +18,10 @@ _NUMBERS = {"byte", "short", "signedint", "unsignedint", "long", "unsignedbyte",
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a queue has otherwise than we would declare it.
+    """What a queue has otherwise than we would declare it."""
 
-    Attributes:
-        argument: ``durable``, ``x-queue-type`` and the like.
-        current: what the queue has; ``None`` where it has nothing.
-    """
-
-    argument: str
-    current: FieldValue
+    argument: str  # `durable`, `x-queue-type` and the like
+    current: FieldValue  # what the queue has; None where it has nothing
 
 
 def parse_difference(text: str) -> Difference | None:

@@ -31,21 +31,15 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish.
+    """A message to publish."""
 
-    Attributes:
-        body: its bytes, a JSON object.
-        type: the task type, the AMQP ``type`` property.
-        message_id: the task's id; a duplicate of it is dropped. Fresh where none is given.
-        headers: AMQP headers.
-        priority: the AMQP ``priority`` property: seconds by which the task counts as older.
-    """
-
-    body: bytes
-    type: str | None = None
+    body: bytes  # its bytes, a JSON object
+    type: str | None = None  # the task type, the AMQP `type` property
     message_id: str = field(default_factory=lambda: uuid4().hex)
-    headers: Mapping[str, Any] = field(default_factory=dict)
+    """The task's id; a duplicate of it is dropped. Fresh where none is given."""
+    headers: Mapping[str, Any] = field(default_factory=dict)  # AMQP headers
     priority: int | None = None
+    """The AMQP ``priority`` property: seconds by which the task counts as older."""
 
 
 class TermPublisher:

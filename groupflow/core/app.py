@@ -23,25 +23,16 @@ _Registered = TypeVar("_Registered", bound=Function)
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One registered handler.
+    """One registered handler."""
 
-    Attributes:
-        type: the task type that it handles.
-        function: what runs; a coroutine function on the loop, a plain one in a thread.
-        is_async: which of the two it is.
-        timeout: seconds that one attempt may take, ``None`` for no limit.
-        retry: its own word on retries.
-        dead_on: exceptions after which there is no retry.
-        model: the pydantic model that a body has to fit, given to the function behind the task.
-    """
-
-    type: str
-    function: Function
-    is_async: bool
-    timeout: float | None = None
-    retry: RetryOverride = field(default_factory=RetryOverride)
-    dead_on: ExceptionTypes = ()
+    type: str  # the task type that it handles
+    function: Function  # what runs; a coroutine function on the loop, a plain one in a thread
+    is_async: bool  # which of the two it is
+    timeout: float | None = None  # seconds that one attempt may take, None for no limit
+    retry: RetryOverride = field(default_factory=RetryOverride)  # its own word on retries
+    dead_on: ExceptionTypes = ()  # exceptions after which there is no retry
     model: Model | None = None
+    """The pydantic model that a body has to fit, given to the function behind the task."""
 
 
 @asynccontextmanager

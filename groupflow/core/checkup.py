@@ -10,20 +10,14 @@ Verdict: TypeAlias = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that groupflow stands on.
+    """One thing that groupflow stands on."""
 
-    Attributes:
-        name: which, such as ``redis.eviction``.
-        verdict: ``fail`` where groupflow can't work or may lose something; ``warn`` where somebody
-            should know.
-        found: what was seen.
-        remedy: what to do, empty where nothing is to be done.
-    """
-
-    name: str
+    name: str  # which, such as `redis.eviction`
     verdict: Verdict
-    found: str
-    remedy: str = ""
+    """``fail`` where groupflow can't work or may lose something; ``warn`` where somebody should
+    know."""
+    found: str  # what was seen
+    remedy: str = ""  # what to do, empty where nothing is to be done
 
     def as_json(self) -> dict[str, str]:
         """The shape of an entry of ``groupflow doctor --json``."""

@@ -86,44 +86,28 @@ class Types:
 
 @dataclass(slots=True)
 class PoolMeasures:
-    """What the workers of one pool do.
+    """What the workers of one pool do."""
 
-    Attributes:
-        types: by task type, shared by the pools of a daemon.
-        claimed: claims that workers were given.
-        lost: claims that were somebody else's when they ended.
-        waiting: seconds from when a task could first have been claimed until it was.
-        batches: tasks settled and claimed by one exchange with the store.
-    """
-
-    types: Types = field(default_factory=Types)
-    claimed: int = 0
-    lost: int = 0
+    types: Types = field(default_factory=Types)  # by task type, shared by the pools of a daemon
+    claimed: int = 0  # claims that workers were given
+    lost: int = 0  # claims that were somebody else's when they ended
     waiting: Histogram = field(default_factory=lambda: Histogram(WAITING))
+    """Seconds from when a task could first have been claimed until it was."""
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))
+    """Tasks settled and claimed by one exchange with the store."""
 
 
 @dataclass(slots=True)
 class IntakeMeasures:
-    """What intake does.
+    """What intake does."""
 
-    Attributes:
-        messages: taken in: written to the store, and acked.
-        enqueued: those that became a task.
-        duplicates: those whose id was known already.
-        buried: those that could not be routed, and became a dead letter.
-        batches: messages an enqueue.
-        terms: connections on which it has begun to consume.
-        paused: why it takes nothing in just now.
-    """
-
-    messages: int = 0
-    enqueued: int = 0
-    duplicates: int = 0
-    buried: int = 0
-    batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))
-    terms: int = 0
-    paused: Pause = ""
+    messages: int = 0  # taken in: written to the store, and acked
+    enqueued: int = 0  # those that became a task
+    duplicates: int = 0  # those whose id was known already
+    buried: int = 0  # those that could not be routed, and became a dead letter
+    batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))  # messages an enqueue
+    terms: int = 0  # connections on which it has begun to consume
+    paused: Pause = ""  # why it takes nothing in just now
 
 
 class ScriptMeasures:
@@ -158,29 +142,18 @@ class ScriptMeasures:
 
 @dataclass(slots=True)
 class UpkeepMeasures:
-    """What the duties beside the straight path do.
+    """What the duties beside the straight path do."""
 
-    Attributes:
-        resumed: tasks that this daemon's earlier process had held, taken up again.
-        taken_over: tasks taken over from other daemons.
-        promoted: delayed tasks and groups that became due.
-        expired: dead letters removed past their retention.
-        archived: bodies of dead letters that left Redis for RabbitMQ.
-        renewals_failed: renewals of the lease without an answer.
-        sessions_lost: sessions that ended while this daemon still ran.
-        loop_blocks: times that the event loop stood still for a lease or longer.
-        loop_given_up: times that it did so for longer than it may, and the lease was given up.
-    """
-
-    resumed: int = 0
-    taken_over: int = 0
-    promoted: int = 0
-    expired: int = 0
-    archived: int = 0
-    renewals_failed: int = 0
-    sessions_lost: int = 0
-    loop_blocks: int = 0
+    resumed: int = 0  # tasks that this daemon's earlier process had held, taken up again
+    taken_over: int = 0  # tasks taken over from other daemons
+    promoted: int = 0  # delayed tasks and groups that became due
+    expired: int = 0  # dead letters removed past their retention
+    archived: int = 0  # bodies of dead letters that left Redis for RabbitMQ
+    renewals_failed: int = 0  # renewals of the lease without an answer
+    sessions_lost: int = 0  # sessions that ended while this daemon still ran
+    loop_blocks: int = 0  # times that the event loop stood still for a lease or longer
     loop_given_up: int = 0
+    """Times that it did so for longer than it may, and the lease was given up."""
 
 
 class Measures:
@@ -210,18 +183,11 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """How a daemon is, at one instant.
+    """How a daemon is, at one instant."""
 
-    Attributes:
-        workers: by pool.
-        busy: workers that run a handler, by pool.
-        lease_left: seconds until our lease ends, unless it is renewed; below 0 once it has.
-        consumes: whether intake has a connection on which it consumes; ``None`` without an intake.
-        bytes_in_flight: of messages that were delivered and are not written yet, headers too.
-    """
-
-    workers: dict[str, int]
-    busy: dict[str, int]
-    lease_left: float
+    workers: dict[str, int]  # by pool
+    busy: dict[str, int]  # workers that run a handler, by pool
+    lease_left: float  # seconds until our lease ends, unless it is renewed; below 0 once it has
     consumes: bool | None
-    bytes_in_flight: int
+    """Whether intake has a connection on which it consumes; ``None`` without an intake."""
+    bytes_in_flight: int  # of messages that were delivered and are not written yet, headers too

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in RabbitMQ's stream.
+    """A place in RabbitMQ's stream."""
 
-    Attributes:
-        offset: its number there.
-        message_id: the id under which it was published, which proves that it is the one.
-    """
-
-    offset: int
-    message_id: str
+    offset: int  # its number there
+    message_id: str  # the id under which it was published, which proves that it is the one

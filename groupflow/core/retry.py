@@ -13,17 +13,11 @@ _DOUBLINGS = 40  # beyond it every cap is reached, and a float power would only 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """What happens after failures.
+    """What happens after failures."""
 
-    Attributes:
-        max_attempts: how many attempts there are in all.
-        interval: seconds; below 0 even spacing, above 0 progressive with this cap.
-        jitter: share of each delay, from 0 to 1, that is random.
-    """
-
-    max_attempts: int = 5
-    interval: float = 10.0
-    jitter: float = 0.0
+    max_attempts: int = 5  # how many attempts there are in all
+    interval: float = 10.0  # seconds; below 0 even spacing, above 0 progressive with this cap
+    jitter: float = 0.0  # share of each delay, from 0 to 1, that is random
 
     def delay_after(self, attempt: int, chance: float) -> float | None:
         """Seconds from the failure of an attempt to the next one.

@@ -29,27 +29,16 @@ NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a message goes.
+    """Where a message goes."""
 
-    Attributes:
-        type: the task type, which names the handler.
-        app: the application as text, ``None`` where the message names none.
-        tenant: the tenant as text, ``None`` where the message names none.
-        group: the group key; ``None`` for the plain queue.
-        rule: the name of the rule that matched; ``None`` for the plain queue.
-        scope: whose its message id is: of this application and tenant.
-        priority: seconds by which the task counts as older than it is.
-        delay: seconds before which it may not run.
-    """
-
-    type: str
-    app: str | None
-    tenant: str | None
-    group: str | None
-    rule: str | None
-    scope: str
-    priority: float
-    delay: float
+    type: str  # the task type, which names the handler
+    app: str | None  # the application as text, None where the message names none
+    tenant: str | None  # the tenant as text, None where the message names none
+    group: str | None  # the group key; None for the plain queue
+    rule: str | None  # the name of the rule that matched; None for the plain queue
+    scope: str  # whose its message id is: of this application and tenant
+    priority: float  # seconds by which the task counts as older than it is
+    delay: float  # seconds before which it may not run
 
 
 @dataclass(frozen=True, slots=True)

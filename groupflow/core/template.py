@@ -97,17 +97,11 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """Where a fact lies: a dotted path into the body, or the name of an AMQP header.
+    """Where a fact lies: a dotted path into the body, or the name of an AMQP header."""
 
-    Attributes:
-        text: the path as it was written.
-        steps: what to look up, from the outside in; one step for a header.
-        in_headers: it names a header.
-    """
-
-    text: str
-    steps: tuple[str, ...]
-    in_headers: bool
+    text: str  # the path as it was written
+    steps: tuple[str, ...]  # what to look up, from the outside in; one step for a header
+    in_headers: bool  # it names a header
 
     @classmethod
     def parse(cls, text: str) -> FieldPath:
@@ -157,16 +151,11 @@ class Template:
     those characters (and the rest of such text that is not a letter or digit) are percent-encoded
     within values: ``("a:b", "c")`` gives ``a%3Ab:c`` and ``("a", "b:c")`` gives ``a:b%3Ac``. A
     template with one field needs none of this and takes its value as it is.
-
-    Attributes:
-        text: the template as it was written.
-        parts: literal text and fields, in turn.
-        escapes: what becomes of the characters that values may not hold bare.
     """
 
-    text: str
-    parts: tuple[str | FieldPath, ...]
-    escapes: Mapping[int, str]
+    text: str  # the template as it was written
+    parts: tuple[str | FieldPath, ...]  # literal text and fields, in turn
+    escapes: Mapping[int, str]  # what becomes of the characters that values may not hold bare
 
     @classmethod
     def parse(cls, text: str) -> Template:

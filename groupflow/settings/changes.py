@@ -33,19 +33,12 @@ _DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guess
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting that differs.
+    """One setting that differs."""
 
-    Attributes:
-        setting: its dotted name; a rule goes by its name: ``groups.crm.key``.
-        old: its value now; ``None`` where it isn't set.
-        new: its value then, likewise.
-        needs_restart: whether a running daemon can't take it over.
-    """
-
-    setting: str
-    old: Any
-    new: Any
-    needs_restart: bool
+    setting: str  # its dotted name; a rule goes by its name: `groups.crm.key`
+    old: Any  # its value now; None where it isn't set
+    new: Any  # its value then, likewise
+    needs_restart: bool  # whether a running daemon can't take it over
 
     def as_json(self) -> dict[str, Any]:
         """The public shape."""

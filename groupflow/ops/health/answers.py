@@ -27,17 +27,11 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a path is answered with.
+    """What a path is answered with."""
 
-    Attributes:
-        status: the HTTP status.
-        type: the content type.
-        body: the content.
-    """
-
-    status: int
-    type: str
-    body: bytes
+    status: int  # the HTTP status
+    type: str  # the content type
+    body: bytes  # the content
 
 
 class Health(Protocol):

@@ -34,15 +34,10 @@ _PLAIN = "text/plain; charset=utf-8"
 
 @dataclass(slots=True)
 class _Caller:
-    """A connection whose request hasn't come yet.
+    """A connection whose request hasn't come yet."""
 
-    Attributes:
-        until: when the loop's clock says that it has had its time.
-        head: what has come of it.
-    """
-
-    until: float
-    head: bytes = b""
+    until: float  # when the loop's clock says that it has had its time
+    head: bytes = b""  # what has come of it
 
 
 class Responder:

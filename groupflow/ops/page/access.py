@@ -25,21 +25,13 @@ _BEARER = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What somebody may do here.
+    """What somebody may do here."""
 
-    Attributes:
-        daemon: the daemon that answers.
-        may_read: whether the caller may look.
-        may_act: whether the caller may redrive, drop, pause and resume.
-        needs_token: whether looking needs a token.
-        has_actions: whether this daemon has a token, without which nobody may act.
-    """
-
-    daemon: str
-    may_read: bool
-    may_act: bool
-    needs_token: bool
-    has_actions: bool
+    daemon: str  # the daemon that answers
+    may_read: bool  # whether the caller may look
+    may_act: bool  # whether the caller may redrive, drop, pause and resume
+    needs_token: bool  # whether looking needs a token
+    has_actions: bool  # whether this daemon has a token, without which nobody may act
 
 
 class Gate:

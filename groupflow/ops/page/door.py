@@ -45,17 +45,12 @@ _LIMITS = {
 
 
 class Guest(Protocol):
-    """A connection as the door sees it.
+    """A connection as the door sees it."""
 
-    Attributes:
-        phase: what it is at.
-        since: since when, by the monotonic clock.
-        stalled: since when what was written for it has not been taken; ``None`` where it is.
-    """
-
-    phase: Phase
-    since: float
+    phase: Phase  # what it is at
+    since: float  # since when, by the monotonic clock
     stalled: float | None
+    """Since when what was written for it has not been taken; ``None`` where it is."""
 
     @property
     def is_stream(self) -> bool:

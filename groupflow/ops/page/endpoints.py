@@ -35,18 +35,13 @@ _SHOWN_CHARS = 80  # of one
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls.
+    """Who calls."""
 
-    Attributes:
-        peer: the address, for the log.
-        shows_token: whether the token was shown.
-        sees_contents: whether bodies, headers and errors' words may be shown: with the token, and
-            where there is none.
-    """
-
-    peer: str
-    shows_token: bool
+    peer: str  # the address, for the log
+    shows_token: bool  # whether the token was shown
     sees_contents: bool
+    """Whether bodies, headers and errors' words may be shown: with the token, and where there is
+    none."""
 
 
 Handle = Callable[[Any, Caller], Awaitable[Any]]

@@ -15,17 +15,11 @@ _NEEDED = ("redis", "rabbitmq", "http")  # sections whose secrets the page's pro
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A daemon, as far as its page shows it.
+    """A daemon, as far as its page shows it."""
 
-    Attributes:
-        daemon: its name.
-        settings: what it runs by just now.
-        functions: its Python handlers' names, by task type.
-    """
-
-    daemon: str
-    settings: Settings
-    functions: dict[str, str]
+    daemon: str  # its name
+    settings: Settings  # what it runs by just now
+    functions: dict[str, str]  # its Python handlers' names, by task type
 
     def packed(self) -> dict[str, Any]:
         """What JSON can carry, for the private channel alone.

@@ -146,39 +146,30 @@ class TaskList:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter with all that is kept of it, for those who may see it.
-
-    Attributes:
-        reason: why it died; its kind, where words are withheld.
-        kind: what it died of, without anybody's words.
-        errors: one entry for each failed attempt that is remembered, oldest first; its words are
-            withheld as the body is.
-        body: its body where that is UTF-8, cut where it is long.
-        body_base64: its body where it isn't.
-        body_bytes: how long the body is in all; where it is withheld, what Redis holds of it, with
-            its headers.
-        is_cut: whether a part of it is shown.
-        routed_first: whether a redrive routes it anew, since it never had a route.
-        is_withheld: whether body, headers, and the words of reason and errors are left out,
-            since there is a token and the caller has not shown it.
-    """
+    """A dead letter with all that is kept of it, for those who may see it."""
 
     id: str
     type: str
     group: str | None
     tenant: str | None
-    reason: str
-    kind: str
+    reason: str  # why it died; its kind, where words are withheld
+    kind: str  # what it died of, without anybody's words
     attempts: int
     died_at: float
     errors: list[dict[str, Any]]
+    """One entry for each failed attempt that is remembered, oldest first; its words are withheld
+    as the body is."""
     headers: dict[str, Any]
-    body: str | None
-    body_base64: str | None
+    body: str | None  # its body where that is UTF-8, cut where it is long
+    body_base64: str | None  # its body where it isn't
     body_bytes: int
-    is_cut: bool
-    routed_first: bool
+    """How long the body is in all; where it is withheld, what Redis holds of it, with its
+    headers."""
+    is_cut: bool  # whether a part of it is shown
+    routed_first: bool  # whether a redrive routes it anew, since it never had a route
     is_withheld: bool
+    """Whether body, headers, and the words of reason and errors are left out, since there is a
+    token and the caller has not shown it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,10 @@ MOST_OF_ONE = 20  # of one address: the open tabs of one person, or of the few b
 
 @dataclass(eq=False, slots=True)
 class Stream:
-    """One open stream.
+    """One open stream."""
 
-    Attributes:
-        caller: whose it is.
-        ended: set once it has to end.
-    """
-
-    caller: Caller
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    caller: Caller  # whose it is
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  # set once it has to end
 
 
 class Streams:

@@ -22,22 +22,14 @@ _ANY = Texts()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Messages that a rule takes: those of one application, or of any that no rule names.
+    """Messages that a rule takes: those of one application, or of any that no rule names."""
 
-    Attributes:
-        index: which rule it is.
-        fields: the fields of its key, from the left.
-        shape: its key without their names.
-        texts: what each field can hold, as rendered.
-        held: what app and tenant are where the key doesn't say it.
-    """
-
-    index: int
+    index: int  # which rule it is
     rule: GroupRule
-    fields: tuple[FieldPath, ...]
-    shape: Shape
-    texts: tuple[Texts, ...]
-    held: tuple[tuple[FieldPath, str], ...]
+    fields: tuple[FieldPath, ...]  # the fields of its key, from the left
+    shape: Shape  # its key without their names
+    texts: tuple[Texts, ...]  # what each field can hold, as rendered
+    held: tuple[tuple[FieldPath, str], ...]  # what app and tenant are where the key doesn't say it
 
     def message(self, texts: Sequence[str]) -> tuple[bytes, dict[str, Any], dict[str, str]]:
         """A message whose key's parts are these texts: body, headers, and fields by their names."""

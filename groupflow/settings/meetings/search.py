@@ -30,17 +30,11 @@ MOST_COMPARED = 20_000  # pairs that are compared before the rest is in doubt
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """What to say of rules that can meet, unless one of the two says ``shares = true``.
+    """What to say of rules that can meet, unless one of the two says ``shares = true``."""
 
-    Attributes:
-        problems: for each two rules that can, with a key that both make; ten at most.
-        doubts: of which rules it isn't known.
-        steps: how many pairs were compared and how many characters walked.
-    """
-
-    problems: list[Problem]
-    doubts: list[str]
-    steps: int = 0
+    problems: list[Problem]  # for each two rules that can, with a key that both make; ten at most
+    doubts: list[str]  # of which rules it isn't known
+    steps: int = 0  # how many pairs were compared and how many characters walked
 
 
 def find_meetings(settings: Settings) -> Meetings:
@@ -53,17 +47,12 @@ def find_meetings(settings: Settings) -> Meetings:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """Cases of one shape, and what the fields of any of them can hold.
-
-    Attributes:
-        halves: the same cases in two parts; none where there is one case.
-        rule: whose all of them are; ``None`` where they are of several.
-    """
+    """Cases of one shape, and what the fields of any of them can hold."""
 
     cases: list[Case]
     texts: tuple[Texts, ...]
-    halves: tuple[_Node, ...] = ()
-    rule: int | None = None
+    halves: tuple[_Node, ...] = ()  # the same cases in two parts; none where there is one case
+    rule: int | None = None  # whose all of them are; None where they are of several
 
     @classmethod
     def of(cls, cases: list[Case]) -> _Node:

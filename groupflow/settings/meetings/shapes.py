@@ -61,15 +61,11 @@ class Texts:
 
 @dataclass(frozen=True)
 class Shape:
-    """A template without its fields' names.
+    """A template without its fields' names."""
 
-    Attributes:
-        parts: literal text and fields, by their numbers from the left.
-        escapes: what is percent-encoded in the fields; it follows from the parts of a template.
-    """
-
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # literal text and fields, by their numbers from the left
     escapes: Mapping[int, str] = field(compare=False)
+    """What is percent-encoded in the fields; it follows from the parts of a template."""
 
     @property
     def begin(self) -> str:
@@ -97,17 +93,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What must hold where keys of two shapes are one.
-
-    Attributes:
-        fields: which field of the one must hold the text that a field of the other holds.
-        of_one: which of the one's fields must hold which text.
-        of_other: the same of the other's.
-    """
+    """What must hold where keys of two shapes are one."""
 
     fields: tuple[tuple[int, int], ...] = ()
-    of_one: tuple[tuple[int, str], ...] = ()
-    of_other: tuple[tuple[int, str], ...] = ()
+    """Which field of the one must hold the text that a field of the other holds."""
+    of_one: tuple[tuple[int, str], ...] = ()  # which of the one's fields must hold which text
+    of_other: tuple[tuple[int, str], ...] = ()  # the same of the other's
 
     def turned(self) -> Alignment:
         """The same, seen from the other."""
