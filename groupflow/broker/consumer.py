@@ -47,8 +47,6 @@ class Delivery:
 
 
 class Consumer:
-    """The deliveries of one term."""
-
     def __init__(self, queue: str, max_bytes: int) -> None:
         """Makes a consumer that `consuming` starts.
 
@@ -148,7 +146,6 @@ class Consumer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the term goes on."""
         return not self._ended
 
     async def ack_through(self, delivery: Delivery) -> None:

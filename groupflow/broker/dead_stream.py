@@ -35,7 +35,6 @@ REFUSALS = (
 
 
 def name_of(queue: str) -> str:
-    """The name of a queue's stream and of its exchange."""
     return f"{queue}.dead"
 
 

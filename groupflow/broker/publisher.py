@@ -31,8 +31,6 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish."""
-
     body: bytes  # its bytes, a JSON object
     type: str | None = None  # the task type, the AMQP `type` property
     message_id: str = field(default_factory=lambda: uuid4().hex)

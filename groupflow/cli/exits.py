@@ -4,8 +4,6 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """How a verb ended."""
-
     FINE = 0
     FAILED = 1
     USAGE = 2

@@ -40,7 +40,6 @@ class Answer:
     problems: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """The public shape."""
         return {
             "daemon": self.daemon,
             "pid": self.pid,

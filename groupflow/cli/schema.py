@@ -13,8 +13,6 @@ verbs = typer.Typer()
 
 
 class Format(StrEnum):
-    """In whose language."""
-
     JSON_SCHEMA = "json-schema"
     ASYNCAPI = "asyncapi"
 

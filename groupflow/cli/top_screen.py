@@ -75,7 +75,6 @@ class View:
         return replace(self, trouble=error)
 
     def after(self, key: str) -> View:
-        """After a key."""
         match key:
             case "s":
                 order: Order = "seconds" if self.order == "waiting" else "waiting"

@@ -23,8 +23,6 @@ _Registered = TypeVar("_Registered", bound=Function)
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One registered handler."""
-
     type: str  # the task type that it handles
     function: Function  # what runs; a coroutine function on the loop, a plain one in a thread
     is_async: bool  # which of the two it is
@@ -131,7 +129,6 @@ class App:
 
     @property
     def types(self) -> list[str]:
-        """The task types that have a handler, sorted."""
         return sorted(self._handlers)
 
 

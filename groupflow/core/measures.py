@@ -47,7 +47,6 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one observation."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
@@ -86,8 +85,6 @@ class Types:
 
 @dataclass(slots=True)
 class PoolMeasures:
-    """What the workers of one pool do."""
-
     types: Types = field(default_factory=Types)  # by task type, shared by the pools of a daemon
     claimed: int = 0  # claims that workers were given
     lost: int = 0  # claims that were somebody else's when they ended
@@ -99,8 +96,6 @@ class PoolMeasures:
 
 @dataclass(slots=True)
 class IntakeMeasures:
-    """What intake does."""
-
     messages: int = 0  # taken in: written to the store, and acked
     enqueued: int = 0  # those that became a task
     duplicates: int = 0  # those whose id was known already
@@ -136,7 +131,6 @@ class ScriptMeasures:
             self.failed.setdefault(verb, 0)
 
     def fail(self, verb: str) -> None:
-        """Count one that failed."""
         self.failed[verb] = self.failed.get(verb, 0) + 1
 
 

@@ -36,8 +36,6 @@ class Policy:
 
 
 class Policies:
-    """The policies of one configuration."""
-
     def __init__(self, default: RetryPolicy, rules: Mapping[str, GroupPolicy]) -> None:
         self._default = default
         self._rules = {"": GroupPolicy(), **rules}

@@ -29,8 +29,6 @@ NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a message goes."""
-
     type: str  # the task type, which names the handler
     app: str | None  # the application as text, None where the message names none
     tenant: str | None  # the tenant as text, None where the message names none

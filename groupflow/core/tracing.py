@@ -20,8 +20,6 @@ CARRIED: ContextVar[Mapping[str, str]] = ContextVar("groupflow_carried", default
 
 
 class Attempt(Protocol):
-    """The span of one attempt."""
-
     def ended(self, outcome: str, error: str = "") -> None:
         """How it ended.
 

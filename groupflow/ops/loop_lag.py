@@ -28,7 +28,6 @@ class LoopLag:
         self.turned = inf
 
     async def run(self) -> None:
-        """Look for ever."""
         while True:
             await self.run_once(PACE)
 

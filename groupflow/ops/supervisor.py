@@ -43,7 +43,6 @@ class Supervisor:
         return cls(os.environ.get("NOTIFY_SOCKET", ""), watchdog)
 
     def ready(self) -> None:
-        """The daemon serves."""
         self._notify("READY=1")
 
     def reloading(self) -> None:

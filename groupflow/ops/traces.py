@@ -131,7 +131,6 @@ class _Attempt:
         self._span = span
 
     def ended(self, outcome: str, error: str = "") -> None:
-        """See `groupflow.core.tracing.Attempt`."""
         self._span.set_attribute("groupflow.outcome", outcome)
         if error:
             _fail(self._span, error)

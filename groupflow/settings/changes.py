@@ -33,15 +33,12 @@ _DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guess
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting that differs."""
-
     setting: str  # its dotted name; a rule goes by its name: `groups.crm.key`
     old: Any  # its value now; None where it isn't set
     new: Any  # its value then, likewise
     needs_restart: bool  # whether a running daemon can't take it over
 
     def as_json(self) -> dict[str, Any]:
-        """The public shape."""
         return {
             "setting": self.setting,
             "old": self.old,

@@ -30,8 +30,6 @@ SEARCHED = (Path("groupflow.toml"), Path("/etc/groupflow/groupflow.toml"))
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where settings come from."""
-
     file: Path | None = None  # the TOML file; none where none is there and none was asked for
     secrets: Path | None = None  # the secrets directory
     variables: list[str] = field(default_factory=list)  # names of those that set something, sorted

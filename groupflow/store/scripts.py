@@ -36,7 +36,7 @@ class AnyVerb(StrEnum):
 
     rules: tuple[str, ...]
 
-    def __new__(cls, name: str, rules: tuple[str, ...] = PRELUDE) -> Self:  # noqa: D102
+    def __new__(cls, name: str, rules: tuple[str, ...] = PRELUDE) -> Self:
         verb = str.__new__(cls, name)
         verb._value_ = name
         verb.rules = rules

@@ -27,8 +27,6 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a path is answered with."""
-
     status: int  # the HTTP status
     type: str  # the content type
     body: bytes  # the content

@@ -25,8 +25,6 @@ _BEARER = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What somebody may do here."""
-
     daemon: str  # the daemon that answers
     may_read: bool  # whether the caller may look
     may_act: bool  # whether the caller may redrive, drop, pause and resume
@@ -58,7 +56,6 @@ class Gate:
         return name == "localhost" or name in self._names or _is_address(name)
 
     def shows_token(self, headers: Headers) -> bool:
-        """Whether a request carries the token."""
         given = headers.get("authorization", "")
         if not self._token or given[: len(_BEARER)].lower() != _BEARER:
             return False

@@ -39,7 +39,6 @@ class Acting:
         self._waiting = WaitingTasks(context.client)
 
     def endpoints(self) -> list[Endpoint]:
-        """All of them."""
         verbs: list[tuple[str, str, Handle]] = [
             (
                 "/dead/redrive",

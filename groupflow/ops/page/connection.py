@@ -53,8 +53,6 @@ class _Transport:
 
 
 class Connection(H11Protocol):
-    """A connection to the page."""
-
     def __init__(self, door: Door, config: Config, server_state: ServerState, **more: Any) -> None:
         super().__init__(config, server_state, **more)
         self.conn = _Requests(h11.SERVER, HEAD_BYTES)
@@ -67,17 +65,14 @@ class Connection(H11Protocol):
 
     @property
     def is_stream(self) -> bool:
-        """Whether its answer is an event stream."""
         return self.phase is Phase.REQUEST and self.scope["path"] == EVENTS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It has come."""
         self._raw = transport
         self._door.enter(self)
         super().connection_made(_Transport(transport, self._part))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
         self._door.leave(self)
         super().connection_lost(exc)
 
@@ -94,7 +89,6 @@ class Connection(H11Protocol):
         self._notice()
 
     def on_response_complete(self) -> None:
-        """An answer is written."""
         if self.phase is Phase.PARTING:
             return
         if self.conn.their_state is h11.SEND_BODY:
@@ -111,12 +105,10 @@ class Connection(H11Protocol):
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It does again."""
         self.stalled = None
         super().resume_writing()
 
     def cut(self) -> None:
-        """End it at once."""
         if self._raw is not None:
             self._raw.abort()
 

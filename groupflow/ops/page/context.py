@@ -14,8 +14,6 @@ from groupflow.store.envelope import Envelope
 
 @dataclass(slots=True)
 class PageContext:
-    """A page's surroundings."""
-
     facts: Facts  # what is known of the daemon; a reload puts others in their place
     client: StoreClient  # on connections of the page's own
 

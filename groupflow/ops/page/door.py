@@ -56,8 +56,7 @@ class Guest(Protocol):
     def is_stream(self) -> bool:
         """Whether its answer is an event stream, which has no end."""
 
-    def cut(self) -> None:
-        """End it at once."""
+    def cut(self) -> None: ...
 
 
 class Door:
@@ -92,7 +91,6 @@ class Door:
             self._guests[guest] = None
 
     def leave(self, guest: Guest) -> None:
-        """One goes."""
         self._guests.pop(guest, None)
 
     def look(self, now: float) -> None:

@@ -35,8 +35,6 @@ _SHOWN_CHARS = 80  # of one
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls."""
-
     peer: str  # the address, for the log
     shows_token: bool  # whether the token was shown
     sees_contents: bool
@@ -68,8 +66,6 @@ class Endpoint:
         return model
 
     def route(self, gate: Gate, turns: Turns) -> Route:
-        """Its route."""
-
         async def serve(request: Request) -> Response:
             return await _served(self, gate, turns, request)
 
@@ -77,7 +73,6 @@ class Endpoint:
 
 
 def caller_of(request: Request, gate: Gate) -> Caller:
-    """Who sent a request."""
     peer = request.client.host if request.client else "unknown"
     shows = gate.shows_token(request.headers)
     return Caller(peer, shows, shows or not gate.has_token)

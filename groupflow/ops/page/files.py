@@ -33,7 +33,6 @@ class _File:
         self._headers = {"content-type": _TYPES[name.rpartition(".")[2]], "cache-control": cache}
 
     def answer(self) -> Response:
-        """The file."""
         return Response(self._content, headers=self._headers)
 
 

@@ -44,7 +44,6 @@ class HandedOn:
         return await self._latest[path].get()
 
     def heard(self, number: int, answer: Answer) -> None:
-        """The daemon has answered."""
         waiting = self._asked.pop(number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)

@@ -24,19 +24,15 @@ EVERY = 1.0  # seconds
 
 
 class Live:
-    """The streams of one page."""
-
     def __init__(self, gate: Gate, overview: Snapshot[Overview]) -> None:
         self._gate = gate
         self._overview = overview
         self._streams = Streams()
 
     def route(self) -> Route:
-        """`/api/events`."""
         return Route(EVENTS, self._serve, methods=["GET"])
 
     def close(self) -> None:
-        """End all streams."""
         self._streams.end_all()
 
     async def _serve(self, request: Request) -> Response:

@@ -28,8 +28,6 @@ class Problem:
 
 
 class Refused(Exception):
-    """Ends a request with a problem."""
-
     def __init__(self, status: HTTPStatus, detail: str) -> None:
         self.status = status
         self.detail = detail
@@ -37,7 +35,6 @@ class Refused(Exception):
 
 
 def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    """The response that says so."""
     found = Problem("about:blank", HTTPStatus(status).phrase, status, detail)
     return Response(
         orjson.dumps(asdict(found)), status, headers, media_type="application/problem+json"

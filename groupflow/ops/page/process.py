@@ -81,7 +81,6 @@ class PageProcess:
             await asyncio.gather(task, return_exceptions=True)
 
     def tell(self) -> None:
-        """Let it know what has changed."""
         if self._channel is not None:
             self._channel.send(self._facts().packed())
 

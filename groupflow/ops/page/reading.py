@@ -60,7 +60,6 @@ class Reading:
         self._groups = Groups(client)
 
     def endpoints(self) -> list[Endpoint]:
-        """All of them."""
         return [
             Endpoint("GET", "/overview", "Totals and daemons now", self._overview),
             Endpoint("GET", "/samples", "The last hour, oldest first", self._hour),

@@ -40,12 +40,10 @@ class Asked(BaseModel):
 
 
 class Nothing(Asked):
-    """No input."""
+    pass
 
 
 class GroupsQuery(Asked):
-    """Which groups to list."""
-
     state: Literal["ready", "running", "delayed", "parked", "paused"] = "ready"
     text: Text = Field("", description="What the group's name must have in it.")
     tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
@@ -54,29 +52,21 @@ class GroupsQuery(Asked):
 
 
 class GroupQuery(Asked):
-    """Which group."""
-
     key: Key = Field(description="The group key as rendered; any characters.")
     passed: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     limit: Limit = 50
 
 
 class TaskQuery(Asked):
-    """Which task."""
-
     id: Key = Field(description="The task's id; any characters.")
 
 
 class TasksQuery(Asked):
-    """Which tasks to list."""
-
     state: Literal["queued", "running", "delayed", "done"] = "queued"
     limit: Limit = 100
 
 
 class DeadQuery(Asked):
-    """Which dead letters to list."""
-
     reason: Text = Field(
         "", description="What the reason, or without the token its kind, must have in it."
     )

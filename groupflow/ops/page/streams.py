@@ -19,8 +19,6 @@ MOST_OF_ONE = 20  # of one address: the open tabs of one person, or of the few b
 
 @dataclass(eq=False, slots=True)
 class Stream:
-    """One open stream."""
-
     caller: Caller  # whose it is
     ended: asyncio.Event = field(default_factory=asyncio.Event)  # set once it has to end
 
@@ -62,6 +60,5 @@ class Streams:
         stream.ended.set()
 
     def end_all(self) -> None:
-        """End all of them."""
         for stream in list(self._open):
             self.leave(stream)

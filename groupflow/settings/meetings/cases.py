@@ -137,7 +137,6 @@ def _shape(template: Template) -> Shape:
 
 
 def _one(texts: Texts) -> str:
-    """One of them."""
     if not texts.but:
         return min(texts.names)
     name = "other"

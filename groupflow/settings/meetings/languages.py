@@ -41,8 +41,6 @@ class Budget:
 
 
 class Trie:
-    """Some texts, walked by the character."""
-
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._next: list[dict[str, Node]] = [{}]
         self._ends: set[Node] = set()
@@ -102,20 +100,16 @@ class OneOf:
     start = 0
 
     def step(self, at: Node, character: str) -> Node | None:
-        """See `Piece`."""
         node = self.texts.step(at, character)
         return None if node == OFF else node
 
     def ends(self, at: Node) -> bool:
-        """See `Piece`."""
         return self.texts.ends(at)
 
     def offers(self, at: Node) -> Collection[str] | None:
-        """See `Piece`."""
         return self.texts.offers(at)
 
     def characters(self) -> set[str]:
-        """See `Piece`."""
         return self.texts.characters()
 
 
@@ -133,7 +127,6 @@ class AnyBut:
     start = (False, 0, 0)
 
     def step(self, at: tuple[bool, Node, Node], character: str) -> tuple[bool, Node, Node] | None:
-        """See `Piece`."""
         _, escape, excluded = at
         excluded = self.excluded.step(excluded, character)
         if escape or (self.escapes and character == "%"):
@@ -144,16 +137,13 @@ class AnyBut:
         return None if ord(character) in self.escapes else (True, 0, excluded)
 
     def ends(self, at: tuple[bool, Node, Node]) -> bool:
-        """See `Piece`."""
         has_begun, escape, excluded = at
         return has_begun and not escape and not (excluded != OFF and self.excluded.ends(excluded))
 
     def offers(self, at: tuple[bool, Node, Node]) -> Collection[str] | None:
-        """See `Piece`."""
         return self.encoded.offers(at[1]) if at[1] else None
 
     def characters(self) -> set[str]:
-        """See `Piece`."""
         return self.excluded.characters() | self.encoded.characters()
 
 

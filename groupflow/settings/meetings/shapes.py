@@ -38,7 +38,6 @@ class Texts:
         return Texts(self.names | other.names, but=False)
 
     def meets(self, other: Texts) -> bool:
-        """Whether they have a text in common."""
         if self.but and other.but:
             return True
         if self.but or other.but:
