@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from groupflow.settings.model import Settings
     from groupflow.store.client import StoreClient
     from groupflow.store.dead import DeadLetter, DeadLetters, DeadStory, Filter
+
+_Act: TypeAlias = "Callable[[Settings, DeadLetters, DeadLetter], Awaitable[bool]]"
 
 verbs = typer.Typer()
 dead = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
@@ -107,19 +112,51 @@ def show(
     say(body.decode(errors="backslashreplace"))
 
 
-@dead.command("redrive")
-def redrive(
-    ids: Ids = None,
-    *,
-    reason: ReasonOption = None,
-    task_type: TypeOption = None,
-    group: GroupOption = None,
-    tenant: TenantOption = None,
-    everything: AllOption = False,
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
+    """Make a verb of what is done to one dead letter; its docstring is the verb's help.
+
+    Args:
+        name: the verb.
+        past: the same, of letters that it was done to.
+    """
+
+    def registered(act: _Act) -> _Act:
+        @dead.command(name, help=inspect.getdoc(act))
+        def verb(
+            ids: Ids = None,
+            *,
+            reason: ReasonOption = None,
+            task_type: TypeOption = None,
+            group: GroupOption = None,
+            tenant: TenantOption = None,
+            everything: AllOption = False,
+            yes: YesOption = False,
+            config: ConfigOption = None,
+            as_json: JsonOption = False,
+        ) -> None:
+            from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
+
+            wanted = _filter(reason, task_type, group, tenant)
+            if not ids and not everything and not wanted.is_set:
+                raise typer.BadParameter(
+                    "Name ids, a filter (--reason, --type, --group, --tenant), --all."
+                )
+            if ids and (everything or wanted.is_set):
+                raise typer.BadParameter("Name ids, or a filter or --all: not both.")
+            if not ids and not yes and sys.stdin.isatty():
+                count = len(ask_store(config, lambda client: _collect(client, wanted, 10**9)))
+                typer.confirm(f"{name} {count} dead letters?", abort=True)
+            bound = partial(act, load_settings(config))
+            done = ask_store(config, lambda client: _act_on_each(client, ids, wanted, bound))
+            _report(past, done, as_json=as_json)
+
+        return act
+
+    return registered
+
+
+@_verb("redrive", "redriven")
+async def redrive(settings: Settings, letters: DeadLetters, letter: DeadLetter) -> bool:
     """Make dead letters tasks again, each at its original place in its group.
 
     One that was rejected on its way in (a missing key field, say) is routed first, by the
@@ -132,44 +169,12 @@ def redrive(
       groupflow dead redrive --reason "exit code 1" --tenant 42
     """
     from groupflow.flow.redrive import Redriver  # noqa: PLC0415
-    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
 
-    settings = load_settings(config)
-    wanted = _filter(reason, task_type, group, tenant)
-    no_room: list[str] = []
-
-    async def act(letters: DeadLetters, letter: DeadLetter) -> bool:
-        try:
-            return await Redriver(settings, letters).redrive(letter)
-        except Unroutable as error:
-            say(f"{letter.id} stays: {error.reason}", err=True)
-        except NoRoomForDelay as error:
-            no_room.append(letter.id)
-            say(f"{letter.id} stays: {error}", err=True)
-        except (BodyMissing, StoreFull) as error:
-            say(f"{letter.id} stays: {error}", err=True)
-        return False
-
-    _act_on_many(
-        "redrive", ids, wanted, act, everything=everything, yes=yes, config=config, as_json=as_json
-    )
-    if no_room:
-        raise typer.Exit(Exit.FAILED)
+    return await Redriver(settings, letters).redrive(letter)
 
 
-@dead.command("drop")
-def drop(
-    ids: Ids = None,
-    *,
-    reason: ReasonOption = None,
-    task_type: TypeOption = None,
-    group: GroupOption = None,
-    tenant: TenantOption = None,
-    everything: AllOption = False,
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@_verb("drop", "dropped")
+async def drop(_: Settings, letters: DeadLetters, letter: DeadLetter) -> bool:
     """Remove dead letters for good. A group that was parked behind one goes on.
 
     For example:
@@ -178,14 +183,7 @@ def drop(
 
       groupflow dead drop --type import.test --yes
     """
-    wanted = _filter(reason, task_type, group, tenant)
-
-    async def act(letters: DeadLetters, letter: DeadLetter) -> bool:
-        return await letters.drop(letter)
-
-    _act_on_many(
-        "drop", ids, wanted, act, everything=everything, yes=yes, config=config, as_json=as_json
-    )
+    return await letters.drop(letter)
 
 
 def _first_line(reason: str) -> str:
@@ -237,49 +235,49 @@ def _shown(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str,
     return shown
 
 
-def _act_on_many(
-    verb: str,
+@dataclass
+class _Done:
+    """What became of the letters that were named, by id."""
+
+    acted: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    is_full: bool = False  # there was no room for the rest of a delay
+
+
+async def _act_on_each(
+    client: StoreClient,
     ids: list[str] | None,
     wanted: Filter,
     act: Callable[[DeadLetters, DeadLetter], Awaitable[bool]],
-    *,
-    everything: bool,
-    yes: bool,
-    config: Any,
-    as_json: bool,
-) -> None:
-    """Redrive or drop: by id, or all that match once somebody has said yes."""
-    if not ids and not everything and not wanted.is_set:
-        raise typer.BadParameter("Name ids, a filter (--reason, --type, --group, --tenant), --all.")
-    if ids and (everything or wanted.is_set):
-        raise typer.BadParameter("Name ids, or a filter or --all: not both.")
-    if not ids and not yes and sys.stdin.isatty():
-        count = len(ask_store(config, lambda client: _collect(client, wanted, 10**9)))
-        typer.confirm(f"{verb} {count} dead letters?", abort=True)
+) -> _Done:
+    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
 
-    async def do(client: StoreClient) -> tuple[list[str], list[str]]:
-        from groupflow.store.dead import DeadLetters  # noqa: PLC0415
-
-        letters = DeadLetters(client)
-        chosen: list[DeadLetter]
-        if ids:
-            named = [(id_, await letters.get(id_)) for id_ in ids]
-            chosen = [letter for _, letter in named if letter is not None]
-            unknown = [id_ for id_, letter in named if letter is None]
+    done, letters = _Done(), DeadLetters(client)
+    chosen: list[DeadLetter] = [] if ids else await _collect(client, wanted, 10**9)
+    for id_ in ids or ():
+        letter = await letters.get(id_)
+        if letter is None:
+            done.unknown.append(id_)
         else:
-            chosen, unknown = await _collect(client, wanted, 10**9), []
-        acted = [letter.id for letter in chosen if await act(letters, letter)]
-        return acted, unknown
+            chosen.append(letter)
+    for each in chosen:
+        try:
+            if await act(letters, each):
+                done.acted.append(each.id)
+        except (Unroutable, NoRoomForDelay, BodyMissing, StoreFull) as error:
+            done.is_full |= isinstance(error, NoRoomForDelay)
+            say(f"{each.id} stays: {error}", err=True)
+    return done
 
-    acted, unknown = ask_store(config, do)
-    past = {"redrive": "redriven", "drop": "dropped"}[verb]
+
+def _report(past: str, done: _Done, *, as_json: bool) -> None:
     if as_json:
-        print_json({past: acted, "unknown": unknown})
+        print_json({past: done.acted, "unknown": done.unknown})
     else:
-        say(f"{past} {len(acted)}")
-    for id_ in unknown:
+        say(f"{past} {len(done.acted)}")
+    for id_ in done.unknown:
         say(f"no dead letter {id_}", err=True)
-    if unknown:
+    if done.unknown or done.is_full:
         raise typer.Exit(Exit.FAILED)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import getpass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
+
+if TYPE_CHECKING:
+    from groupflow.operate.groups import Groups
+    from groupflow.store.client import StoreClient
 
 verbs = typer.Typer()
 
@@ -20,7 +24,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="Everything, plain tasks 
 
 
 @verbs.command("why")
-def why(
+def why_(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
     *,
     config: ConfigOption = None,
@@ -32,13 +36,11 @@ def why(
 
       groupflow why contact:42
     """
-    from groupflow.operate.groups import Groups  # noqa: PLC0415  start-up stays fast
-
-    told = ask_store(config, lambda client: Groups(client).why(group))
+    why = ask_store(config, lambda client: _groups(client).why(group))
     if as_json:
-        print_json(told.as_json())
+        print_json(why.as_json())
     else:
-        say(f"{told.group} is {told.state}, {told.queued} waiting: {told.reason}")
+        say(f"{why.group} is {why.state}, {why.queued} waiting: {why.reason}")
 
 
 @verbs.command("pause")
@@ -57,15 +59,10 @@ def pause(
 
       groupflow pause --all
     """
-    from groupflow.operate.groups import Groups  # noqa: PLC0415  start-up stays fast
-
-    target = _target(group, everything=everything)
-    by = getpass.getuser()
-    was_new = ask_store(config, lambda client: Groups(client).pause(target, by))
-    if as_json:
-        print_json({"group": target or None, "paused": True, "changed": was_new})
-    else:
-        say(f"{_named(target)} {'paused' if was_new else 'was paused already'}")
+    target, by = _target(group, everything=everything), getpass.getuser()
+    changed = ask_store(config, lambda client: _groups(client).pause(target, by))
+    words = "paused" if changed else "was paused already"
+    _report(target, words, as_json=as_json, paused=True, changed=changed)
 
 
 @verbs.command("resume")
@@ -84,14 +81,16 @@ def resume(
 
       groupflow resume --all
     """
+    target = _target(group, everything=everything)
+    changed = ask_store(config, lambda client: _groups(client).resume(target))
+    words = "goes on" if changed else "was not paused"
+    _report(target, words, as_json=as_json, paused=False, changed=changed)
+
+
+def _groups(client: StoreClient) -> Groups:
     from groupflow.operate.groups import Groups  # noqa: PLC0415  start-up stays fast
 
-    target = _target(group, everything=everything)
-    was_paused = ask_store(config, lambda client: Groups(client).resume(target))
-    if as_json:
-        print_json({"group": target or None, "paused": False, "changed": was_paused})
-    else:
-        say(f"{_named(target)} {'goes on' if was_paused else 'was not paused'}")
+    return Groups(client)
 
 
 def _target(group: str | None, *, everything: bool) -> str:
@@ -100,5 +99,8 @@ def _target(group: str | None, *, everything: bool) -> str:
     return group or ""
 
 
-def _named(target: str) -> str:
-    return target or "everything"
+def _report(target: str, words: str, *, as_json: bool, **facts: bool) -> None:
+    if as_json:
+        print_json({"group": target or None, **facts})
+    else:
+        say(f"{target or 'everything'} {words}")
