@@ -39,7 +39,7 @@ from groupflow.ops.page.facts import Facts, functions_of
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
-from groupflow.settings.changes import told
+from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
 from groupflow.store.dead import DeadLetters
 from groupflow.store.envelope import Pool
@@ -378,7 +378,7 @@ class Daemon:
 
     async def tell(self) -> None:
         """Let `status`, `reload` and `check-config --diff` know."""
-        await self._sessions.tell(self._info(), told(self._settings))
+        await self._sessions.tell(self._info(), report(self._settings))
 
     def reload_began(self) -> None:
         """Tell the service manager."""

@@ -110,12 +110,12 @@ class Archive:
         self, first: DeliveredMessage, deliveries: asyncio.Queue[DeliveredMessage | None], what: str
     ) -> bytes:
         """The parts behind the first one."""
-        told = (first.header.properties.headers or {}).get(_PARTS)
+        count = (first.header.properties.headers or {}).get(_PARTS)
         rest: list[bytes] = []
-        while isinstance(told, int) and len(rest) < told - 1:
+        while isinstance(count, int) and len(rest) < count - 1:
             message = await self._come(deliveries)
             if message is None:
-                raise BodyMissing(f"{told - 1 - len(rest)} parts are missing behind {what}")
+                raise BodyMissing(f"{count - 1 - len(rest)} parts are missing behind {what}")
             if message.header.properties.message_id == _part_id(
                 first.header.properties.message_id or "", len(rest) + 1
             ):

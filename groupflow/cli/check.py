@@ -84,7 +84,7 @@ def _show_changes(config: Path | None, settings: Settings, target: str, *, as_js
 
 def _changes(config: Path | None, settings: Settings, target: str) -> list[Change]:
     """What `settings` would change for a file or a daemon."""
-    from groupflow.settings.changes import compare, compare_told, told  # noqa: PLC0415
+    from groupflow.settings.changes import compare, compare_reports, report  # noqa: PLC0415
     from groupflow.settings.load import load_settings  # noqa: PLC0415
 
     if Path(target).is_file():
@@ -96,7 +96,7 @@ def _changes(config: Path | None, settings: Settings, target: str) -> list[Chang
         raise typer.BadParameter(
             f"{target!r} is no file, and no daemon of that name is running.", param_hint="--diff"
         )
-    return compare_told(found, told(settings))
+    return compare_reports(found, report(settings))
 
 
 def change_lines(changes: list[dict[str, Any]]) -> list[str]:
@@ -113,7 +113,7 @@ def _problems(error: ConfigError) -> list[dict[str, str]]:
 
 
 def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, Any]:
-    from groupflow.settings.changes import shown  # noqa: PLC0415
+    from groupflow.settings.changes import public_values  # noqa: PLC0415
 
     return {
         "ok": True,
@@ -121,7 +121,7 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
         "secrets": str(sources.secrets) if sources.secrets else None,
         "secret_files": sources.secret_files,
         "variables": sources.variables,
-        "settings": shown(settings),
+        "settings": public_values(settings),
         "handlers": app.types if app else None,
         "notes": _notes(settings, sources),
     }

@@ -100,7 +100,7 @@ def show(
         _none_such(id_)
     letter, headers, body = found
     if as_json:
-        print_json(_shown(letter, headers, body))
+        print_json(_as_json(letter, headers, body))
         return
     say(f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}")
     say(f"died {moment(letter.died_at)}: {letter.reason}")
@@ -225,14 +225,14 @@ async def _look(
     return letter, dict(envelope.headers), envelope.body
 
 
-def _shown(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
-    shown = {**letter.as_json(), "tenant": letter.tenant, "errors": letter.errors}
-    shown["headers"] = headers
+def _as_json(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
+    found = {**letter.as_json(), "tenant": letter.tenant, "errors": letter.errors}
+    found["headers"] = headers
     try:
-        shown["body"] = body.decode()
+        found["body"] = body.decode()
     except UnicodeDecodeError:
-        shown["body_base64"] = base64.b64encode(body).decode()
-    return shown
+        found["body_base64"] = base64.b64encode(body).decode()
+    return found
 
 
 @dataclass

@@ -104,9 +104,9 @@ async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> 
         for each in await read_daemons(client):
             before = wanted.get(each.name)
             if before is not None and each.name not in answers and _is_new(before, each):
-                told = each.reload
+                outcome = each.reload
                 answers[each.name] = Answer(
-                    each.name, each.pid, told["verdict"], told["changes"], told["problems"]
+                    each.name, each.pid, outcome["verdict"], outcome["changes"], outcome["problems"]
                 )
         await asyncio.sleep(LOOK)
     silent = [f"it told nothing within {timeout:g} s: see its log"]

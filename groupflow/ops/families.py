@@ -64,7 +64,7 @@ def _from_intake(measures: Measures) -> Iterator[Metric]:
 
 
 def _from_work(measures: Measures) -> Iterator[Metric]:
-    pools, types = measures.pools, _shown(measures.types)
+    pools, types = measures.pools, _by_type(measures.types)
     claimed: Rows = {(name,): pool.claimed for name, pool in pools.items()}
     lost: Rows = {(name,): pool.lost for name, pool in pools.items()}
     settled: Rows = {
@@ -104,7 +104,7 @@ def _from_work(measures: Measures) -> Iterator[Metric]:
     )
 
 
-def _shown(types: Types) -> list[tuple[str, TypeMeasures]]:
+def _by_type(types: Types) -> list[tuple[str, TypeMeasures]]:
     return [*types.named.items(), (OTHER, types.other)]
 
 

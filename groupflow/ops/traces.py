@@ -58,7 +58,7 @@ class OtelTracing:
     @contextmanager
     def publishing(self, message_id: str, size: int) -> Iterator[Mapping[str, str]]:
         """A PRODUCER span, and the headers that carry its context."""
-        facts = {"messaging.message.id": _shown(message_id), "messaging.message.body.size": size}
+        facts = {"messaging.message.id": _cut(message_id), "messaging.message.body.size": size}
         span = self._span("publish", "send", SpanKind.PRODUCER, None, facts)
         with span as publishing, _error_named(publishing):
             yield _carried()
@@ -80,16 +80,16 @@ class OtelTracing:
     def processing(self, task: Task) -> Iterator[_Attempt]:
         """A CONSUMER span of an attempt, the child of what published the message."""
         facts: dict[str, Any] = {
-            "messaging.message.id": _shown(task.id),
+            "messaging.message.id": _cut(task.id),
             "messaging.message.body.size": len(task.body),
-            "groupflow.task.type": _shown(task.type),
+            "groupflow.task.type": _cut(task.type),
             "groupflow.task.attempt": task.attempt,
             "groupflow.task.crashes": task.crashes,
         }
         if task.group is not None:
-            facts["groupflow.group"] = _shown(task.group)
+            facts["groupflow.group"] = _cut(task.group)
         if task.stage is not None:
-            facts["groupflow.task.stage"] = _shown(task.stage)
+            facts["groupflow.task.stage"] = _cut(task.stage)
         context = _context_in(task.headers)
         with self._span("process", "process", SpanKind.CONSUMER, context, facts) as span:
             token = CARRIED.set(_carried())
@@ -146,7 +146,7 @@ def _error_named(span: Span) -> Iterator[None]:
 
 
 def _fail(span: Span, error: str) -> None:
-    span.set_attribute("error.type", _shown(error))
+    span.set_attribute("error.type", _cut(error))
     span.set_status(Status(StatusCode.ERROR))
 
 
@@ -168,6 +168,6 @@ def _context_in(headers: Mapping[str, Any]) -> Context:
     return _W3C.extract(carrier, Context())
 
 
-def _shown(text: str) -> str:
+def _cut(text: str) -> str:
     """A stranger's text as an exporter can encode it, capped."""
     return text[:SHOWN_CHARS].encode(errors="backslashreplace").decode()

@@ -47,14 +47,14 @@ class Change:
         }
 
 
-def shown(settings: Settings) -> dict[str, Any]:
+def public_values(settings: Settings) -> dict[str, Any]:
     """A configuration as it may be shown: of URLs and commands no more than isn't secret."""
     masked: dict[str, Any] = mask_all(settings.model_dump(mode="json"))
     return masked
 
 
-def told(settings: Settings) -> dict[str, Any]:
-    """What a daemon tells others of its configuration, so that `compare_told` finds what differs.
+def report(settings: Settings) -> dict[str, Any]:
+    """What a daemon tells others of its configuration, for `compare_reports`.
 
     That is what may be shown, and for each handler a digest of what of it may not. It is so short
     that thousands of values share it: it says that something differs, and not what it was.
@@ -64,25 +64,25 @@ def told(settings: Settings) -> dict[str, Any]:
         for setting, value in _values(settings)
         if isinstance(value, HandlerUrl | HandlerCommand)
     }
-    return {**shown(settings), _DIGESTS: digests}
+    return {**public_values(settings), _DIGESTS: digests}
 
 
 def compare(old: Settings, new: Settings) -> list[Change]:
     """All that differs, in the order of the file."""
-    changes = _compare_shown(shown(old), shown(new))
+    changes = _compare_values(public_values(old), public_values(new))
     before, after = dict(_values(old)), dict(_values(new))
     different = {name for name in before if name in after and before[name] != after[name]}
     return _with_hidden(changes, [name for name in before if name in different])
 
 
-def compare_told(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """The same for two configurations as `told` gave them; passwords of servers aren't compared."""
+def compare_reports(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """The same for two that `report` gave; passwords of servers aren't compared."""
     before, after = old.get(_DIGESTS, {}), new.get(_DIGESTS, {})
     different = [name for name in before if name in after and before[name] != after[name]]
-    return _with_hidden(_compare_shown(old, new), different)
+    return _with_hidden(_compare_values(old, new), different)
 
 
-def _compare_shown(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     changes = []
     before, after = dict(_flat(old)), dict(_flat(new))
     for setting in dict.fromkeys([*before, *after]):

@@ -64,10 +64,10 @@ def _problem(detail: ErrorDetails, origins: Mapping[str, str]) -> Problem:
     if detail["type"] == "extra_forbidden":
         # Its value is not shown: under a wrong name, anything may be a secret.
         return Problem(setting, "", unknown_remedy(location) + suffix)
-    return Problem(setting, _shown(location, detail), _remedy(location, detail) + suffix)
+    return Problem(setting, _display(location, detail), _remedy(location, detail) + suffix)
 
 
-def _shown(location: Location, detail: ErrorDetails) -> str:
+def _display(location: Location, detail: ErrorDetails) -> str:
     value = detail["input"]
     if detail["type"] == "missing":
         return ""

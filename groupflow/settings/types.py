@@ -78,9 +78,9 @@ class HandlerCommand(tuple[str, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return repr(self.shown())
+        return repr(self.display())
 
-    def shown(self) -> tuple[str, ...]:
+    def display(self) -> tuple[str, ...]:
         """What may be shown of it, in its own shape."""
         return (mask_command(self),)
 
@@ -223,8 +223,8 @@ def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     return HandlerCommand(value)
 
 
-def _shown_command(value: tuple[str, ...]) -> tuple[str, ...]:
-    return HandlerCommand(value).shown()
+def _display_command(value: tuple[str, ...]) -> tuple[str, ...]:
+    return HandlerCommand(value).display()
 
 
 AmqpUrl = Annotated[SecretUrl, AfterValidator(_url_check("amqp", "amqps", server=True))]
@@ -245,5 +245,5 @@ AppName = Annotated[
 Name = Annotated[str, Field(max_length=_MAX_NAME), AfterValidator(_printable)]
 Tenants = Annotated[tuple[str, ...], BeforeValidator(_tenants)]
 Command = Annotated[
-    tuple[str, ...], AfterValidator(_command), PlainSerializer(_shown_command, return_type=tuple)
+    tuple[str, ...], AfterValidator(_command), PlainSerializer(_display_command, return_type=tuple)
 ]

@@ -16,7 +16,7 @@ from groupflow.ops.health.responder import MOST
 from groupflow.ops.page.facts import Facts
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
-from groupflow.settings.changes import shown
+from groupflow.settings.changes import public_values
 from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
@@ -299,7 +299,7 @@ def test_facts_arrive_as_they_are(name: str) -> None:
     packed = orjson.dumps(facts.packed())
     assert b"hushhush" not in packed
     arrived = Facts.unpacked(orjson.loads(packed))
-    assert shown(arrived.settings) == shown(settings)
+    assert public_values(arrived.settings) == public_values(settings)
     assert arrived.settings.redis == settings.redis
     assert arrived.settings.rabbitmq == settings.rabbitmq
     assert arrived.settings.http == settings.http

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.settings.changes import compare, compare_told, shown, told
+from groupflow.settings.changes import compare, compare_reports, public_values, report
 from groupflow.settings.model import Settings
 
 RULE: dict[str, Any] = {"name": "crm", "app": "crm", "key": "{entity}"}
@@ -40,7 +40,7 @@ def test_every_setting_is_at_once_or_needs_a_restart() -> None:
         for name in type(default).model_fields:
             old = {section: {name: None}}
             new = {section: {name: "other"}}
-            (change,) = compare_told(_as_dump(old), _as_dump(new))
+            (change,) = compare_reports(_as_dump(old), _as_dump(new))
             allowed = section in at_once or f"{section}.{name}" in {
                 "workers.plain",
                 "workers.grouped",
@@ -90,8 +90,8 @@ def test_passwords_are_compared_and_never_shown() -> None:
 def test_what_is_told_survives_the_store() -> None:
     """A daemon's word, packed and read again, is the same as the configuration's own."""
     settings = Settings(groups=[RULE], handlers={"t": {"http": "http://u:p@h/"}})
-    read = orjson.loads(orjson.dumps(told(settings)))
-    assert compare_told(read, told(settings)) == []
+    read = orjson.loads(orjson.dumps(report(settings)))
+    assert compare_reports(read, report(settings)) == []
     assert "u:p@" not in str(read)
 
 
@@ -111,11 +111,16 @@ def test_a_handlers_secret_that_changed_is_noticed_and_not_shown(
     """Between two files, and between a file and what a daemon tells: without telling it."""
     before, after = (Settings(handlers={"t": each}) for each in (old, new))
     (name,) = old
-    for changes in (compare(before, after), compare_told(told(before), told(after))):
+    for changes in (compare(before, after), compare_reports(report(before), report(after))):
         (change,) = changes
         assert change.setting == f'handlers."t".{name}'
         assert (change.old, change.new) == ("(hidden)", "(another, hidden)")
-    for dump in (str(told(before)), str(shown(before)), repr(before), str(before.model_dump())):
+    for dump in (
+        str(report(before)),
+        str(public_values(before)),
+        repr(before),
+        str(before.model_dump()),
+    ):
         assert "T0KEN" not in dump
 
 
@@ -128,4 +133,4 @@ def test_a_token_that_changed_is_noticed() -> None:
 def test_a_daemon_of_an_earlier_version_tells_no_digests() -> None:
     before = Settings(handlers={"t": {"exec": ["./in", "a"]}})
     after = Settings(handlers={"t": {"exec": ["./in", "b"]}})
-    assert compare_told(shown(before), told(after)) == []
+    assert compare_reports(public_values(before), report(after)) == []

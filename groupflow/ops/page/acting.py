@@ -15,11 +15,11 @@ from groupflow.ops.page.endpoints import Caller, Endpoint, Handle
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import (
     MOST_IDS,
-    Acted,
-    Held,
+    Change,
     Letters,
-    Stayed,
+    Result,
     Target,
+    Untouched,
     WaitingTask,
 )
 from groupflow.store.dead import DeadLetter, DeadLetters
@@ -53,86 +53,86 @@ class Acting:
         ]
         return [Endpoint("POST", *verb, acts=True) for verb in verbs]
 
-    async def _redrive(self, asked: Letters, caller: Caller) -> Acted:
-        acted = Acted([], [])
-        for id_ in dict.fromkeys(asked.ids):
+    async def _redrive(self, order: Letters, caller: Caller) -> Result:
+        result = Result([], [])
+        for id_ in dict.fromkeys(order.ids):
             letter = await self._letters.get(id_)
             try:
                 is_done = letter is not None and await self._redrive_one(letter)
             except Unroutable as error:
-                acted.stayed.append(Stayed(id_, f"It can't be routed: {error.reason}"))
+                result.stayed.append(Untouched(id_, f"It can't be routed: {error.reason}"))
                 continue
             except KeyError:  # somebody else took it a moment ago
                 is_done = False
             except (BodyMissing, NoRoomForDelay, StoreFull) as error:
-                acted.stayed.append(Stayed(id_, str(error)))
+                result.stayed.append(Untouched(id_, str(error)))
                 continue
-            _note(acted, id_, is_done=is_done)
-        _log("redriven", asked.by, caller, tasks=acted.done)
-        return acted
+            _note(result, id_, is_done=is_done)
+        _log("redriven", order.by, caller, tasks=result.done)
+        return result
 
-    async def _drop(self, asked: Letters, caller: Caller) -> Acted:
-        acted = Acted([], [])
-        for id_ in dict.fromkeys(asked.ids):
+    async def _drop(self, order: Letters, caller: Caller) -> Result:
+        result = Result([], [])
+        for id_ in dict.fromkeys(order.ids):
             letter: DeadLetter | None = await self._letters.get(id_)
-            _note(acted, id_, is_done=letter is not None and await self._letters.drop(letter))
-        _log("dropped", asked.by, caller, tasks=acted.done)
-        return acted
+            _note(result, id_, is_done=letter is not None and await self._letters.drop(letter))
+        _log("dropped", order.by, caller, tasks=result.done)
+        return result
 
-    async def _drop_waiting(self, asked: WaitingTask, caller: Caller) -> Acted:
-        acted = await self._to_waiting(asked, self._waiting.drop)
-        _log("dropped_waiting", asked.by, caller, tasks=acted.done)
-        return acted
+    async def _drop_waiting(self, order: WaitingTask, caller: Caller) -> Result:
+        result = await self._to_waiting(order, self._waiting.drop)
+        _log("dropped_waiting", order.by, caller, tasks=result.done)
+        return result
 
-    async def _run_now(self, asked: WaitingTask, caller: Caller) -> Acted:
-        acted = await self._to_waiting(asked, self._waiting.run_now)
-        _log("ran_now", asked.by, caller, tasks=acted.done)
-        return acted
+    async def _run_now(self, order: WaitingTask, caller: Caller) -> Result:
+        result = await self._to_waiting(order, self._waiting.run_now)
+        _log("ran_now", order.by, caller, tasks=result.done)
+        return result
 
     async def _to_waiting(
-        self, asked: WaitingTask, act: Callable[[str], Awaitable[Left | None]]
-    ) -> Acted:
+        self, order: WaitingTask, act: Callable[[str], Awaitable[Left | None]]
+    ) -> Result:
         """Act on each that is named, `MOST_IDS` of a group's delayed ones at most."""
-        if bool(asked.ids) == (asked.delayed is not None):
+        if bool(order.ids) == (order.delayed is not None):
             raise Refused(
                 HTTPStatus.BAD_REQUEST, "Name ids, or a group as delayed: one of the two."
             )
-        ids = asked.ids
-        if asked.delayed is not None:
-            ids = (await self._waiting.delayed_of(asked.delayed))[:MOST_IDS]
-        acted = Acted([], [])
+        ids = order.ids
+        if order.delayed is not None:
+            ids = (await self._waiting.delayed_of(order.delayed))[:MOST_IDS]
+        result = Result([], [])
         for id_ in dict.fromkeys(ids):
             left = await act(id_)
             if left is None:
-                acted.done.append(id_)
+                result.done.append(id_)
             else:
-                acted.stayed.append(Stayed(id_, REASONS[left]))
-        return acted
+                result.stayed.append(Untouched(id_, REASONS[left]))
+        return result
 
-    async def _pause(self, asked: Target, caller: Caller) -> Held:
-        target = _target(asked)
-        changed = await self._groups.pause(target, asked.by or f"somebody at {caller.peer}")
-        _log("paused", asked.by, caller, group=target or "everything", changed=changed)
-        return Held(changed)
+    async def _pause(self, order: Target, caller: Caller) -> Change:
+        target = _target(order)
+        changed = await self._groups.pause(target, order.by or f"somebody at {caller.peer}")
+        _log("paused", order.by, caller, group=target or "everything", changed=changed)
+        return Change(changed)
 
-    async def _resume(self, asked: Target, caller: Caller) -> Held:
-        target = _target(asked)
+    async def _resume(self, order: Target, caller: Caller) -> Change:
+        target = _target(order)
         changed = await self._groups.resume(target)
-        _log("resumed", asked.by, caller, group=target or "everything", changed=changed)
-        return Held(changed)
+        _log("resumed", order.by, caller, group=target or "everything", changed=changed)
+        return Change(changed)
 
 
-def _target(asked: Target) -> str:
-    if asked.everything == (asked.group is not None):
+def _target(order: Target) -> str:
+    if order.everything == (order.group is not None):
         raise Refused(HTTPStatus.BAD_REQUEST, "Name one group, or set everything to true.")
-    return asked.group or ALL
+    return order.group or ALL
 
 
-def _note(acted: Acted, id_: str, *, is_done: bool) -> None:
+def _note(result: Result, id_: str, *, is_done: bool) -> None:
     if is_done:
-        acted.done.append(id_)
+        result.done.append(id_)
     else:
-        acted.stayed.append(Stayed(id_, _GONE))
+        result.stayed.append(Untouched(id_, _GONE))
 
 
 def _log(what: str, by: str, caller: Caller, **facts: object) -> None:

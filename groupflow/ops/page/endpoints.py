@@ -117,13 +117,13 @@ async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: 
     """Read the input, wait for a turn where one is due, and handle it."""
     size = _body_size(request) if endpoint.method == "POST" else 0
     async with turns.body(size, is_trusted=caller.shows_token):
-        asked = await _read(endpoint, request)
+        query = await _read(endpoint, request)
         if not (endpoint.reads or endpoint.acts):
-            return await endpoint.handle(asked, caller)
+            return await endpoint.handle(query, caller)
         async with turns.turn(is_trusted=caller.shows_token):
             if await request.is_disconnected():  # its turn is the next one's
                 raise ClientDisconnect
-            return await endpoint.handle(asked, caller)
+            return await endpoint.handle(query, caller)
 
 
 async def _read(endpoint: Endpoint, request: Request) -> BaseModel:

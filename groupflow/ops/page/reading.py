@@ -40,7 +40,7 @@ from groupflow.ops.page.withholding import (
     without_words,
 )
 from groupflow.ops.snapshots import Snapshot
-from groupflow.settings.changes import shown
+from groupflow.settings.changes import public_values
 from groupflow.store.dead import DeadLetters, DeadPage, Filter
 
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
@@ -101,48 +101,48 @@ class Reading:
     async def _stand_out(self, _: Nothing, __: Caller) -> Tops:
         return await self._tops.get()
 
-    async def _list(self, asked: GroupsQuery, _: Caller) -> GroupPage:
+    async def _list(self, query: GroupsQuery, _: Caller) -> GroupPage:
         return await list_groups(
             self._context.client,
-            asked.state,
-            cursor=asked.cursor,
-            limit=asked.limit,
-            text=asked.text,
-            tenant=asked.tenant,
+            query.state,
+            cursor=query.cursor,
+            limit=query.limit,
+            text=query.text,
+            tenant=query.tenant,
         )
 
-    async def _group(self, asked: GroupQuery, caller: Caller) -> GroupStory:
+    async def _group(self, query: GroupQuery, caller: Caller) -> GroupStory:
         lane = await list_lane(
-            self._context.client, asked.key, passed=asked.passed, limit=asked.limit
+            self._context.client, query.key, passed=query.passed, limit=query.limit
         )
         if not caller.sees_contents:
             lane = replace(lane, tasks=withheld(lane.tasks))
-        why = await self._groups.why(asked.key, with_words=caller.sees_contents)
+        why = await self._groups.why(query.key, with_words=caller.sees_contents)
         return GroupStory(why, lane)
 
-    async def _tasks(self, asked: TasksQuery, _: Caller) -> TaskList:
-        rows = await list_tasks(self._context.client, asked.state, asked.limit)
-        return TaskList(asked.state, [TaskRow(*row) for row in rows])
+    async def _tasks(self, query: TasksQuery, _: Caller) -> TaskList:
+        rows = await list_tasks(self._context.client, query.state, query.limit)
+        return TaskList(query.state, [TaskRow(*row) for row in rows])
 
-    async def _task(self, asked: TaskQuery, caller: Caller) -> Found | None:
-        found = await find_task(self._context.client, asked.id)
+    async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
+        found = await find_task(self._context.client, query.id)
         return found if found is None or caller.sees_contents else withheld_find(found)
 
-    async def _dead(self, asked: DeadQuery, caller: Caller) -> DeadPage:
+    async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
         # Whoever isn't shown the words must not find them by trying parts of them either.
-        sought = asked.reason or None
+        sought = query.reason or None
         wanted = Filter(
             reason=sought if caller.sees_contents else None,
             kind=None if caller.sees_contents else sought,
-            type=asked.type or None,
-            group=asked.group or None,
-            tenant=asked.tenant or None,
+            type=query.type or None,
+            group=query.group or None,
+            tenant=query.tenant or None,
         )
-        page = await self._letters.page(wanted, passed=asked.passed, limit=asked.limit)
+        page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         return page if caller.sees_contents else withheld_page(page)
 
-    async def _letter(self, asked: TaskQuery, caller: Caller) -> Letter | None:
-        letter = await self._letters.get(asked.id)
+    async def _letter(self, query: TaskQuery, caller: Caller) -> Letter | None:
+        letter = await self._letters.get(query.id)
         if letter is None:
             return None
         is_shown = caller.sees_contents
@@ -150,9 +150,9 @@ class Reading:
         body, text, size = b"", None, letter.bytes
         if is_shown:
             try:
-                envelope, place = await self._letters.envelope(asked.id)
+                envelope, place = await self._letters.envelope(query.id)
                 if place is not None:
-                    envelope = await self._context.whole_letter(asked.id)
+                    envelope = await self._context.whole_letter(query.id)
             except KeyError:  # redriven or dropped a moment ago
                 return None
             headers, body, size = envelope.headers, envelope.body, len(envelope.body)
@@ -182,12 +182,12 @@ class Reading:
 
     async def _configuration(self, _: Nothing, __: Caller) -> Configuration:
         facts = self._context.facts
-        return Configuration(shown(facts.settings), [*facts.functions])
+        return Configuration(public_values(facts.settings), [*facts.functions])
 
-    async def _route(self, asked: DryRun, _: Caller) -> Way:
+    async def _route(self, query: DryRun, _: Caller) -> Way:
         router = self._context.facts.settings.router()
         try:
-            found = router.route(asked.body.encode(), asked.headers, type=asked.type or None)
+            found = router.route(query.body.encode(), query.headers, type=query.type or None)
         except Unroutable as error:
             return Way("dead letter", reason=error.reason)
         return Way(

@@ -33,17 +33,17 @@ Cursor = Annotated[str, Field(max_length=20), AfterValidator(_cursor)]
 By = Annotated[str, Field(max_length=64), AfterValidator(_one_line)]
 
 
-class Asked(BaseModel):
+class Input(BaseModel):
     """Input: unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Nothing(Asked):
+class Nothing(Input):
     pass
 
 
-class GroupsQuery(Asked):
+class GroupsQuery(Input):
     state: Literal["ready", "running", "delayed", "parked", "paused"] = "ready"
     text: Text = Field("", description="What the group's name must have in it.")
     tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
@@ -51,22 +51,22 @@ class GroupsQuery(Asked):
     limit: Limit = 50
 
 
-class GroupQuery(Asked):
+class GroupQuery(Input):
     key: Key = Field(description="The group key as rendered; any characters.")
     passed: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     limit: Limit = 50
 
 
-class TaskQuery(Asked):
+class TaskQuery(Input):
     id: Key = Field(description="The task's id; any characters.")
 
 
-class TasksQuery(Asked):
+class TasksQuery(Input):
     state: Literal["queued", "running", "delayed", "done"] = "queued"
     limit: Limit = 100
 
 
-class DeadQuery(Asked):
+class DeadQuery(Input):
     reason: Text = Field(
         "", description="What the reason, or without the token its kind, must have in it."
     )
@@ -77,14 +77,14 @@ class DeadQuery(Asked):
     limit: Limit = 50
 
 
-class Letters(Asked):
+class Letters(Input):
     """Which dead letters to redrive or drop, and who says so."""
 
     ids: Annotated[list[Key], Field(min_length=1, max_length=MOST_IDS)]
     by: By = Field("", description="Who acts, for the log; not verified.")
 
 
-class WaitingTask(Asked):
+class WaitingTask(Input):
     """Which task to drop or run now, or of which group the delayed ones, and who says so."""
 
     ids: Annotated[list[Key], Field(max_length=MOST_IDS)] = Field(default_factory=list)
@@ -92,7 +92,7 @@ class WaitingTask(Asked):
     by: By = Field("", description="Who acts, for the log; not verified.")
 
 
-class Target(Asked):
+class Target(Input):
     """What to pause or resume, and who says so."""
 
     group: Key | None = Field(None, description="The group; none with everything = true.")
@@ -100,7 +100,7 @@ class Target(Asked):
     by: By = Field("", description="Who acts, for the log and for `why`; not verified.")
 
 
-class DryRun(Asked):
+class DryRun(Input):
     """A message that is not sent: where would it go?"""
 
     body: Annotated[str, Field(max_length=1_000_000)]
@@ -163,7 +163,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Stayed:
+class Untouched:
     """A dead letter that an action left as it was, and why."""
 
     id: str
@@ -171,15 +171,15 @@ class Stayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class Result:
     """What became of an action: ids that it was done to, and those that it left alone."""
 
     done: list[str]
-    stayed: list[Stayed]
+    stayed: list[Untouched]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Change:
     """What became of a pause or resume: whether anything is different now."""
 
     changed: bool

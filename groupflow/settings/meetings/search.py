@@ -153,8 +153,8 @@ class _Search:
             f"groups[{second}].key",
             show(other.key),
             f"Its keys can meet those of groups[{first}], {show(one.key)}: {show(found.key)} is "
-            f"made of {_told(found.of_other)} here, and of {_told(found.of_one)} there; so whoever "
-            f"publishes for one can hold or park the other's groups. {self._remedy(pair)}",
+            f"made of {_listing(found.of_other)} here, and of {_listing(found.of_one)} there; so "
+            f"whoever publishes for one can hold or park the other's groups. {self._remedy(pair)}",
         )
 
     def doubts(self) -> list[str]:
@@ -198,7 +198,7 @@ def _may_begin_alike(shapes: list[Shape]) -> Iterator[tuple[Shape, Shape]]:
             yield one, other
 
 
-def _told(values: dict[str, Any]) -> str:
+def _listing(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {show(value)}" for name, value in values.items())
 
 
