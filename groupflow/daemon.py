@@ -35,7 +35,7 @@ from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
-from groupflow.ops.page.facts import Facts, functions_of
+from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
@@ -150,7 +150,7 @@ class Daemon:
 
     def _facts(self) -> Facts:
         """What its page shows of it."""
-        return Facts(self.name, self._settings, functions_of(self._app))
+        return Facts(self.name, self._settings, self._app.names)
 
     def _checks(self) -> list[Check]:
         """What `/readyz` tells of this daemon's own parts."""

@@ -32,6 +32,12 @@ class Handler:
     model: Model | None = None
     """The pydantic model that a body has to fit, given to the function behind the task."""
 
+    @property
+    def name(self) -> str:
+        """What its function is called, with the module."""
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"{getattr(self.function, '__module__', '?')}.{name}"
+
 
 @asynccontextmanager
 async def _nothing(_app: App) -> AsyncIterator[None]:
@@ -126,6 +132,11 @@ class App:
     def find(self, type: str) -> Handler | None:
         """The handler of a type, or ``None``: types come from strangers."""
         return self._handlers.get(type)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the handlers' functions are called, by task type."""
+        return {type_: self._handlers[type_].name for type_ in self.types}
 
     @property
     def types(self) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from groupflow.core.app import App
 from groupflow.settings.model import Settings
 
 _NEEDED = ("redis", "rabbitmq", "http")  # sections whose secrets the page's process needs
@@ -38,18 +37,6 @@ class Facts:
         """The facts that the other process packed."""
         settings = Settings(**message["settings"])
         return cls(message["daemon"], settings, message["functions"])
-
-
-def functions_of(app: App) -> dict[str, str]:
-    """The names of an application's handlers, by task type."""
-    named = {}
-    for type_ in app.types:
-        handler = app.find(type_)
-        if handler is not None:
-            function = handler.function
-            name = getattr(function, "__qualname__", type(function).__name__)
-            named[type_] = f"{getattr(function, '__module__', '?')}.{name}"
-    return named
 
 
 def _revealed(value: Any) -> Any:

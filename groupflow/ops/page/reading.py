@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from groupflow.core.errors import Unroutable
-from groupflow.core.masking import mask_command
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import GroupPage, list_groups, list_lane
 from groupflow.operate.overview import Overview, Tops, read_overview, read_tops
@@ -20,17 +18,16 @@ from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.shapes import (
     Configuration,
     DeadQuery,
-    DryRun,
     GroupQuery,
     GroupsQuery,
     GroupStory,
     Letter,
     Nothing,
+    RouteQuery,
     TaskList,
     TaskQuery,
     TaskRow,
     TasksQuery,
-    Way,
 )
 from groupflow.ops.page.withholding import (
     WITHHELD,
@@ -41,6 +38,7 @@ from groupflow.ops.page.withholding import (
 )
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
+from groupflow.settings.dry_run import DryRun, Way
 from groupflow.store.dead import DeadLetters, DeadPage, Filter
 
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
@@ -184,29 +182,7 @@ class Reading:
         facts = self._context.facts
         return Configuration(public_values(facts.settings), [*facts.functions])
 
-    async def _route(self, query: DryRun, _: Caller) -> Way:
-        router = self._context.facts.settings.router()
-        try:
-            found = router.route(query.body.encode(), query.headers, type=query.type or None)
-        except Unroutable as error:
-            return Way("dead letter", reason=error.reason)
-        return Way(
-            "plain" if found.group is None else "grouped",
-            type=found.type,
-            app=found.app,
-            tenant=found.tenant,
-            group=found.group,
-            rule=found.rule,
-            handler=self._handler(found.type),
-            priority=found.priority,
-            delay=found.delay,
-        )
-
-    def _handler(self, task_type: str) -> str | None:
+    async def _route(self, query: RouteQuery, _: Caller) -> Way:
         facts = self._context.facts
-        if task_type in facts.functions:
-            return facts.functions[task_type]
-        outside = facts.settings.handlers.get(task_type)
-        if outside is None:
-            return None
-        return f"exec {mask_command(outside.exec)}" if outside.exec else f"http {outside.http}"
+        found = DryRun(facts.settings, facts.functions)
+        return found.find(query.body.encode(), query.headers, query.type or None)

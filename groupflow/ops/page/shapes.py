@@ -100,7 +100,7 @@ class Target(Input):
     by: By = Field("", description="Who acts, for the log and for `why`; not verified.")
 
 
-class DryRun(Input):
+class RouteQuery(Input):
     """A message that is not sent: where would it go?"""
 
     body: Annotated[str, Field(max_length=1_000_000)]
@@ -191,19 +191,3 @@ class Configuration:
 
     settings: dict[str, Any]
     handlers: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """Where a message would go; where it can't, why it would be a dead letter."""
-
-    queue: Literal["plain", "grouped", "dead letter"]
-    type: str | None = None
-    app: str | None = None
-    tenant: str | None = None
-    group: str | None = None
-    rule: str | None = None
-    handler: str | None = None
-    priority: float | None = None
-    delay: float | None = None
-    reason: str | None = None
