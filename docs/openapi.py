@@ -16,7 +16,7 @@ from fastapi import FastAPI, Query
 from pydantic import TypeAdapter
 
 from groupflow.ops.page.endpoints import Endpoint
-from groupflow.ops.page.problems import Problem
+from groupflow.ops.page.problems import ProblemDetails
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.site import endpoints_of
 
@@ -69,7 +69,7 @@ def document() -> dict[str, Any]:
             operation["responses"].pop("422", None)  # FastAPI's own answer to what can't be used
     schemas = found["components"]["schemas"]
     del schemas["HTTPValidationError"], schemas["ValidationError"]
-    schemas["Problem"] = TypeAdapter(Problem).json_schema()
+    schemas["ProblemDetails"] = TypeAdapter(ProblemDetails).json_schema()
     for schema in schemas.values():  # a docstring's first paragraph is enough
         if "description" in schema:
             schema["description"] = schema["description"].partition("\n\n")[0]
@@ -104,7 +104,7 @@ def _add(api: FastAPI, endpoint: Endpoint) -> None:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
     return {
         "description": PROBLEMS[status],
         "content": {"application/problem+json": {"schema": schema}},

@@ -30,7 +30,7 @@ LOOK = 0.1  # seconds between two looks at what daemons tell
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DaemonAnswer:
     """What became of one daemon's reload; `verdict` is ``no answer`` where it gave none."""
 
     daemon: str
@@ -85,7 +85,7 @@ def reload(
         raise typer.Exit(Exit.FAILED)
 
 
-async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> list[Answer]:
+async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> list[DaemonAnswer]:
     from groupflow.operate.daemons import read_daemons  # noqa: PLC0415  start-up stays fast
 
     here = socket.gethostname()
@@ -95,7 +95,7 @@ async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> 
             raise typer.BadParameter(f"No daemon {name!r} runs on {here}.", param_hint="NAME")
     wanted = {name: each for name, each in found.items() if not names or name in names}
     answers = {
-        name: Answer(name, each.pid, "no answer", [], [problem])
+        name: DaemonAnswer(name, each.pid, "no answer", [], [problem])
         for name, each in wanted.items()
         if (problem := _signal(each))
     }
@@ -105,13 +105,13 @@ async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> 
             before = wanted.get(each.name)
             if before is not None and each.name not in answers and _is_new(before, each):
                 outcome = each.reload
-                answers[each.name] = Answer(
+                answers[each.name] = DaemonAnswer(
                     each.name, each.pid, outcome["verdict"], outcome["changes"], outcome["problems"]
                 )
         await asyncio.sleep(LOOK)
     silent = [f"it told nothing within {timeout:g} s: see its log"]
     return [
-        answers.get(name, Answer(name, each.pid, "no answer", [], silent))
+        answers.get(name, DaemonAnswer(name, each.pid, "no answer", [], silent))
         for name, each in sorted(wanted.items())
     ]
 
@@ -137,7 +137,7 @@ def _signal(daemon: KnownDaemon) -> str:
     return ""
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: DaemonAnswer) -> None:
     say(f"{answer.daemon} (pid {answer.pid}): {answer.verdict}")
     # What needs a restart is said by the problems already.
     lines = [] if answer.problems else change_lines(answer.changes)

@@ -169,7 +169,7 @@ class Http(Section):
         return self
 
 
-class Retry(Section):
+class RetryDefaults(Section):
     """`[retry]`: what happens after a failure; rules and handlers may override it."""
 
     max_attempts: Whole = Field(default=5, ge=1)
@@ -217,7 +217,7 @@ class Settings(Section):
     workers: Workers = Workers()
     fields: Fields = Fields()
     http: Http = Http()
-    retry: Retry = Retry()
+    retry: RetryDefaults = RetryDefaults()
     history: History = History()
     log: Log = Log()
     traces: Traces = Traces()

@@ -6,14 +6,14 @@ import pytest
 
 from groupflow.core.policy import Policies, Policy
 from groupflow.core.retry import RetryOverride, RetryPolicy
-from groupflow.settings.model import Retry, Settings
+from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 
 DEFAULT = RetryPolicy(max_attempts=5, interval=10, jitter=0.1)
 
 
 def policies(*rules: GroupRule) -> Policies:
-    retry = Retry(max_attempts=5, interval=10, jitter=0.1)
+    retry = RetryDefaults(max_attempts=5, interval=10, jitter=0.1)
     return Settings(retry=retry, groups=rules).policies()
 
 

@@ -17,7 +17,15 @@ from groupflow import Advance, App, Dead, Task, crashpoints
 from groupflow.core.outcome import Outcome
 from groupflow.daemon import Daemon
 from groupflow.ops.logs import configure_logging
-from groupflow.settings.model import Fields, Http, RabbitMQ, Redis, Retry, Settings, Workers
+from groupflow.settings.model import (
+    Fields,
+    Http,
+    RabbitMQ,
+    Redis,
+    RetryDefaults,
+    Settings,
+    Workers,
+)
 from groupflow.settings.model import History as HistorySettings
 from groupflow.settings.rules import GroupRule
 from groupflow.settings.types import SecretUrl
@@ -40,7 +48,7 @@ def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
             plain=2, grouped=3, lease=LEASE, order=plan.order, drain=0.05, max_crashes=99
         ),
         fields=Fields(delay="delay"),
-        retry=Retry(interval=-0.05),
+        retry=RetryDefaults(interval=-0.05),
         history=HistorySettings(dead_memory=0) if plan.archives else HistorySettings(),
         groups=(GroupRule(app="grouped", key="{group}", name="grouped"),),
         # A page a life would still be starting, at its low priority, when a hundred have died.

@@ -19,7 +19,7 @@ from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Worker
 from groupflow.servers import RedisServer
-from groupflow.settings.model import Retry, Settings
+from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
@@ -89,7 +89,7 @@ async def working(
     await bench.enqueue(*tasks)
     daemon = await bench.daemon()
     rule = GroupRule(name="crm", key="{k}", on_dead="park" if parks else "skip")
-    settings = Settings(retry=Retry(max_attempts=max_attempts, interval=-1), groups=(rule,))
+    settings = Settings(retry=RetryDefaults(max_attempts=max_attempts, interval=-1), groups=(rule,))
     claims = WatchedClaims(daemon, "grouped" if tasks[0].envelope.group else "plain")
     with ThreadPoolExecutor(count) as threads:
         dispatcher = Dispatcher(claims)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemDetails:
     """Why a request was not served.
 
     Attributes:
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    found = Problem("about:blank", HTTPStatus(status).phrase, status, detail)
+    found = ProblemDetails("about:blank", HTTPStatus(status).phrase, status, detail)
     return Response(
         orjson.dumps(asdict(found)), status, headers, media_type="application/problem+json"
     )

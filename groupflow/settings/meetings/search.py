@@ -18,7 +18,7 @@ from groupflow.core.template import show
 from groupflow.settings.meetings.cases import Case, cases_of
 from groupflow.settings.meetings.languages import Undecided
 from groupflow.settings.meetings.shapes import Alignment, Shape, Texts, align
-from groupflow.settings.meetings.witnesses import Found, Witnesses
+from groupflow.settings.meetings.witnesses import Meeting, Witnesses
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
@@ -69,7 +69,7 @@ class _Search:
     """Looks for messages of two rules with one key."""
 
     settings: Settings
-    found: dict[tuple[int, int], Found] = field(default_factory=dict)
+    found: dict[tuple[int, int], Meeting] = field(default_factory=dict)
     unknown: set[tuple[int, int]] = field(default_factory=set)
     compared: int = 0
     is_spent: bool = False

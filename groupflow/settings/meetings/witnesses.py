@@ -31,7 +31,7 @@ _Fixed: TypeAlias = frozenset[tuple[FieldPath, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Meeting:
     """A key of two rules, and what the fields of either's message hold."""
 
     key: str
@@ -52,7 +52,7 @@ class Witnesses:
         """How many steps were taken."""
         return STEPS - self._budget.left
 
-    def find(self, one: Case, other: Case, how: Alignment) -> Found | None:
+    def find(self, one: Case, other: Case, how: Alignment) -> Meeting | None:
         """Two messages with one key; ``None``: there are none.
 
         Raises:
@@ -112,7 +112,9 @@ class Witnesses:
             pieces.append(AnyBut(escapes, trie, encoded) if can.but else OneOf(trie))
         return pieces
 
-    def _route(self, cases: tuple[Case, Case], texts: tuple[list[str], list[str]]) -> Found | None:
+    def _route(
+        self, cases: tuple[Case, Case], texts: tuple[list[str], list[str]]
+    ) -> Meeting | None:
         """The two messages as they are routed, if they come to one key."""
         named, routes = [], []
         try:
@@ -125,7 +127,7 @@ class Witnesses:
         keys = {route.group for route in routes}
         if len(keys) > 1 or [r.rule for r in routes] != [case.rule.name for case in cases]:
             return None
-        return Found(keys.pop() or "", *named)
+        return Meeting(keys.pop() or "", *named)
 
 
 @dataclass(frozen=True, slots=True)
