@@ -33,7 +33,7 @@ def schema(
 
       groupflow schema --format asyncapi
     """
-    from groupflow.settings.contract import asyncapi, message_schema  # noqa: PLC0415
+    from groupflow.broker.contract import asyncapi, message_schema  # noqa: PLC0415
     from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
 
     settings = load_settings(config)

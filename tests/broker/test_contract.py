@@ -10,8 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from groupflow.broker.consumer import Delivery
+from groupflow.broker.contract import asyncapi, message_schema
 from groupflow.flow.admission import Admission
-from groupflow.settings.contract import asyncapi, message_schema
 from groupflow.settings.model import Settings
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
