@@ -6,14 +6,13 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from groupflow.core.errors import GroupflowError
+from groupflow.demo.handlers import DAEMON_VARIABLE
 from groupflow.servers.process import ServerProcess
 
 CONFIG = Path(__file__).parent / "demo.toml"
-APP = "groupflow.demo.handlers:app"
 NAMES = ("demo-1", "demo-2")
 
 _GRACE = 10.0  # seconds that a stop may take: above `workers.drain` in demo.toml
@@ -24,19 +23,40 @@ class DaemonDied(GroupflowError):
     """A daemon ended although the demo was not over; its last words are shown."""
 
 
-@dataclass(frozen=True, slots=True)
 class Daemon:
-    """One running daemon.
+    """A daemon under a name that it keeps over its processes.
 
     Attributes:
         name: its `--name`.
-        process: the process, tied to the demo's life.
-        log: what it wrote to stderr.
     """
 
-    name: str
-    process: ServerProcess
-    log: Path
+    def __init__(self, name: str, folder: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._folder = folder
+        self._environment = dict(environment) | {DAEMON_VARIABLE: name}
+        self._process: ServerProcess | None = None
+
+    async def start(self) -> None:
+        """Start a process; it needs a moment before it works."""
+        app = "groupflow.demo.handlers:app"
+        options = ["--config", str(CONFIG), "--app", app, "--name", self.name]
+        self._process = await ServerProcess.spawn(
+            [sys.executable, "-m", "groupflow", "run", *options],
+            log=self._log,
+            environment=self._environment,
+            scratch=self._folder,
+        )
+
+    async def crash(self) -> None:
+        """Kill its process, as a crash does, and start another, as its supervisor would."""
+        if self._process is not None:
+            await self._process.kill()
+        await self.start()
+
+    async def stop(self) -> None:
+        """Let it finish what it runs, then leave."""
+        if self._process is not None:
+            await self._process.terminate(_GRACE)
 
     def check(self) -> None:
         """Make sure that it runs.
@@ -44,35 +64,29 @@ class Daemon:
         Raises:
             DaemonDied: it does not.
         """
-        if not self.process.alive:
-            said = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        if self._process is None or not self._process.alive:
+            said = self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
             raise DaemonDied("\n".join([f"The daemon {self.name} ended. Its last words:", *said]))
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / f"{self.name}.log"
 
 
 @asynccontextmanager
 async def running_daemons(
     folder: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[list[Daemon]]:
-    """Start the daemons, and stop them at the end: they finish what they run, then leave.
+    """Start the daemons, and stop them at the end.
 
     Args:
         folder: where their logs go; it is removed if this process is killed.
         environment: theirs, with the servers in it.
     """
-    daemons: list[Daemon] = []
+    daemons = [Daemon(name, folder, environment) for name in NAMES]
     try:
-        for name in NAMES:
-            log = folder / f"{name}.log"
-            process = await ServerProcess.spawn(
-                _command(name), log=log, environment=environment, scratch=folder
-            )
-            daemons.append(Daemon(name, process, log))
+        for daemon in daemons:
+            await daemon.start()
         yield daemons
     finally:
-        await asyncio.gather(*(daemon.process.terminate(_GRACE) for daemon in daemons))
-
-
-def _command(name: str) -> list[str]:
-    options = {"--config": str(CONFIG), "--app": APP, "--name": name}
-    words = [word for option in options.items() for word in option]
-    return [sys.executable, "-m", "groupflow", "run", *words]
+        await asyncio.gather(*(daemon.stop() for daemon in daemons))

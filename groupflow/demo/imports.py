@@ -1,104 +1,94 @@
-"""The imports themselves: what one row does to the tables. Order matters in two of the three.
+"""The import itself: the SQLite file, and what one row does to it. Order matters in two tables.
 
-The daemons' handlers and the serial import both call these, so that the two can be compared.
+The daemons' handlers and the serial import both come here, so that the two can be compared.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import orjson
 
-from groupflow.demo.tasks import FLIGHTS, PLANES, WEATHER, Row, departed_at
+from groupflow.demo.tasks import PLANES, WEATHER, ImportTask, departed_at
+
+# Long enough for the other daemon's write to end on a slow disk; a write takes well under 1 ms.
+_BUSY_SECONDS = 20.0
 
 # What an airline calls late: a departure more than this many minutes behind its schedule.
-LATE_MINUTES = 15
+_LATE_MINUTES = 15
+
+# `leg`, `last_airport` and `late_streak` come out differently if an aeroplane's flights come in
+# another order: they are what the comparison with a serial import would catch. `tasks` is what was
+# published, `attempts` the handlers' log.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS planes (
+    tenant TEXT, tailnum TEXT, model TEXT, seats TEXT, legs INTEGER, miles INTEGER,
+    late_streak INTEGER, last_airport TEXT, PRIMARY KEY (tenant, tailnum)
+);
+CREATE TABLE IF NOT EXISTS flights (
+    tenant TEXT, tailnum TEXT, leg INTEGER, flight TEXT, departed TEXT, origin TEXT, dest TEXT,
+    delay INTEGER, miles INTEGER, PRIMARY KEY (tenant, tailnum, leg)
+);
+CREATE TABLE IF NOT EXISTS weather (
+    airport TEXT, hour TEXT, temperature TEXT, wind_speed TEXT, visibility TEXT,
+    PRIMARY KEY (airport, hour)
+);
+CREATE TABLE IF NOT EXISTS tasks (number INTEGER PRIMARY KEY, tenant TEXT, key TEXT);
+CREATE TABLE IF NOT EXISTS attempts (
+    number INTEGER, key TEXT, daemon TEXT, crashes INTEGER, started REAL, ended REAL, error TEXT
+);
+CREATE INDEX IF NOT EXISTS attempts_of_a_task ON attempts (number);
+"""
+
+# On the right of "=" SQLite means the values from before this statement.
+_FLY = """
+UPDATE planes SET legs = legs + 1, miles = miles + :distance, last_airport = :dest,
+    late_streak = iif(:dep_delay > :late, late_streak + 1, 0)
+WHERE tenant = :carrier AND tailnum = :tailnum
+"""
+_LOG_LEG = """
+INSERT INTO flights
+SELECT tenant, tailnum, legs, :flight, :departed, :origin, :dest, :dep_delay, :distance
+FROM planes WHERE tenant = :carrier AND tailnum = :tailnum
+"""
 
 
 class PlaneMissing(Exception):
     """A flight came before its aeroplane: the order within the group was not kept."""
 
 
-def import_plane(db: sqlite3.Connection, tenant: str, row: Row) -> None:
-    """Insert an aeroplane.
+def open_database(path: Path, tasks: Iterable[ImportTask] = ()) -> sqlite3.Connection:
+    """Open the file, with its tables there and `tasks` noted in it as published.
 
-    Raises:
-        sqlite3.IntegrityError: it is there already.
+    The connection commits each statement by itself unless inside `transaction`.
     """
-    db.execute(
-        "INSERT INTO planes (tenant, tailnum, built, manufacturer, model, seats)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            tenant,
-            row["tailnum"],
-            _known(row["year"]),
-            row["manufacturer"],
-            row["model"],
-            int(row["seats"]),
-        ),
-    )
+    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    # WAL lets the display read while both daemons write; without a sync per commit, since the file
+    # lives no longer than the demo, and what a killed process has written the kernel keeps.
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = OFF")
+    db.executescript(_SCHEMA)
+    with transaction(db):
+        rows = ((task.number, task.tenant, task.group) for task in tasks)
+        db.executemany("INSERT INTO tasks VALUES (?, ?, ?)", rows)
+    return db
 
 
-def import_flight(db: sqlite3.Connection, tenant: str, row: Row) -> None:
-    """Bring an aeroplane's row up to date with a flight, and insert the flight as its next leg.
-
-    Raises:
-        PlaneMissing: the aeroplane is not there yet.
-    """
-    values = {
-        "tenant": tenant,
-        "tailnum": row["tailnum"],
-        "flight": int(row["flight"]),
-        "departed": departed_at(row).isoformat(),
-        "origin": row["origin"],
-        "dest": row["dest"],
-        "delay": int(row["dep_delay"]),
-        "minutes": int(row["air_time"]),
-        "miles": int(row["distance"]),
-        "late": int(row["dep_delay"]) > LATE_MINUTES,
-    }
-    updated = db.execute(
-        # On the right of "=" SQLite means the values from before this statement.
-        "UPDATE planes SET legs = legs + 1, miles = miles + :miles, minutes = minutes + :minutes,"
-        " airport_changes = airport_changes + (last_origin IS NOT NULL AND last_origin != :origin),"
-        " late_streak = iif(:late, late_streak + 1, 0),"
-        " longest_late_streak = max(longest_late_streak, iif(:late, late_streak + 1, 0)),"
-        " last_origin = :origin, last_airport = :dest, last_departed = :departed"
-        " WHERE tenant = :tenant AND tailnum = :tailnum",
-        values,
-    )
-    if updated.rowcount == 0:
-        raise PlaneMissing(f"flight {row['flight']}: {tenant}'s {row['tailnum']} is not there yet")
-    db.execute(
-        "INSERT INTO flights SELECT tenant, tailnum, legs, :flight, :departed, :origin, :dest,"
-        " :delay, :minutes, :miles FROM planes WHERE tenant = :tenant AND tailnum = :tailnum",
-        values,
-    )
-
-
-def import_weather(db: sqlite3.Connection, tenant: str, row: Row) -> None:
-    """Insert an hour of an airport's weather; the hours may come in any order.
-
-    Raises:
-        sqlite3.IntegrityError: that hour is there already.
-    """
-    columns = ("temp", "humid", "wind_speed", "pressure", "visib")
-    db.execute(
-        "INSERT INTO weather VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (tenant, row["time_hour"], *(_known(row[column]) for column in columns)),
-    )
-
-
-def _known(text: str) -> float | None:
-    return None if text == "NA" else float(text)
-
-
-_IMPORTS: dict[str, Callable[[sqlite3.Connection, str, Row], None]] = {
-    PLANES: import_plane,
-    FLIGHTS: import_flight,
-    WEATHER: import_weather,
-}
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is written inside as a whole, or nothing of it if it raises."""
+    # IMMEDIATE: the write lock is taken (and waited for) at the start; a transaction that reads
+    # first and asks for it later is refused at once if the other process wrote in between.
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
 
 
 def import_body(db: sqlite3.Connection, type: str, body: bytes) -> None:
@@ -108,5 +98,16 @@ def import_body(db: sqlite3.Connection, type: str, body: bytes) -> None:
         PlaneMissing: a flight whose aeroplane is not there yet.
         sqlite3.IntegrityError: the row is there already.
     """
-    parsed = orjson.loads(body)
-    _IMPORTS[type](db, parsed["tenant_id"], parsed["row"])
+    row = orjson.loads(body)["row"]
+    if type == WEATHER:
+        values = [row[name] for name in ("origin", "time_hour", "temp", "wind_speed", "visib")]
+        db.execute("INSERT INTO weather VALUES (?, ?, ?, ?, ?)", values)
+    elif type == PLANES:
+        values = [row[name] for name in ("carrier", "tailnum", "model", "seats")]
+        db.execute("INSERT INTO planes VALUES (?, ?, ?, ?, 0, 0, 0, NULL)", values)
+    else:
+        numbers = {name: int(row[name]) for name in ("dep_delay", "distance")}
+        flight = row | numbers | {"late": _LATE_MINUTES, "departed": departed_at(row).isoformat()}
+        if db.execute(_FLY, flight).rowcount == 0:
+            raise PlaneMissing(f"flight {row['flight']}: {row['tailnum']} is not there yet")
+        db.execute(_LOG_LEG, flight)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,151 +15,134 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from groupflow.demo.progress import Snapshot
+from groupflow.demo.summary import tell
+from groupflow.demo.tasks import AIRLINES, STATIONS
 
 _LINE_EVERY = 1.0  # seconds between two lines where there is no terminal
 
+# An attempt is logged when it ends, so what runs right now is not known yet. What ran this many
+# seconds ago is: longer than any look-up takes. The rate is that of the last second.
+_LOG_DELAY = 0.4
+_TOTALS = f"""
+SELECT coalesce(:now - min(started), 0), count(error), count(iif(ended > :now - 1, 1, NULL)),
+    count(DISTINCT iif(started <= :now - {_LOG_DELAY} AND ended > :now - {_LOG_DELAY}, key, NULL))
+FROM attempts
+"""  # noqa: S608
+_TENANTS = """
+SELECT tenant, count(DISTINCT tasks.key), count(DISTINCT attempts.number), count(DISTINCT number)
+FROM tasks LEFT JOIN attempts USING (number) GROUP BY tenant
+"""
 
-class Screen(ABC):
-    """Shows snapshots, between entering it and leaving it."""
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far it is.
+
+    Attributes:
+        elapsed: seconds since the first handler started; 0 before.
+        failed: handlers that raised.
+        rate: tasks handled in the last second.
+        groups_running: groups that had a task running a moment ago.
+        tenants: by tenant: groups (0: plain), handled tasks, tasks.
+        daemons: tasks handled by each, by its name.
+    """
+
+    elapsed: float
+    failed: int
+    rate: int
+    groups_running: int
+    tenants: dict[str, tuple[int, int, int]]
+    daemons: dict[str, int]
+
+    @property
+    def handled(self) -> int:
+        """Tasks whose handler has ended, each counted once."""
+        return sum(handled for _, handled, _ in self.tenants.values())
+
+    @property
+    def total(self) -> int:
+        """Tasks in all."""
+        return sum(total for _, _, total in self.tenants.values())
+
+
+def read_state(db: sqlite3.Connection, now: float) -> State:
+    """The state at a moment (monotonic clock), as the handlers' log has it."""
+    tenants = {code: (groups, done, all_) for code, groups, done, all_ in db.execute(_TENANTS)}
+    daemons = db.execute("SELECT daemon, count(*) FROM attempts GROUP BY daemon ORDER BY daemon")
+    elapsed, failed, rate, running = db.execute(_TOTALS, {"now": now}).fetchone()
+    return State(elapsed, failed, rate, running, tenants, dict(daemons))
+
+
+class Screen:
+    """Redraws a picture on a terminal, prints a line about once a second elsewhere."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-
-    @abstractmethod
-    def show(self, snapshot: Snapshot) -> None:
-        """Show the latest state; called a few times a second."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(  # noqa: B027  lines need no clean-up
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave the last state on the screen."""
-
-
-class LiveScreen(Screen):
-    """A picture that stays in place: a bar per tenant, the daemons, the speed."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
+        self._console = console
         # We redraw when there is news: no refresh thread of rich's needed.
-        self._live = Live(console=console, auto_refresh=False)
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Redraw."""
-        self._live.update(picture(snapshot), refresh=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop redrawing, with the last picture left standing."""
-        self._live.stop()
-
-
-class LineScreen(Screen):
-    """A line about once a second, and one when all is handled; for logs and pipes."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._last = 0.0
-        self._ended = False
+        self._told = ""
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Print a line if the last one is long enough ago."""
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Draw in here; the last picture is left standing."""
+        with self._live or nullcontext():
+            yield
+
+    def show(self, state: State, published: int, happened: str = "") -> None:
+        """Show the latest state; called a few times a second.
+
+        Args:
+            state: how far the daemons are.
+            published: messages that the broker has confirmed.
+            happened: what was done to the daemons.
+        """
         now = time.monotonic()
-        if self._ended or (now - self._last < _LINE_EVERY and not snapshot.complete):
+        if self._live:
+            self._live.update(picture(state, published, happened), refresh=True)
             return
-        self._last = now
-        self._ended = snapshot.complete
-        self.console.print(line(snapshot), highlight=False, soft_wrap=True)
+        if happened != self._told:
+            self._told = happened
+            tell(self._console, f"  {happened}")
+        if now - self._last >= _LINE_EVERY or state.handled == state.total:
+            self._last = now
+            tell(self._console, f"  {summed_up(state, published)}")
 
 
-def screen_for(console: Console) -> Screen:
-    """The live picture on a terminal, lines otherwise."""
-    return LiveScreen(console) if console.is_terminal else LineScreen(console)
+def summed_up(state: State, published: int) -> str:
+    """The state in a line."""
+    if not state.handled:
+        return f"published {published:,} of {state.total:,}, the daemons are starting"
+    daemons = ", ".join(f"{name} {handled:,}" for name, handled in state.daemons.items())
+    failed = f"  [bold red]{state.failed:,} FAILED[/]" if state.failed else ""
+    return (
+        f"{state.elapsed:4.1f} s  [bold]{state.handled:,}[/] of {state.total:,} imported"
+        f"  {state.rate:,}/s  {state.groups_running} groups at once  ({daemons}){failed}"
+    )
+
+
+def picture(state: State, published: int, happened: str) -> RenderableType:
+    """The state as a picture for a terminal: a bar per tenant, the daemons, the speed."""
+    table = Table.grid(padding=(0, 2), expand=True)
+    for ratio in (None, None, None, 1, None):
+        table.add_column(no_wrap=True, ratio=ratio)
+    for code, name in (AIRLINES | STATIONS).items():
+        groups, handled, total = state.tenants[code]
+        table.add_row(
+            f"[bold]{code}[/]",
+            name,
+            f"[dim]{f'{groups} groups' if groups else 'plain'}[/]",
+            ProgressBar(total=total, completed=handled),
+            f"{'[green]' if handled == total else ''}{handled}/{total}",
+        )
+    below = (Text.from_markup(text) for text in (summed_up(state, published), happened))
+    return Padding(Group(table, Text(), *below), (1, 0, 1, 2))
 
 
 @contextmanager
 def step(console: Console, text: str) -> Iterator[None]:
     """Show that something is being done, and how long it took once it is."""
     began = time.monotonic()
-    if console.is_terminal:
-        with console.status(f"{text} …"):
-            yield
-    else:
+    with console.status(f"{text} …") if console.is_terminal else nullcontext():
         yield
-    seconds = time.monotonic() - began
-    console.print(f"[green]✓[/] {text} [dim]{seconds:.1f} s[/]", highlight=False, soft_wrap=True)
-
-
-def line(snapshot: Snapshot) -> str:
-    """The state as one line of text."""
-    if not snapshot.handled:
-        return f"  {_starting(snapshot)}"
-    daemons = ", ".join(f"{name} {handled:,}" for name, handled in snapshot.daemons.items())
-    failed = f"   {snapshot.failed:,} FAILED" if snapshot.failed else ""
-    return (
-        f"  {snapshot.elapsed:5.1f} s   {snapshot.handled:,} of {snapshot.total:,} imported"
-        f"   {snapshot.rate:,.0f}/s   {snapshot.groups_running} groups at once"
-        f"   ({daemons}){failed}"
-    )
-
-
-def picture(snapshot: Snapshot) -> RenderableType:
-    """The state as a picture for a terminal."""
-    return Padding(Group(_tenants(snapshot), Text(), *_speed(snapshot)), (1, 0, 1, 2))
-
-
-def _tenants(snapshot: Snapshot) -> Table:
-    table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column()
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(ratio=1)
-    table.add_column(justify="right", no_wrap=True)
-    for tenant in snapshot.tenants:
-        kind = f"{tenant.groups} groups" if tenant.groups else "plain"
-        ended = tenant.handled == tenant.total
-        table.add_row(
-            f"[bold]{tenant.code}[/]",
-            tenant.name,
-            f"[dim]{kind}[/]",
-            ProgressBar(total=tenant.total, completed=tenant.handled),
-            f"{'[green]' if ended else ''}{tenant.handled}/{tenant.total}",
-        )
-    return table
-
-
-def _speed(snapshot: Snapshot) -> Iterator[Text]:
-    daemons = "   ".join(
-        f"[cyan]{name}[/] {handled:,} tasks" for name, handled in snapshot.daemons.items()
-    )
-    yield Text.from_markup(daemons)
-    if not snapshot.handled:
-        yield Text.from_markup(f"[dim]{_starting(snapshot)}[/]")
-        return
-    state = f"{snapshot.rate:,.0f} tasks/s   {snapshot.groups_running} groups running at once"
-    if snapshot.complete:
-        state = "all imported"
-    yield Text.from_markup(
-        f"[bold]{snapshot.handled:,}[/] of {snapshot.total:,} after {snapshot.elapsed:.1f} s"
-        f"   [bold]{state}[/]"
-    )
-    if snapshot.failed:
-        yield Text.from_markup(f"[bold red]{snapshot.failed:,} failed[/]")
-
-
-def _starting(snapshot: Snapshot) -> str:
-    return f"published {snapshot.published:,} of {snapshot.total:,}, the daemons are starting"
+    tell(console, f"[green]✓[/] {text} [dim]{time.monotonic() - began:.1f} s[/]")

@@ -1,4 +1,4 @@
-"""The demo from start to end: servers, daemons, publishing, watching, comparing, the summary."""
+"""The demo from start to end: servers, daemons, publishing, a kill, the verdict."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import signal
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,32 +14,29 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from groupflow.demo.compare import compare
-from groupflow.demo.daemons import NAMES, DaemonDied, running_daemons
-from groupflow.demo.database import open_database
-from groupflow.demo.history import judge, read_attempts
-from groupflow.demo.progress import Progress
-from groupflow.demo.publish import publish
-from groupflow.demo.screen import screen_for
-from groupflow.demo.serial import import_serially, total_lookup_seconds
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.demo.daemons import Daemon, DaemonDied, running_daemons
+from groupflow.demo.handlers import DATABASE_VARIABLE
+from groupflow.demo.imports import open_database
+from groupflow.demo.screen import Screen, read_state
 from groupflow.demo.servers import Servers, servers_for
-from groupflow.demo.summary import Result, print_intro, print_summary
+from groupflow.demo.summary import intro, print_summary, tell
 from groupflow.demo.tasks import ImportTask, load_tasks
-from groupflow.demo.ungrouped import finishing_order, import_in_order
-from groupflow.demo.watch import Limits, watch
+from groupflow.demo.verdict import judge
 
 INTERRUPTED = 130
 
 # Workers of both daemons, of both kinds: what demo.toml says.
 _WORKERS = 2 * (8 + 16)
 
+_LOOK_EVERY = 0.1  # seconds
 
-def run_demo(config: Path | None = None, limits: Limits | None = None) -> int:
+
+def run_demo(config: Path | None = None) -> int:
     """Run the demo.
 
     Args:
         config: a file that names the servers to use; ``None`` starts private ones.
-        limits: when to give up.
 
     Returns:
         The exit status: 0 if all came out as a serial import gives it, 1 if not, 130 if it was
@@ -49,75 +47,114 @@ def run_demo(config: Path | None = None, limits: Limits | None = None) -> int:
     """
     console = Console()
     try:
-        result = asyncio.run(_demo(console, config, limits or Limits()))
+        return asyncio.run(_demo(console, config))
     except DaemonDied as error:
         console.print(str(error), markup=False, highlight=False, soft_wrap=True)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        console.print("Interrupted. Everything that the demo had started is stopped.")
+        tell(console, "Interrupted. Everything that the demo had started is stopped.")
         return INTERRUPTED
-    print_summary(console, result)
-    return 0 if result.equal else 1
 
 
-async def _demo(console: Console, config: Path | None, limits: Limits) -> Result:
-    _stop_on_termination()
-    tasks = load_tasks()
-    print_intro(console, tasks)
-    run = secrets.token_hex(4)
-    async with servers_for(config, run, console) as servers:
-        with TemporaryDirectory(prefix="groupflow-demo-") as name:
-            imported = Path(name) / "imported.db"
-            # The tables are there before the daemons are: they have nothing to create at once.
-            open_database(imported).close()
-            stopped = await _import(console, servers, tasks, imported, run=run, limits=limits)
-            return await asyncio.to_thread(_judge, tasks, imported, stopped)
-
-
-def _stop_on_termination() -> None:
-    """Ctrl-C, a SIGTERM, or a terminal that is closed stops all in good order."""
+async def _demo(console: Console, config: Path | None) -> int:
     demo = asyncio.current_task()
     assert demo is not None  # noqa: S101  we are called from it
+    # Ctrl-C, a SIGTERM, or a terminal that is closed stops all in good order.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
+    tasks = load_tasks()
+    tell(console, intro(tasks))
+    name = f"groupflow-demo-{secrets.token_hex(4)}"
+    with TemporaryDirectory(prefix="groupflow-demo-") as folder:
+        work = Import(tasks, Path(folder) / "imported.db")
+        async with servers_for(config, name, console) as servers:
+            stopped = await work.run(servers, Screen(console))
+        verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
+    print_summary(console, verdict, work.killed, stopped)
+    return 0 if verdict.equal and not stopped else 1
 
 
-async def _import(
-    console: Console,
-    servers: Servers,
-    tasks: Sequence[ImportTask],
-    imported: Path,
-    *,
-    run: str,
-    limits: Limits,
-) -> str | None:
-    """Let the daemons import all; returns why that was given up, if it was."""
-    async with running_daemons(imported.parent, servers.environment(imported)) as daemons:
-        progress = Progress(tasks, {each.process.pid: each.name for each in daemons})
-        publishing = asyncio.create_task(publish(servers, run, tasks, progress))
-        try:
-            with screen_for(console) as screen:
-                return await watch(
-                    imported, progress, screen, daemons, publishing=publishing, limits=limits
-                )
-        finally:
-            publishing.cancel()
+class Import:
+    """One import on its way.
 
+    Attributes:
+        database: the daemons' file.
+        killed: the name of the daemon that was killed, once one was.
+    """
 
-def _judge(tasks: Sequence[ImportTask], imported: Path, stopped: str | None) -> Result:
-    """Hold what the daemons wrote against a serial import. They have ended: nothing more comes."""
-    with closing(sqlite3.connect(imported)) as db:
-        verdict = judge(tasks, read_attempts(db))
-    serial, ungrouped = (imported.with_name(name) for name in ("serial.db", "ungrouped.db"))
-    writing_seconds = import_serially(serial, tasks)
-    failed = import_in_order(ungrouped, finishing_order(tasks, _WORKERS))
-    return Result(
-        tasks=tasks,
-        daemons=len(NAMES),
-        verdict=verdict,
-        tables=compare(serial, imported),
-        serial_seconds=total_lookup_seconds(tasks) + writing_seconds,
-        ungrouped_failed=failed,
-        ungrouped_wrong=sum(table.differing for table in compare(serial, ungrouped)),
-        stopped=stopped,
-    )
+    def __init__(self, tasks: Sequence[ImportTask], database: Path) -> None:
+        # The tables are there before the daemons are: they have nothing to create at once.
+        open_database(database, tasks).close()
+        self.database = database
+        self.killed = ""
+        self._tasks = tasks
+        self._published = 0
+
+    async def run(self, servers: Servers, screen: Screen) -> str:
+        """Let the daemons import all; returns why that was given up, if it was."""
+        environment = servers.environment() | {DATABASE_VARIABLE: str(self.database)}
+        async with running_daemons(self.database.parent, environment) as daemons:
+            publishing = asyncio.create_task(self._publish(servers))
+            try:
+                with screen.open():
+                    return await self.watch(screen, daemons, publishing)
+            finally:
+                publishing.cancel()
+
+    async def _publish(self, servers: Servers) -> None:
+        """As a client of the company would: in order, each message confirmed."""
+
+        def count() -> None:
+            self._published += 1
+
+        messages = (
+            Outgoing(task.body, task.type, f"{servers.name}-{task.number}") for task in self._tasks
+        )
+        async with publishing(servers.rabbitmq, servers.name) as publisher:
+            await publisher.publish_all(messages, on_confirm=count)
+
+    async def watch(
+        self,
+        screen: Screen,
+        daemons: Sequence[Daemon],
+        publishing: asyncio.Task[None],
+        standstill: float = 30.0,
+    ) -> str:
+        """Follow the handlers' log until every task was handled; half-way, kill the last daemon.
+
+        If the publishing fails, so does this, with the same exception.
+
+        Args:
+            screen: shows how far it is.
+            daemons: must all run.
+            publishing: of the messages.
+            standstill: seconds without a task handled, after which it gives up.
+
+        Returns:
+            Why it gave up; empty if all was handled.
+
+        Raises:
+            DaemonDied: a daemon ended by itself.
+        """
+        handled, last_news, happened = 0, time.monotonic(), ""
+        with closing(sqlite3.connect(self.database)) as db:
+            while True:
+                now = time.monotonic()
+                state = read_state(db, now)
+                screen.show(state, self._published, happened)
+                if state.handled == state.total:
+                    return ""
+                if state.handled > handled:
+                    handled, last_news = state.handled, now
+                if now - last_news > standstill:
+                    done = f"{handled:,} of {state.total:,} tasks were handled"
+                    return f"Gave up after {standstill:g} s without progress: {done}."
+                for daemon in daemons:
+                    daemon.check()
+                if publishing.done():
+                    publishing.result()
+                if daemons and not self.killed and handled > state.total / 2:
+                    self.killed = daemons[-1].name
+                    await daemons[-1].crash()
+                    happened = f"[yellow]{self.killed} killed with -9, and started again[/]"
+                await asyncio.sleep(_LOOK_EVERY)

@@ -15,10 +15,6 @@ from pathlib import Path
 
 import orjson
 
-DATA = Path(__file__).parent / "data"
-
-FLEET_APP = "fleet"
-WEATHER_APP = "weather"
 PLANES = "import.planes"
 FLIGHTS = "import.flights"
 WEATHER = "import.weather"
@@ -31,12 +27,7 @@ AIRLINES = {
     "EV": "ExpressJet Airlines",
     "UA": "United Air Lines",
 }
-STATIONS = {
-    "EWR": "Newark weather",
-    "JFK": "Kennedy weather",
-    "LGA": "LaGuardia weather",
-}
-TENANTS = AIRLINES | STATIONS
+STATIONS = {"EWR": "Newark weather", "JFK": "Kennedy weather", "LGA": "LaGuardia weather"}
 
 Row = dict[str, str]
 
@@ -66,57 +57,37 @@ def departed_at(flight: Row) -> datetime:
     return hour + timedelta(minutes=int(flight["minute"]) + int(flight["dep_delay"]))
 
 
-def message_id(run: str, number: int) -> str:
-    """The id of a task's message; `run` keeps two demos on the same servers apart."""
-    return f"demo-{run}-{number:05d}"
-
-
-def number_of(message_id: str) -> int:
-    """The place in the order of publishing that a message id carries."""
-    return int(message_id.rpartition("-")[2])
-
-
-def load_tasks(data: Path = DATA) -> list[ImportTask]:
+def load_tasks() -> list[ImportTask]:
     """All tasks in the order in which they are published: as things happened in January 2013.
 
     An aeroplane's own row comes right before its first flight, so that nothing but the order kept
     within its group makes sure that it is there when the flight needs it.
     """
-    rows = sorted(_events(data), key=lambda event: event[0])
+    rows = sorted(_events(), key=lambda event: event[0])
     return [_task(number, type_, row) for number, (_, type_, row) in enumerate(rows)]
 
 
-def _events(data: Path) -> Iterator[tuple[datetime, str, Row]]:
+def _events() -> Iterator[tuple[datetime, str, Row]]:
     # The sort above is stable: of equal times, what is yielded first stays first.
-    planes = {(row["carrier"], row["tailnum"]): row for row in _read(data / "planes.csv")}
-    for flight in _read(data / "flights.csv"):
+    planes = {(row["carrier"], row["tailnum"]): row for row in _read("planes.csv")}
+    for flight in _read("flights.csv"):
         plane = planes.pop((flight["carrier"], flight["tailnum"]), None)
         if plane is not None:
             yield departed_at(flight), PLANES, plane
         yield departed_at(flight), FLIGHTS, flight
-    for hour in _read(data / "weather.csv"):
+    for hour in _read("weather.csv"):
         yield datetime.fromisoformat(hour["time_hour"]).astimezone(UTC), WEATHER, hour
 
 
-def _read(path: Path) -> list[Row]:
-    with path.open(encoding="utf-8", newline="") as file:
+def _read(name: str) -> list[Row]:
+    with (Path(__file__).parent / "data" / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def _task(number: int, type_: str, row: Row) -> ImportTask:
     plain = type_ == WEATHER
     tenant = row["origin"] if plain else row["carrier"]
-    return ImportTask(
-        number=number,
-        type=type_,
-        tenant=tenant,
-        group=None if plain else f"{row['tailnum']}:{tenant}",
-        body=orjson.dumps(
-            {
-                "app_name": WEATHER_APP if plain else FLEET_APP,
-                "tenant_id": tenant,
-                "type": type_,
-                "row": row,
-            }
-        ),
-    )
+    app = "weather" if plain else "fleet"
+    body = {"app_name": app, "tenant_id": tenant, "type": type_, "row": row}
+    group = None if plain else f"{row['tailnum']}:{tenant}"
+    return ImportTask(number, type_, tenant, group, orjson.dumps(body))

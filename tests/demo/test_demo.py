@@ -44,7 +44,8 @@ def test_demo_ends_equal() -> None:
         "3,095 of 3,095 imported",
         "times as fast",
         "0 tasks out of order",
-        "0 lost, 0 run twice, 0 failed",
+        "demo-2 killed with -9, and started again",
+        "0 lost, 0 run twice, 0 failed, 0 in a wrong group",
         "planes 240, flights 2,141, weather 714 rows: 0 differ",
         "Equal to a serial import",
     ):

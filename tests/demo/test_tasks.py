@@ -17,8 +17,6 @@ from groupflow.demo.tasks import (
     ImportTask,
     departed_at,
     load_tasks,
-    message_id,
-    number_of,
 )
 from groupflow.settings.model import Settings
 
@@ -73,7 +71,3 @@ def test_the_daemons_configuration_names_the_grouped_tenants() -> None:
     (rule,) = settings.groups
     assert set(rule.tenants) == AIRLINES.keys()
     assert rule.key == "{row.tailnum}:{tenant_id}"
-
-
-def test_a_message_id_gives_its_number_back() -> None:
-    assert number_of(message_id("a1b2", 42)) == 42

@@ -2,36 +2,46 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from groupflow.demo.daemons import Daemon, DaemonDied
-from groupflow.demo.database import open_database
-from groupflow.demo.progress import Progress
-from groupflow.demo.screen import LineScreen
+from groupflow.demo.screen import Screen, State
 from groupflow.demo.servers import Servers
+from groupflow.demo.show import Import
 from groupflow.demo.tasks import FLIGHTS, ImportTask
-from groupflow.demo.watch import Limits, watch
 from groupflow.servers.process import ServerProcess
 
 TASKS = [ImportTask(n, FLIGHTS, "UA", "N1:UA", b"{}") for n in range(3)]
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    path = tmp_path / "imported.db"
-    open_database(path).close()
-    return path
+def work(tmp_path: Path) -> Import:
+    return Import(TASKS, tmp_path / "imported.db")
 
 
-def _log(database: Path, *numbers: int) -> None:
-    with closing(sqlite3.connect(database)) as db:
-        rows = [(number, "N1:UA", 1, number, number + 1, None) for number in numbers]
-        db.executemany("INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?)", rows)
+def _log(work: Import, *numbers: int) -> None:
+    with closing(sqlite3.connect(work.database)) as db:
+        rows = [(number, number, number + 1) for number in numbers]
+        db.executemany("INSERT INTO attempts VALUES (?, 'N1:UA', 'demo-1', 0, ?, ?, NULL)", rows)
         db.commit()
+
+
+class Seen(Screen):
+    """Tells that a state was shown."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(quiet=True))
+        self.shown = asyncio.Event()
+
+    def show(self, state: State, published: int, happened: str = "") -> None:
+        """Tell it."""
+        self.shown.set()
 
 
 async def _publish(error: Exception | None = None) -> None:
@@ -40,55 +50,66 @@ async def _publish(error: Exception | None = None) -> None:
 
 
 async def _watch(
-    database: Path,
-    limits: Limits,
-    daemons: list[Daemon] | None = None,
+    work: Import,
+    screen: Screen | None = None,
+    daemons: Sequence[Daemon] = (),
     error: Exception | None = None,
-) -> str | None:
-    screen = LineScreen(Console(quiet=True))
+    standstill: float = 30.0,
+) -> str:
     publishing = asyncio.create_task(_publish(error))
-    progress = Progress(TASKS, {})
-    return await watch(
-        database, progress, screen, daemons or [], publishing=publishing, limits=limits
-    )
+    return await work.watch(screen or Seen(), daemons, publishing, standstill)
 
 
-async def test_it_ends_when_all_is_handled(database: Path) -> None:
-    _log(database, 0, 1)
-    watching = asyncio.create_task(_watch(database, Limits()))
-    await asyncio.sleep(0.2)
+async def test_it_ends_when_all_is_handled(work: Import) -> None:
+    _log(work, 0, 1)
+    screen = Seen()
+    watching = asyncio.create_task(_watch(work, screen))
+    for _ in range(2):
+        screen.shown.clear()
+        await screen.shown.wait()
     assert not watching.done()
-    _log(database, 2)
-    assert await watching is None
+    _log(work, 2)
+    assert await watching == ""
 
 
-async def test_it_gives_up_at_the_time_limit(database: Path) -> None:
-    _log(database, 0)
-    stopped = await _watch(database, Limits(total=0.2))
-    assert stopped is not None
-    assert "1 of 3 tasks were handled" in stopped
+async def test_it_gives_up_at_a_standstill(work: Import) -> None:
+    _log(work, 0)
+    stopped = await _watch(work, standstill=0.2)
+    assert stopped == "Gave up after 0.2 s without progress: 1 of 3 tasks were handled."
 
 
-async def test_it_gives_up_at_a_standstill(database: Path) -> None:
-    stopped = await _watch(database, Limits(standstill=0.2))
-    assert stopped is not None
-    assert "without progress" in stopped
-
-
-async def test_it_fails_with_the_publishing(database: Path) -> None:
+async def test_it_fails_with_the_publishing(work: Import) -> None:
     with pytest.raises(ValueError, match="no broker"):
-        await _watch(database, Limits(), error=ValueError("no broker"))
+        await _watch(work, error=ValueError("no broker"))
 
 
-async def test_it_fails_with_a_daemon_and_shows_its_last_words(
-    database: Path, tmp_path: Path
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> list[ServerProcess]:
+    """The processes of daemons, which are shells that speak and, from the second on, end."""
+    processes: list[ServerProcess] = []
+    spawn = ServerProcess.spawn
+
+    async def fake(command: Sequence[str], **options: Any) -> ServerProcess:
+        ending = "exit 1" if processes else "sleep 600"
+        shell = f"echo first; echo my last word; {ending}"
+        processes.append(await spawn(["/bin/sh", "-c", shell], **options))
+        return processes[-1]
+
+    monkeypatch.setattr(ServerProcess, "spawn", fake)
+    return processes
+
+
+async def test_half_way_a_daemon_is_killed_and_started_again_and_may_not_end_by_itself(
+    work: Import, tmp_path: Path, spawned: list[ServerProcess]
 ) -> None:
-    log = tmp_path / "demo-1.log"
-    script = "echo first; echo my last word; exit 1"
-    process = await ServerProcess.spawn(["/bin/sh", "-c", script], log=log, environment={})
-    await process.wait()
-    with pytest.raises(DaemonDied, match=r"demo-1 ended.*\nfirst\nmy last word"):
-        await _watch(database, Limits(), [Daemon("demo-1", process, log)])
+    daemon = Daemon("demo-2", tmp_path, {})
+    await daemon.start()
+    watching = asyncio.create_task(_watch(work, daemons=[daemon]))
+    _log(work, 0, 1)
+    with pytest.raises(DaemonDied, match=r"demo-2 ended.*\n(first\nmy last word\n?)+"):
+        await watching
+    assert work.killed == "demo-2"
+    assert [process.alive for process in spawned] == [False, False]
 
 
 def test_the_daemons_see_nothing_of_the_users_own_settings(
@@ -96,8 +117,8 @@ def test_the_daemons_see_nothing_of_the_users_own_settings(
 ) -> None:
     monkeypatch.setenv("GROUPFLOW_WORKERS__GROUPED", "1")
     monkeypatch.setenv("GROUPFLOW_REDIS__URL", "redis://elsewhere/")
-    mine = Servers("amqp://here/", "redis://here/", "name").environment(Path("demo.db"))
+    mine = Servers("amqp://here/", "redis://here/", "name").environment()
     assert mine["GROUPFLOW_REDIS__URL"] == "redis://here/"
-    assert mine["GROUPFLOW_DEMO_DB"] == "demo.db"
+    assert mine["GROUPFLOW_RABBITMQ__QUEUE"] == mine["GROUPFLOW_REDIS__NAMESPACE"] == "name"
     assert "GROUPFLOW_WORKERS__GROUPED" not in mine
     assert "PATH" in mine

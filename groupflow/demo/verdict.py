@@ -1,0 +1,184 @@
+"""Holds what the daemons wrote against a serial import, and the handlers' log against the tasks."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from groupflow.demo.handlers import lookup_seconds
+from groupflow.demo.imports import PlaneMissing, import_body, open_database, transaction
+from groupflow.demo.tasks import ImportTask
+
+# Each table that is compared, with how many of its columns, from the left, are its key.
+_TABLES = {"planes": 2, "flights": 3, "weather": 2}
+
+# The attempts at tasks that *should* be in a group, each with what of its group started before it.
+_BEHIND = """
+SELECT number FROM (
+    SELECT number, started, max(number) OVER earlier AS highest, max(ended) OVER earlier AS latest
+    FROM attempts JOIN tasks USING (number) WHERE tasks.key IS NOT NULL
+    WINDOW earlier AS (
+        PARTITION BY tasks.key ORDER BY started ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+)
+"""
+
+# What is checked, each with its kinds of faults, and the numbers of the tasks that have them.
+_CHECKS = {
+    "order": {
+        "tasks out of order": f"{_BEHIND} WHERE number < highest",
+        "started while another of their group ran": f"{_BEHIND} WHERE started < latest",
+    },
+    "delivery": {
+        "lost": "SELECT number FROM tasks WHERE number NOT IN (SELECT number FROM attempts)",
+        # A task whose daemon died may run once more for that; never without.
+        "run twice": "SELECT number FROM attempts GROUP BY number"
+        " HAVING count(*) > 1 + max(crashes)",
+        "failed": "SELECT number FROM attempts WHERE error IS NOT NULL",
+        "in a wrong group": "SELECT number FROM attempts LEFT JOIN tasks USING (number)"
+        " WHERE attempts.key IS NOT tasks.key",
+    },
+}
+
+# Of a group, one task runs at a time: so the tasks of groups that run are the groups that run.
+_FIGURES = """
+SELECT (SELECT coalesce(max(ended) - min(started), 0) FROM attempts),
+    (SELECT count(DISTINCT number) FROM attempts WHERE crashes > 0),
+    (SELECT coalesce(max(running), 0) FROM (
+        SELECT sum(change) OVER (ORDER BY at, change ROWS UNBOUNDED PRECEDING) AS running FROM (
+            SELECT started AS at, 1 AS change FROM attempts WHERE key IS NOT NULL
+            UNION ALL SELECT ended, -1 FROM attempts WHERE key IS NOT NULL)))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All that the demo found out.
+
+    Attributes:
+        checks: for each check, the numbers of the tasks that have each kind of fault.
+        errors: what the handlers raised, in the order it happened.
+        rows: how many rows the serial import wrote into each table.
+        differences: the daemons' rows that differ from those, in words.
+        seconds: from the first start to the last end.
+        crashed: how many tasks ran again since their daemon had died.
+        peak_groups: the largest number of groups that ran at the same moment.
+        serial_seconds: how long the serial import takes.
+        ungrouped_failed: imports that fail without groups.
+        ungrouped_wrong: rows that come out wrong without groups.
+    """
+
+    checks: dict[str, dict[str, list[int]]]
+    errors: list[str]
+    rows: dict[str, int]
+    differences: list[str]
+    seconds: float
+    crashed: int
+    peak_groups: int
+    serial_seconds: float
+    ungrouped_failed: int
+    ungrouped_wrong: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether all is as it must be."""
+        faults = any(found for kinds in self.checks.values() for found in kinds.values())
+        return not (self.differences or faults)
+
+
+def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
+    """Find out how the import went.
+
+    Args:
+        tasks: all that were published.
+        imported: the daemons' file; they have ended, nothing more comes.
+        workers: how many they have in all, for the replay without groups.
+    """
+    serial, ungrouped = (imported.with_name(name) for name in ("serial.db", "ungrouped.db"))
+    began = time.monotonic()
+    import_in_order(serial, tasks)
+    # The look-ups' time is taken from the rows, not measured in the daemons: there, a busy machine
+    # would make each wait a little longer, and the serial import would look slower than it is.
+    waits = sum(lookup_seconds(task.type, task.body) for task in tasks)
+    serial_seconds = time.monotonic() - began + waits
+    ungrouped_failed = import_in_order(ungrouped, finishing_order(tasks, workers))
+    with closing(sqlite3.connect(imported)) as db:
+        seconds, crashed, peak_groups = db.execute(_FIGURES).fetchone()
+        raised = db.execute("SELECT error FROM attempts WHERE error IS NOT NULL ORDER BY rowid")
+        return Verdict(
+            checks=faults_of(db),
+            errors=[error for (error,) in raised],
+            rows=rows_of(serial),
+            differences=compare(serial, imported),
+            seconds=seconds,
+            crashed=crashed,
+            peak_groups=peak_groups,
+            serial_seconds=serial_seconds,
+            ungrouped_failed=ungrouped_failed,
+            ungrouped_wrong=len(compare(serial, ungrouped)),
+        )
+
+
+def faults_of(db: sqlite3.Connection) -> dict[str, dict[str, list[int]]]:
+    """For each check, the numbers of the tasks that have each kind of fault, by the log."""
+    return {
+        check: {kind: [n for (n,) in db.execute(query)] for kind, query in kinds.items()}
+        for check, kinds in _CHECKS.items()
+    }
+
+
+def rows_of(path: Path) -> dict[str, int]:
+    """How many rows each table has."""
+    with closing(sqlite3.connect(path)) as db:
+        return {table: len(_rows(db, table)) for table in _TABLES}
+
+
+def compare(serial: Path, imported: Path) -> list[str]:
+    """Compare all tables row by row; what differs from the first file, in words."""
+    differences = []
+    with closing(sqlite3.connect(serial)) as right_db, closing(sqlite3.connect(imported)) as db:
+        for table in _TABLES:
+            right, found = _rows(right_db, table), _rows(db, table)
+            for key in sorted(right.keys() | found.keys()):
+                if right.get(key) != found.get(key):
+                    name = f"{table} {'/'.join(map(str, key))}"
+                    differences.append(f"{name} is {found.get(key)}, not {right.get(key)}")
+    return differences
+
+
+def _rows(db: sqlite3.Connection, table: str) -> dict[tuple[object, ...], tuple[object, ...]]:
+    width = _TABLES[table]
+    return {row[:width]: row[width:] for row in db.execute(f"SELECT * FROM {table}")}  # noqa: S608
+
+
+def finishing_order(tasks: Sequence[ImportTask], workers: int) -> list[ImportTask]:
+    """The order in which look-ups end if each free worker simply takes the next task."""
+    free_at = [0.0] * workers
+    ends = []
+    for task in tasks:
+        end = heapq.heappop(free_at) + lookup_seconds(task.type, task.body)
+        heapq.heappush(free_at, end)
+        ends.append((end, task.number, task))
+    return [task for _, _, task in sorted(ends, key=lambda end: end[:2])]
+
+
+def import_in_order(path: Path, tasks: Iterable[ImportTask]) -> int:
+    """Import tasks one after another into a fresh file, without the waiting.
+
+    Returns:
+        How many failed; in the order published, none does.
+    """
+    failed = 0
+    with closing(open_database(path)) as db:
+        for task in tasks:
+            try:
+                with transaction(db):
+                    import_body(db, task.type, task.body)
+            except (PlaneMissing, sqlite3.IntegrityError):
+                failed += 1
+    return failed
