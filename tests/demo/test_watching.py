@@ -108,6 +108,7 @@ async def test_half_way_a_daemon_is_killed_and_started_again_and_may_not_end_by_
     _log(work, 0, 1)
     with pytest.raises(DaemonDied, match=r"demo-2 ended.*\n(first\nmy last word\n?)+"):
         await watching
+    await daemon.stop()
     assert work.killed == "demo-2"
     assert [process.alive for process in spawned] == [False, False]
 
