@@ -85,14 +85,21 @@ class Job:
 class Process:
     """A `groupflow run`, with its log."""
 
-    def __init__(self, name: str, command: Sequence[str], env: dict[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: dict[str, str],
+        log: Path,
+        tree: Path = REPOSITORY,
+    ) -> None:
         self.name = name
         self.log = log
         self._known: list[dict[str, Any]] = []
         self._end = 0  # of what is known of the log, in bytes
         self._file: IO[bytes] = log.open("ab")
         self._process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=env, stdout=self._file, stderr=self._file
+            command, cwd=tree, env=env, stdout=self._file, stderr=self._file
         )
 
     @property
@@ -229,16 +236,20 @@ class Rig:
     def environment(self) -> dict[str, str]:
         """The environment of every process: nothing of the user's may set anything."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
-        return {**kept, "HISTORY_FILE": str(self.journal.path), "PYTHONUNBUFFERED": "1"}
+        # The tests' handlers are for whatever code a daemon is started from (in its folder).
+        mine = {"HISTORY_FILE": str(self.journal.path), "PYTHONPATH": str(REPOSITORY)}
+        return {**kept, **mine, "PYTHONUNBUFFERED": "1"}
 
-    def spawn(self, name: str, *arguments: str, app: str | None = APP) -> Process:
-        """Start a daemon and wait for nothing."""
+    def spawn(
+        self, name: str, *arguments: str, app: str | None = APP, tree: Path = REPOSITORY
+    ) -> Process:
+        """Start a daemon, of the code in some folder, and wait for nothing."""
         handlers = ("--app", app) if app else ()
         command = self.command(
             "run", "--config", str(self.config), "--name", name, *handlers, *arguments
         )
         log = self.folder / f"{name}-{len(self._processes)}.log"
-        process = Process(name, command, self.environment(), log)
+        process = Process(name, command, self.environment(), log, tree)
         self._processes.append(process)
         return process
 

@@ -1,0 +1,152 @@
+"""Daemons of the previous code and of this one share a namespace: as an upgrade goes, and back."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from groupflow.cli.exits import Exit
+from tests.endtoend.conftest import MakeRig
+from tests.endtoend.rig import REPOSITORY, Job, Process, Rig
+
+# The code that is upgraded from: the last complete state. It moves on with each version.
+PREVIOUS = "2038daaa699928836a5695fdf808d265ce8ab475"
+
+# So many tasks wait or run at any time, and so many must a daemon handle before the next step.
+BACKLOG = 200
+SHARE = 30
+
+# One try more, soon: what one version has delayed the other may have to promote.
+SETTINGS = {"retry": {"max_attempts": 2, "interval": -1}}
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The previous code in a folder of its own, out of this repository's history."""
+    folder = tmp_path_factory.mktemp("previous")
+    archive = subprocess.run(
+        ["git", "archive", PREVIOUS, "groupflow"], cwd=REPOSITORY, capture_output=True, check=False
+    )
+    assert archive.returncode == 0, (
+        f"The commit {PREVIOUS} is needed and isn't in this repository: it wants the whole history"
+        f" (git fetch --unshallow). git says: {archive.stderr.decode().strip()}"
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+class Load:
+    """Publishes without end, as long as there isn't too much already."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._enough = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Publish beside what is done in here."""
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            publishing = thread.submit(self._publish)
+            try:
+                yield
+            finally:
+                self._enough.set()
+            publishing.result()
+
+    def _publish(self) -> None:
+        while not self._enough.is_set():
+            first = len(self._rig.jobs)
+            self._rig.publish([_job(n) for n in range(first, first + BACKLOG // 2)])
+            self._rig.until(lambda: self._enough.is_set() or self._waiting < BACKLOG, "the load")
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._rig.jobs) - self._rig.count("done") - len(self._rig.dead())
+
+
+def _job(n: int) -> Job:
+    """Plain tasks and groups, large ones and some that fail."""
+    if n % 97 == 0:
+        return Job(f"t{n}", f"bad{n}", n=n, type="fail")
+    facts = {"ms": 20, "filler": "x" * (20_000 if n % 11 == 0 else 0)}
+    return Job(f"t{n}", None if n % 5 == 0 else f"g{n % 13}", n=n, facts=facts)
+
+
+def _handled(rig: Rig, process: Process) -> int:
+    return sum(event.pid == process.pid for event in rig.events("end"))
+
+
+def _wait_for_work(rig: Rig, *processes: Process) -> None:
+    """Wait until each has handled its share from now on."""
+    before = [_handled(rig, process) for process in processes]
+    for process, seen in zip(processes, before, strict=True):
+        rig.until(
+            lambda process=process, seen=seen: _handled(rig, process) >= seen + SHARE,  # type: ignore[misc]
+            f"{SHARE} tasks more of {process.name}",
+        )
+
+
+def test_the_previous_code_runs_from_its_own_folder(rig: Rig, previous: Path) -> None:
+    """Else the tests below would compare this code with itself."""
+    script = "import groupflow, tests.history.events as events; print(groupflow.__file__)"
+    for tree in (previous, REPOSITORY):
+        said = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tree,
+            env=rig.environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert Path(said.stdout.strip()).is_relative_to(tree)
+
+
+def test_a_rolling_restart_and_a_rollback(make_rig: MakeRig, previous: Path) -> None:
+    """Two daemons, one after the other to the new code and, under the same load, back again."""
+    rig = make_rig(**SETTINGS)
+    names = ("d1", "d2")
+    daemons = {name: rig.spawn(name, tree=previous) for name in names}
+    with Load(rig).running():
+        _wait_for_work(rig, *daemons.values())
+        for tree in (REPOSITORY, previous):
+            for name in names:
+                assert daemons[name].stop() == Exit.FINE, daemons[name].tail()
+                daemons[name] = rig.spawn(name, tree=tree)
+                _wait_for_work(rig, *daemons.values())
+    rig.wait_for_all()
+    rig.stop_all()
+    assert sorted(rig.dead()) == sorted(job.id for job in rig.jobs.values() if job.type == "fail")
+    assert rig.judge(with_faults=False) == []
+
+
+@pytest.mark.parametrize("upgrade", [True, False], ids=["upgrade", "rollback"])
+@pytest.mark.parametrize(("successor", "lease"), [("d1", 60.0), ("d2", 1.0)])
+def test_each_takes_over_what_a_killed_one_of_the_other_held(
+    make_rig: MakeRig, previous: Path, *, upgrade: bool, successor: str, lease: float
+) -> None:
+    """Started again under its name at once, or as another when the lease is over."""
+    before, after = (previous, REPOSITORY) if upgrade else (REPOSITORY, previous)
+    rig = make_rig(**SETTINGS, workers={"lease": lease})
+    killed = rig.spawn("d1", tree=before)
+    held = {"gate": str(rig.gate()), "gate_once": True}
+    first = [Job("a0", "a", facts=held), Job("b0", "b", facts=held), Job("p0", facts=held)]
+    rig.publish([*first, *(Job(f"{group}{n}", group, n=n) for n in (1, 2) for group in "ab")])
+    for job in first:
+        rig.wait_for_start(job.id)
+    rig.kill(killed)
+    heir = rig.spawn(successor, tree=after)
+    rig.wait_for_all()
+    taken = heir.events("task.resumed" if successor == "d1" else "task.taken_over")
+    assert {event["task"] for event in taken} == {job.id for job in first}
+    rig.stop_all()
+    assert rig.judge(with_faults=True) == []
