@@ -41,7 +41,6 @@ def page(
 
     from groupflow.core.errors import ConfigError, Problem  # noqa: PLC0415
     from groupflow.page import serve_alone, serve_beside  # noqa: PLC0415
-    from groupflow.settings.http_access import token_of  # noqa: PLC0415
     from groupflow.settings.load import load_settings  # noqa: PLC0415
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -53,7 +52,7 @@ def page(
         if not settings.http.listen:
             remedy = "Name the address that the page is to be at, such as 127.0.0.1:9464."
             raise ConfigError([Problem("http.listen", "", remedy)])
-        token_of(settings.http)
+        settings.http.read_token()
         runner.run(serve_alone(settings, partial(load_settings, config)))
 
 

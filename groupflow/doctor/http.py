@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from groupflow.core.checkup import Check
-from groupflow.settings.http_access import is_loopback, reading_is_open, token_of
 from groupflow.settings.model import Http
+from groupflow.settings.transport import is_loopback
 
 _IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each of its containers
 
@@ -22,12 +22,12 @@ def examine_http(http: Http) -> list[Check]:
 
 def _examine_listen(http: Http) -> Check:
     name = "http.listen"
-    actions = "actions by token" if token_of(http) else "no actions: http.token is not set"
+    actions = "actions by token" if http.read_token() else "no actions: http.token is not set"
     if not http.listen:
         return Check(name, "ok", "nothing listens")
     if is_loopback(http.listen):
         return Check(name, "ok", f"{http.listen}, this machine alone; {actions}")
-    looking = "looking is open to all" if reading_is_open(http) else "looking needs the token"
+    looking = "looking is open to all" if http.is_open else "looking needs the token"
     found = f"{http.listen}: plain HTTP beyond this machine; {looking}; {actions}"
     remedy = "Put a proxy with TLS in front, or listen on 127.0.0.1."
     return Check(name, "warn", found, remedy)

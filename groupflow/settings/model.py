@@ -6,6 +6,7 @@ is frozen, and every URL in it shows its password masked.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import (
@@ -15,12 +16,14 @@ from pydantic import (
     model_validator,
 )
 
+from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.policy import Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
 from groupflow.settings.rules import GroupRule, HandlerRule
 from groupflow.settings.section import Section, Server
+from groupflow.settings.transport import is_loopback
 from groupflow.settings.types import (
     YEAR,
     AmqpUrl,
@@ -34,6 +37,7 @@ from groupflow.settings.types import (
     Secret,
     SecretUrl,
     Whole,
+    check_token,
 )
 
 _MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
@@ -155,6 +159,29 @@ class Http(Section):
     """Whether looking needs the token too; auto: where others reach the address."""
     hosts: HostNames = ()
     """Names, beside localhost and addresses, by which browsers may call the page."""
+
+    def read_token(self) -> str:
+        """The token, from here or its file; empty where there is none.
+
+        Raises:
+            ConfigError: the file can't be read, or what it holds is no token.
+        """
+        if not self.token_file:
+            return self.token.get_secret_value()
+        try:
+            text = Path(self.token_file).read_text("utf-8").strip()
+            check_token(text)
+        except OSError as error:
+            remedy = f"It can't be read ({error.strerror}). Check the path and its permissions."
+            raise ConfigError([Problem("http.token_file", self.token_file, remedy)]) from None
+        except ValueError as error:
+            raise ConfigError([Problem("http.token_file", self.token_file, str(error))]) from None
+        return text
+
+    @property
+    def is_open(self) -> bool:
+        """Whether looking needs no token."""
+        return self.read == "open" or (self.read == "auto" and is_loopback(self.listen))
 
     @model_validator(mode="after")
     def _one_token(self) -> Self:

@@ -57,6 +57,11 @@ def split_tls(url: str) -> tuple[str, ssl.SSLContext | None]:
     return urlunsplit(parts._replace(query="&".join(rest))), context
 
 
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine can reach an address to listen on."""
+    return stays_here(f"http://{listen}")
+
+
 def stays_here(url: str) -> bool:
     """Whether a connection to this URL never leaves the machine."""
     parts = urlsplit(url)

@@ -21,8 +21,8 @@ from groupflow.ops.page.patience import (
     Patience,
 )
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.settings.http_access import is_loopback, reading_is_open, token_of
 from groupflow.settings.model import Http
+from groupflow.settings.transport import is_loopback
 from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN, World
 
@@ -244,15 +244,15 @@ class TestSettings:
     )
     def test_reading(self, listen: str, read: str, is_open: bool) -> None:
         http = Http(listen=listen, read=read)
-        assert reading_is_open(http) is is_open
+        assert http.is_open is is_open
         assert is_loopback(listen) is (not listen.startswith(("0", "[::]", "192")))
 
     def test_token_from_a_file(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text(f"{TOKEN}\n")
-        assert token_of(Http(token_file=str(file))) == TOKEN
+        assert Http(token_file=str(file)).read_token() == TOKEN
         file.write_text("short")
         with pytest.raises(ConfigError, match="at least 16"):
-            token_of(Http(token_file=str(file)))
+            Http(token_file=str(file)).read_token()
         with pytest.raises(ConfigError, match="can't be read"):
-            token_of(Http(token_file=str(tmp_path / "none")))
+            Http(token_file=str(tmp_path / "none")).read_token()

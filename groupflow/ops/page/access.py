@@ -17,7 +17,6 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from groupflow.ops.page.problems import Refused
-from groupflow.settings.http_access import reading_is_open, token_of
 from groupflow.settings.model import Http
 
 _BEARER = "bearer "
@@ -41,9 +40,9 @@ class Gate:
         Raises:
             ConfigError: its file can't be used.
         """
-        self._token = token_of(http).encode()
+        self._token = http.read_token().encode()
         self._names = {*http.hosts, _host_of(http.listen)}
-        self.is_open = reading_is_open(http)
+        self.is_open = http.is_open
 
     @property
     def has_token(self) -> bool:

@@ -20,7 +20,6 @@ import structlog
 from groupflow.ops.health.answers import PATHS, Health
 from groupflow.ops.page.channel import SILENCE, Channel
 from groupflow.ops.page.facts import Facts
-from groupflow.settings.http_access import token_of
 from groupflow.settings.model import Http
 
 log = structlog.get_logger("groupflow.http")
@@ -55,7 +54,7 @@ class PageProcess:
         Raises:
             ConfigError: the token's file can't be used.
         """
-        token_of(http)  # a daemon whose page would never open says so at its start
+        http.read_token()  # a daemon whose page would never open says so at its start
         self._listen = http.listen
         self._health = health
         self._facts = facts

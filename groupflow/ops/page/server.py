@@ -15,8 +15,8 @@ from groupflow.ops.page.connection import connections_of
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.door import Door
 from groupflow.ops.page.site import Site
-from groupflow.settings.http_access import is_loopback, reading_is_open
 from groupflow.settings.model import Http
+from groupflow.settings.transport import is_loopback
 
 log = structlog.get_logger("groupflow.http")
 
@@ -91,7 +91,7 @@ def _announce(http: Http, port: int) -> None:
     host = http.listen.rpartition(":")[0]
     log.info("http.listening", url=f"http://{host}:{port}/")
     if not is_loopback(http.listen):
-        what = "anybody who reaches it may look" if reading_is_open(http) else "token asked"
+        what = "anybody who reaches it may look" if http.is_open else "token asked"
         log.warning(
             "http.open_to_others",
             listen=http.listen,
