@@ -29,17 +29,11 @@ _MILLISECONDS_FROM = 0xFFFFFFFF  # seconds up to the year 2106; more is likely m
 
 
 class Table(dict[str, Any]):
-    """A table as it was read.
+    """A table as it was read."""
 
-    Attributes:
-        size: bytes that it took.
-        count: how many values were read, nested ones too.
-        is_cut: whether there were more than `VALUES`.
-    """
-
-    size = 0
-    count = 0
-    is_cut = False
+    size = 0  # bytes that it took
+    count = 0  # values that were read, nested ones too
+    is_cut = False  # there were more than `VALUES`
 
 
 @dataclass(slots=True)

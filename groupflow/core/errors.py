@@ -11,17 +11,11 @@ class GroupflowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration.
+    """One thing that is wrong with a configuration."""
 
-    Attributes:
-        setting: the setting's dotted name as written in the file, e.g. ``workers.lease``.
-        value: the offending value as an operator would recognise it; secrets arrive masked.
-        remedy: what to do about it, as one sentence.
-    """
-
-    setting: str
-    value: str
-    remedy: str
+    setting: str  # the setting's dotted name as written in the file, e.g. ``workers.lease``.
+    value: str  # the offending value as an operator would recognise it; secrets arrive masked
+    remedy: str  # what to do about it, as one sentence
 
     def __str__(self) -> str:
         shown = f" = {self.value}" if self.value else ""

@@ -31,20 +31,14 @@ BATCHES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Histogram:
-    """Observations by bucket.
-
-    Attributes:
-        bounds: the buckets' upper bounds, inclusive, rising.
-        counts: observations a bucket, and those above the last bound; not cumulated.
-        sum: of all observations.
-    """
+    """Observations by bucket."""
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
+        self.bounds = tuple(bounds)  # upper ones, inclusive, rising
+        self.counts = [0] * (len(bounds) + 1)  # the last: above all bounds; not cumulated
+        self.sum = 0.0  # of all observations
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
@@ -52,18 +46,13 @@ class Histogram:
 
 
 class TypeMeasures:
-    """The tasks of one type.
-
-    Attributes:
-        settled: claims that ended, by outcome.
-        handling: seconds that each attempt took.
-    """
+    """The tasks of one type."""
 
     __slots__ = ("handling", "settled")
 
     def __init__(self) -> None:
-        self.settled = dict.fromkeys(OUTCOMES, 0)
-        self.handling = Histogram(HANDLING)
+        self.settled = dict.fromkeys(OUTCOMES, 0)  # claims that ended
+        self.handling = Histogram(HANDLING)  # seconds that each attempt took
 
 
 class Types:
@@ -106,16 +95,11 @@ class IntakeMeasures:
 
 
 class ScriptMeasures:
-    """Round trips to the store, by verb; `EXCHANGE` where several scripts travelled together.
-
-    Attributes:
-        seconds: of each round trip that was answered.
-        failed: round trips that weren't, or that were refused.
-    """
+    """Round trips to the store, by verb; `EXCHANGE` where several scripts travelled together."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, Histogram] = {}
-        self.failed: dict[str, int] = {}
+        self.seconds: dict[str, Histogram] = {}  # of each round trip that was answered
+        self.failed: dict[str, int] = {}  # round trips that weren't, or that were refused
 
     def observe(self, verb: str, seconds: float) -> None:
         """Count one round trip."""
@@ -151,15 +135,7 @@ class UpkeepMeasures:
 
 
 class Measures:
-    """All that one daemon counts.
-
-    Attributes:
-        types: by task type.
-        pools: by pool of workers.
-        intake: the way in.
-        scripts: the store's answers.
-        upkeep: the duties.
-    """
+    """All that one daemon counts."""
 
     def __init__(self, types: Iterable[str] = (), pools: Iterable[str] = ()) -> None:
         """Starts from zero.

@@ -16,16 +16,12 @@ KEPT = 30  # looks: what blocks for a moment is still seen by a scrape some seco
 
 
 class LoopLag:
-    """Sleeps a little, again and again, and sees how much too late it wakes.
-
-    Attributes:
-        turned: when (monotonic) the loop was last seen to turn; in the future at first.
-    """
+    """Sleeps a little, again and again, and sees how much too late it wakes."""
 
     def __init__(self) -> None:
         self._lags: deque[float] = deque(maxlen=KEPT)
         self._due = inf
-        self.turned = inf
+        self.turned = inf  # when (monotonic) the loop was last seen to turn; in the future at first
 
     async def run(self) -> None:
         while True:

@@ -12,19 +12,12 @@ from starlette.responses import Response
 
 @dataclass(frozen=True, slots=True)
 class ProblemDetails:
-    """Why a request was not served.
+    """Why a request was not served."""
 
-    Attributes:
-        type: ``about:blank``: the status says what kind it is.
-        title: the status in words.
-        status: the HTTP status.
-        detail: what failed, which value, and what to do.
-    """
-
-    type: str
-    title: str
+    type: str  # "about:blank": the status says what kind it is
+    title: str  # the status in words
     status: int
-    detail: str
+    detail: str  # what failed, which value, and what to do
 
 
 class Refused(Exception):

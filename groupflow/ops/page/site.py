@@ -28,12 +28,7 @@ from groupflow.ops.page.turns import Turns
 
 
 class Site:
-    """One daemon's page, API and health as an ASGI application.
-
-    Attributes:
-        app: the application.
-        live: its streams, which must be told when it closes.
-    """
+    """One daemon's page, API and health as an ASGI application, its `app`."""
 
     def __init__(self, context: PageContext) -> None:
         """Build all routes.
@@ -44,7 +39,7 @@ class Site:
         gate = Gate(context.facts.settings.http)
         turns = Turns()
         reading = Reading(context)
-        self.live = Live(gate, reading.overview)
+        self.live = Live(gate, reading.overview)  # streams, which must be told when it closes
         description = resources.files(__package__).joinpath("openapi.json").read_bytes()
         as_json = partial(Response, description, media_type="application/json")
         routes = [
