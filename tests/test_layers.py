@@ -17,7 +17,7 @@ def test_layers_are_kept() -> None:
         [linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "5 kept, 0 broken" in found.stdout
+    assert "6 kept, 0 broken" in found.stdout
 
 
 def test_core_opens_no_file() -> None:
