@@ -49,8 +49,8 @@ def check_config(
 
       groupflow check-config --config new.toml --diff worker-1
     """
-    from groupflow.cli.app_loading import load_app  # noqa: PLC0415  start-up stays fast
-    from groupflow.settings.load import find_sources, load_settings  # noqa: PLC0415
+    from groupflow.cli.app_loading import load_app
+    from groupflow.settings.load import find_sources, load_settings
 
     try:
         settings = load_settings(config)
@@ -84,12 +84,12 @@ def _show_changes(config: Path | None, settings: Settings, target: str, *, as_js
 
 def _changes(config: Path | None, settings: Settings, target: str) -> list[Change]:
     """What `settings` would change for a file or a daemon."""
-    from groupflow.settings.changes import compare, compare_reports, report  # noqa: PLC0415
-    from groupflow.settings.load import load_settings  # noqa: PLC0415
+    from groupflow.settings.changes import compare, compare_reports, report
+    from groupflow.settings.load import load_settings
 
     if Path(target).is_file():
         return compare(load_settings(Path(target)), settings)
-    from groupflow.operate.daemons import read_configuration  # noqa: PLC0415
+    from groupflow.operate.daemons import read_configuration
 
     found = ask_store(config, lambda client: read_configuration(client, target))
     if found is None:
@@ -113,7 +113,7 @@ def _problems(error: ConfigError) -> list[dict[str, str]]:
 
 
 def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, Any]:
-    from groupflow.settings.changes import public_values  # noqa: PLC0415
+    from groupflow.settings.changes import public_values
 
     return {
         "ok": True,
@@ -129,8 +129,8 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
 
 def _notes(settings: Settings, sources: Sources) -> list[str]:
     """What is allowed but may surprise."""
-    from groupflow.core.template import FieldPath, Template  # noqa: PLC0415
-    from groupflow.settings.meetings.search import find_meetings  # noqa: PLC0415
+    from groupflow.core.template import FieldPath, Template
+    from groupflow.settings.meetings.search import find_meetings
 
     notes = []
     tenant = settings.fields.tenant
@@ -157,8 +157,8 @@ def _notes(settings: Settings, sources: Sources) -> list[str]:
 
 def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
     """What is to be said of this machine, which need not be the one where it will run."""
-    from groupflow.doctor.files import examine_files  # noqa: PLC0415
-    from groupflow.doctor.http import examine_http  # noqa: PLC0415
+    from groupflow.doctor.files import examine_files
+    from groupflow.doctor.http import examine_http
 
     files = examine_files(settings, sources)
     notes = [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]

@@ -92,7 +92,7 @@ def show(
 
       groupflow dead show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.settings.load import load_settings
 
     settings = load_settings(config)
     found = ask_store(config, lambda client: _look(settings, client, id_))
@@ -134,7 +134,7 @@ def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
             config: ConfigOption = None,
             as_json: JsonOption = False,
         ) -> None:
-            from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
+            from groupflow.settings.load import load_settings
 
             wanted = _filter(reason, task_type, group, tenant)
             if not ids and not everything and not wanted.is_set:
@@ -168,7 +168,7 @@ async def redrive(settings: Settings, letters: DeadLetters, letter: DeadLetter) 
 
       groupflow dead redrive --reason "exit code 1" --tenant 42
     """
-    from groupflow.flow.redrive import Redriver  # noqa: PLC0415
+    from groupflow.flow.redrive import Redriver
 
     return await Redriver(settings, letters).redrive(letter)
 
@@ -195,13 +195,13 @@ def _first_line(reason: str) -> str:
 def _filter(
     reason: str | None, task_type: str | None, group: str | None, tenant: str | None
 ) -> Filter:
-    from groupflow.store.dead import Filter  # noqa: PLC0415
+    from groupflow.store.dead import Filter
 
     return Filter(reason=reason, type=task_type, group=group, tenant=tenant)
 
 
 async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[DeadLetter]:
-    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+    from groupflow.store.dead import DeadLetters
 
     letters = []
     async for letter in DeadLetters(client).each(wanted):
@@ -214,8 +214,8 @@ async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[Dead
 async def _look(
     settings: Settings, client: StoreClient, id_: str
 ) -> tuple[DeadStory, dict[str, Any], bytes] | None:
-    from groupflow.flow.bodies import whole_letter  # noqa: PLC0415
-    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+    from groupflow.flow.bodies import whole_letter
+    from groupflow.store.dead import DeadLetters
 
     letters = DeadLetters(client)
     letter = await letters.get(id_)
@@ -250,7 +250,7 @@ async def _act_on_each(
     wanted: Filter,
     act: Callable[[DeadLetters, DeadLetter], Awaitable[bool]],
 ) -> _Done:
-    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+    from groupflow.store.dead import DeadLetters
 
     done, letters = _Done(), DeadLetters(client)
     chosen: list[DeadLetter] = [] if ids else await _collect(client, wanted, 10**9)

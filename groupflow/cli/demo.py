@@ -32,6 +32,6 @@ def demo(
 
       groupflow demo
     """
-    from groupflow.demo.show import run_demo  # noqa: PLC0415  start-up stays fast
+    from groupflow.demo.show import run_demo
 
     raise typer.Exit(run_demo(config))

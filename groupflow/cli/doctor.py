@@ -35,8 +35,8 @@ def doctor(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow doctor --json | jq '.checks[] | select(.verdict != "ok")'
     """
-    from groupflow.doctor.examination import examine  # noqa: PLC0415
-    from groupflow.settings.load import find_sources, load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.doctor.examination import examine
+    from groupflow.settings.load import find_sources, load_settings
 
     findings = asyncio.run(examine(load_settings(config), find_sources(config)))
     if as_json:

@@ -88,7 +88,7 @@ def resume(
 
 
 def _groups(client: StoreClient) -> Groups:
-    from groupflow.operate.groups import Groups  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.groups import Groups
 
     return Groups(client)
 

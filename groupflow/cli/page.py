@@ -37,11 +37,11 @@ def page(
 
       groupflow page --config groupflow.toml
     """
-    import uvloop  # noqa: PLC0415  start-up stays fast
+    import uvloop
 
-    from groupflow.core.errors import ConfigError, Problem  # noqa: PLC0415
-    from groupflow.page import serve_alone, serve_beside  # noqa: PLC0415
-    from groupflow.settings.load import load_settings  # noqa: PLC0415
+    from groupflow.core.errors import ConfigError, Problem
+    from groupflow.page import serve_alone, serve_beside
+    from groupflow.settings.load import load_settings
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if channel is not None:

@@ -40,14 +40,14 @@ def publish(
 
       echo '{"app_name": "crm", "tenant_id": 42}' | groupflow publish --type import.contacts
     """
-    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.settings.load import load_settings
 
     settings = load_settings(config)
     bodies = read_bodies(file)
     try:
         confirmed = asyncio.run(_publish(settings, bodies, task_type))
     except BrokerUnavailable as error:
-        from groupflow.broker.connection import address_of  # noqa: PLC0415
+        from groupflow.broker.connection import address_of
 
         address = address_of(settings.rabbitmq.url.get_secret_value())
         cause = str(error.__cause__ or error)
@@ -59,8 +59,8 @@ def publish(
 
 
 async def _publish(settings: Settings, bodies: list[bytes], task_type: str | None) -> int:
-    from groupflow.broker.publisher import Outgoing, publishing  # noqa: PLC0415
-    from groupflow.ops.tracing import open_tracing  # noqa: PLC0415
+    from groupflow.broker.publisher import Outgoing, publishing
+    from groupflow.ops.tracing import open_tracing
 
     tracing = open_tracing(settings)
     rabbitmq = settings.rabbitmq
@@ -75,10 +75,10 @@ def _progress(total: int) -> Any:
     """A context that gives what to call after each confirm; a bar where somebody watches."""
     if not sys.stderr.isatty():
         return nullcontext(lambda: None)
-    from contextlib import contextmanager  # noqa: PLC0415
+    from contextlib import contextmanager
 
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
     @contextmanager
     def bar() -> Any:

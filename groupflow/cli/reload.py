@@ -86,7 +86,7 @@ def reload(
 
 
 async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> list[DaemonAnswer]:
-    from groupflow.operate.daemons import read_daemons  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.daemons import read_daemons
 
     here = socket.gethostname()
     found = {each.name: each for each in await read_daemons(client) if each.host == here}

@@ -42,9 +42,9 @@ def route(
 
       groupflow route jobs.jsonl --app handlers:app --header x-entity=contact
     """
-    from groupflow.cli.app_loading import load_app  # noqa: PLC0415  start-up stays fast
-    from groupflow.settings.dry_run import DryRun  # noqa: PLC0415
-    from groupflow.settings.load import load_settings  # noqa: PLC0415
+    from groupflow.cli.app_loading import load_app
+    from groupflow.settings.dry_run import DryRun
+    from groupflow.settings.load import load_settings
 
     headers = _parse_headers(header or [])
     settings = load_settings(config)

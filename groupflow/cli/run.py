@@ -62,11 +62,11 @@ def run(
 
       groupflow run --only intake
     """
-    from groupflow.cli.app_loading import load_app  # noqa: PLC0415
-    from groupflow.core.app import App  # noqa: PLC0415  start-up stays fast
-    from groupflow.daemon import Daemon  # noqa: PLC0415
-    from groupflow.ops.logs import configure_logging  # noqa: PLC0415
-    from groupflow.settings.load import load_settings  # noqa: PLC0415
+    from groupflow.cli.app_loading import load_app
+    from groupflow.core.app import App
+    from groupflow.daemon import Daemon
+    from groupflow.ops.logs import configure_logging
+    from groupflow.settings.load import load_settings
 
     settings = load_settings(config)
     configure_logging(settings.log.level, settings.log.format)
@@ -107,7 +107,7 @@ def _checked_name(name: str) -> str:
 
 
 def _run_loop(build: Callable[[], Daemon]) -> int:
-    import uvloop  # noqa: PLC0415
+    import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(build))

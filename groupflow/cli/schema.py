@@ -33,8 +33,8 @@ def schema(
 
       groupflow schema --format asyncapi
     """
-    from groupflow.broker.contract import asyncapi, message_schema  # noqa: PLC0415
-    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
+    from groupflow.broker.contract import asyncapi, message_schema
+    from groupflow.settings.load import load_settings
 
     settings = load_settings(config)
     print_json(message_schema(settings) if format_ is Format.JSON_SCHEMA else asyncapi(settings))

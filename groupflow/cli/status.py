@@ -27,7 +27,7 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow status --json | jq .grouped.queued
     """
-    from groupflow.operate.totals import read_status  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.totals import read_status
 
     found = ask_store(config, read_status)
     if as_json:
@@ -37,9 +37,9 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 
 def _print(found: Status) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     tasks = Table("", "queued", "running", box=None)

@@ -22,9 +22,9 @@ def ask_store(config: Path | None, ask: Callable[[StoreClient], Awaitable[_Answe
         ConfigError: the configuration can't be used.
         ServerUnreachable: Redis does not answer, or refused the credentials.
     """
-    from groupflow.settings.load import load_settings  # noqa: PLC0415  start-up stays fast
-    from groupflow.store.client import StoreClient, address_of  # noqa: PLC0415
-    from groupflow.store.keys import Keys  # noqa: PLC0415
+    from groupflow.settings.load import load_settings
+    from groupflow.store.client import StoreClient, address_of
+    from groupflow.store.keys import Keys
 
     settings = load_settings(config)
     url = settings.redis_url()

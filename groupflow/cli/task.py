@@ -59,7 +59,7 @@ def show(
 
       groupflow task show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.operate.tasks import find_task  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.tasks import find_task
 
     found = ask_store(config, lambda client: find_task(client, id_))
     if as_json:
@@ -102,7 +102,7 @@ def tasks(
 
       groupflow tasks queued --limit 20 --json
     """
-    from groupflow.operate.tasks import list_tasks  # noqa: PLC0415  start-up stays fast
+    from groupflow.operate.tasks import list_tasks
 
     rows = ask_store(config, lambda client: list_tasks(client, state.value, limit))
     if as_json:

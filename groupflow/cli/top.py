@@ -62,10 +62,10 @@ def top(
 
 
 async def _look(client: StoreClient) -> Look:
-    from groupflow.cli.top_screen import Look  # noqa: PLC0415  start-up stays fast
-    from groupflow.operate.busy import read_busy  # noqa: PLC0415
-    from groupflow.operate.totals import read_status  # noqa: PLC0415
-    from groupflow.store.dead import DeadLetters  # noqa: PLC0415
+    from groupflow.cli.top_screen import Look
+    from groupflow.operate.busy import read_busy
+    from groupflow.operate.totals import read_status
+    from groupflow.store.dead import DeadLetters
 
     status = await read_status(client)
     letters = []
@@ -77,9 +77,9 @@ async def _look(client: StoreClient) -> Look:
 
 
 def _print_once(look: Look) -> None:
-    from rich.console import Console  # noqa: PLC0415  start-up stays fast
+    from rich.console import Console
 
-    from groupflow.cli.top_screen import View, draw  # noqa: PLC0415
+    from groupflow.cli.top_screen import View, draw
 
     console = Console(highlight=False)
     view = View(now=look, is_once=True)
@@ -89,10 +89,10 @@ def _print_once(look: Look) -> None:
 
 async def _watch(client: StoreClient, interval: float) -> None:
     """Look and draw until somebody presses q."""
-    from rich.console import Console  # noqa: PLC0415  start-up stays fast
-    from rich.live import Live  # noqa: PLC0415
+    from rich.console import Console
+    from rich.live import Live
 
-    from groupflow.cli.top_screen import View, draw  # noqa: PLC0415
+    from groupflow.cli.top_screen import View, draw
 
     console = Console(highlight=False)
     view = View(now=await _look(client))
@@ -132,9 +132,9 @@ async def _next_key(keys: asyncio.Queue[str], seconds: float) -> str | None:
 @contextmanager
 def _keys_of_terminal(keys: asyncio.Queue[str]) -> Iterator[None]:
     """Read the terminal key by key, without echo; as it was before, whatever happens."""
-    import os  # noqa: PLC0415  start-up stays fast
-    import termios  # noqa: PLC0415
-    import tty  # noqa: PLC0415
+    import os
+    import termios
+    import tty
 
     file = sys.stdin.fileno()
     before = termios.tcgetattr(file)

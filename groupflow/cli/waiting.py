@@ -75,7 +75,7 @@ def _chosen(
         return ids or []
 
     async def look(client: StoreClient) -> list[str]:
-        from groupflow.operate.waiting import WaitingTasks  # noqa: PLC0415  start-up stays fast
+        from groupflow.operate.waiting import WaitingTasks
 
         return await WaitingTasks(client).delayed_of(group)
 
@@ -94,12 +94,12 @@ def _act(
     as_json: bool,
 ) -> None:
     async def do(client: StoreClient) -> dict[str, Left | None]:
-        from groupflow.operate.waiting import WaitingTasks  # noqa: PLC0415
+        from groupflow.operate.waiting import WaitingTasks
 
         tasks = WaitingTasks(client)
         return {id_: await act(tasks, id_) for id_ in ids}
 
-    from groupflow.operate.waiting import REASONS  # noqa: PLC0415
+    from groupflow.operate.waiting import REASONS
 
     left = ask_store(config, do)
     done = [id_ for id_, why in left.items() if why is None]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
+from groupflow.core.policy import Standing
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, Call
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.enqueue import REJECTED
 from groupflow.store.scripts import Verb
-
-Standing: TypeAlias = Literal["hold", "step-aside"]
 
 
 @dataclass(slots=True, eq=False)
