@@ -12,7 +12,7 @@ from groupflow.cli.store import ask_store
 from groupflow.cli.task import moment
 
 if TYPE_CHECKING:
-    from groupflow.operate.totals import Status
+    from groupflow.operate.totals import Totals
 
 verbs = typer.Typer()
 
@@ -27,31 +27,30 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow status --json | jq .grouped.queued
     """
-    from groupflow.operate.totals import read_status
+    from groupflow.operate.totals import read_totals
 
-    found = ask_store(config, read_status)
+    found = ask_store(config, read_totals)
     if as_json:
         print_json(found.as_json())
     else:
         _print(found)
 
 
-def _print(found: Status) -> None:
+def _print(found: Totals) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
     tasks = Table("", "queued", "running", box=None)
-    tasks.add_row("plain", f"{found.plain.queued:,}", f"{found.plain.running:,}")
-    tasks.add_row("grouped", f"{found.grouped.queued:,}", f"{found.grouped.running:,}")
+    tasks.add_row("plain", f"{found.queued_plain:,}", f"{found.running_plain:,}")
+    tasks.add_row("grouped", f"{found.queued_grouped:,}", f"{found.running_grouped:,}")
     console.print(tasks)
-    groups = found.grouped
     console.print(
-        f"groups {groups.groups:,}: {groups.running:,} running, {groups.ready:,} ready, "
-        f"{groups.delayed:,} delayed, {groups.parked:,} parked"
+        f"groups {found.groups:,}: {found.running_grouped:,} running, {found.ready:,} ready, "
+        f"{found.delayed:,} delayed, {found.parked:,} parked"
     )
-    console.print(f"done {found.done_total:,}, failed {found.failed_total:,}, dead {found.dead:,}")
+    console.print(f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}")
     for standing in found.intake:
         line = (
             f"intake of {standing.daemon} stands since {moment(standing.since)}: {standing.paused}"

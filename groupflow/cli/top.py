@@ -64,16 +64,16 @@ def top(
 async def _look(client: StoreClient) -> Look:
     from groupflow.cli.top_screen import Look
     from groupflow.operate.busy import read_busy
-    from groupflow.operate.totals import read_status
+    from groupflow.operate.totals import read_totals
     from groupflow.store.dead import DeadLetters
 
-    status = await read_status(client)
+    totals = await read_totals(client)
     letters = []
     async for letter in DeadLetters(client).each():
         letters.append(letter)
         if len(letters) == DEAD_SHOWN:
             break
-    return Look(monotonic(), status, await read_busy(client), letters)
+    return Look(monotonic(), totals, await read_busy(client), letters)
 
 
 def _print_once(look: Look) -> None:

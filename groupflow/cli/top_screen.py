@@ -12,7 +12,7 @@ from rich.text import Text
 
 from groupflow.cli.safe import plain_text
 from groupflow.operate.busy import Busy
-from groupflow.operate.totals import Status
+from groupflow.operate.totals import Totals
 from groupflow.store.dead import DeadLetter
 
 SMOOTH = 10.0  # seconds that rates are taken over
@@ -27,17 +27,17 @@ class Look:
     """One look at the store, at a monotonic moment."""
 
     at: float
-    status: Status
+    totals: Totals
     busy: list[Busy]
     dead: list[DeadLetter]
 
     @property
     def taken(self) -> int:
         """How many tasks have come so far; what is dropped or expired is missing from it."""
-        status = self.status
-        waiting = status.plain.queued + status.grouped.queued
-        running = status.plain.running + status.grouped.running
-        return waiting + running + status.done_total + status.dead
+        totals = self.totals
+        waiting = totals.queued_plain + totals.queued_grouped
+        running = totals.running_plain + totals.running_grouped
+        return waiting + running + totals.done_total + totals.dead
 
     def sorted(self, order: Order) -> list[Busy]:
         """The groups and running tasks, what matters most first."""
@@ -48,7 +48,7 @@ class Look:
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow top --once --json``."""
         return {
-            "status": self.status.as_json(),
+            "status": self.totals.as_json(),
             "groups": [each.as_json() for each in self.sorted("waiting")],
             "dead": [letter.as_json() for letter in self.dead],
         }
@@ -95,8 +95,8 @@ class View:
 def _total(look: Look, count: str) -> int:
     totals = {
         "in": look.taken,
-        "done": look.status.done_total,
-        "failed": look.status.failed_total,
+        "done": look.totals.done_total,
+        "failed": look.totals.buried_total,
     }
     return totals[count]
 
@@ -104,7 +104,7 @@ def _total(look: Look, count: str) -> int:
 def draw(view: View, width: int, height: int) -> RenderableType:
     """The screen, in `height` lines of `width` columns at most."""
     rows = max(3, height - _FIXED - (1 if view.trouble else 0))
-    daemons = view.now.status.daemons
+    daemons = view.now.totals.daemons
     for_daemons = min(max(1, len(daemons)), max(1, rows // 4))
     for_dead = min(max(1, len(view.now.dead)), max(1, rows // 4))
     for_groups = max(1, rows - for_daemons - for_dead)
@@ -137,25 +137,24 @@ def _head(view: View, width: int) -> Text:
 
 
 def _totals(view: View, width: int) -> list[Text]:
-    status = view.now.status
-    grouped = status.grouped
+    totals = view.now.totals
     return [
         _line(
             f"in {view.rate('in')}  done {view.rate('done')}  failed {view.rate('failed')}"
-            f"   total done {status.done_total:,}, failed {status.failed_total:,}, "
-            f"dead {status.dead:,}",
+            f"   total done {totals.done_total:,}, failed {totals.buried_total:,}, "
+            f"dead {totals.dead:,}",
             "",
             width,
         ),
         _line(
-            f"plain {status.plain.queued:,} queued, {status.plain.running:,} running"
-            f"   grouped {grouped.queued:,} queued, {grouped.running:,} running",
+            f"plain {totals.queued_plain:,} queued, {totals.running_plain:,} running"
+            f"   grouped {totals.queued_grouped:,} queued, {totals.running_grouped:,} running",
             "",
             width,
         ),
         _line(
-            f"groups {grouped.groups:,}: {grouped.running:,} running, {grouped.ready:,} ready, "
-            f"{grouped.delayed:,} delayed, {grouped.parked:,} parked",
+            f"groups {totals.groups:,}: {totals.running_grouped:,} running, "
+            f"{totals.ready:,} ready, {totals.delayed:,} delayed, {totals.parked:,} parked",
             "",
             width,
         ),
@@ -199,7 +198,7 @@ class _List:
 
 def _daemons(view: View, most: int, width: int) -> Table:
     daemons = _List(("daemon", "workers", "heartbeat", "pid", "host"), frozenset({1, 2, 3}), width)
-    for each in view.now.status.daemons:
+    for each in view.now.totals.daemons:
         late = "red" if each.heartbeat_age > 5 else ""  # noqa: PLR2004  seconds
         age = f"{each.heartbeat_age:.1f} s"
         daemons.add(each.name, str(each.workers), age, str(each.pid), each.host, style=late)

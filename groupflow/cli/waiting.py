@@ -15,7 +15,7 @@ from groupflow.cli.safe import plain_text, say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
-    from groupflow.operate.waiting import Left, WaitingTasks
+    from groupflow.operate.tasks import Left, WaitingTasks
     from groupflow.store.client import StoreClient
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")]
@@ -75,7 +75,7 @@ def _chosen(
         return ids or []
 
     async def look(client: StoreClient) -> list[str]:
-        from groupflow.operate.waiting import WaitingTasks
+        from groupflow.operate.tasks import WaitingTasks
 
         return await WaitingTasks(client).delayed_of(group)
 
@@ -94,12 +94,12 @@ def _act(
     as_json: bool,
 ) -> None:
     async def do(client: StoreClient) -> dict[str, Left | None]:
-        from groupflow.operate.waiting import WaitingTasks
+        from groupflow.operate.tasks import WaitingTasks
 
         tasks = WaitingTasks(client)
         return {id_: await act(tasks, id_) for id_ in ids}
 
-    from groupflow.operate.waiting import REASONS
+    from groupflow.operate.tasks import REASONS
 
     left = ask_store(config, do)
     done = [id_ for id_, why in left.items() if why is None]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from groupflow.operate.groups import State
+from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
 
 LOOKED_AT = 200  # groups of each state, and running tasks: bounds the script
+_TOPS = 10  # groups a list
+_WALKED = 200  # groups of each index that are looked at for the first list
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +42,64 @@ class Busy:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class TopGroup:
+    """A group that stands out.
+
+    Attributes:
+        group: which.
+        state: its state.
+        waiting: tasks in its lane.
+        oldest: when the oldest of them was enqueued, Unix seconds.
+    """
+
+    group: str
+    state: State
+    waiting: int
+    oldest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tops:
+    """The groups that stand out among those that were looked at.
+
+    Attributes:
+        at: Unix seconds by Redis's clock.
+        looked_at: how many groups `slowest` is chosen from: what runs, what people and deaths hold,
+            the first in turn and the first to be due.
+        slowest: those whose oldest task has waited longest.
+        longest: the longest lanes, from a survey that walks on through all groups.
+    """
+
+    at: float
+    looked_at: int
+    slowest: list[TopGroup]
+    longest: list[TopGroup]
+
+
 async def read_busy(client: StoreClient) -> list[Busy]:
     """Groups that run or are next in line, and plain tasks that run; some of each, never all.
 
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, rows = await client.run(OperatorVerb.TOP, LOOKED_AT)
-    return [_busy(now, *row) for row in rows]
+    reply = named(await client.run(OperatorVerb.BUSY, LOOKED_AT), "now")
+    found = []
+    for row in reply["rows"]:
+        facts = named(row, "since")
+        since = facts.pop("since", None)
+        runs = None if since is None else round(reply["now"] - since, 3)
+        found.append(Busy(group=facts.pop("group", None), seconds=runs, **facts))
+    return found
 
 
-def _busy(  # noqa: PLR0917  the row that top.lua answers, in its order
-    now: int,
-    group: bytes,
-    state: bytes,
-    waiting: int,
-    since: int,
-    task: bytes,
-    daemon: bytes,
-    worker: bytes,
-) -> Busy:
-    return Busy(
-        group=group.decode() or None,
-        state=state.decode(),
-        waiting=waiting,
-        seconds=round((now - since) / MICROSECONDS, 3) if since else None,
-        task=task.decode() or None,
-        daemon=daemon.decode() or None,
-        worker=worker.decode() or None,
-    )
+async def read_tops(client: StoreClient) -> Tops:
+    """Find the groups that stand out, by a bounded look.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    reply = named(await client.run(OperatorVerb.TOPS, _TOPS, _WALKED), "at")
+    for name in ("slowest", "longest"):
+        reply[name] = [TopGroup(**named(row, "oldest")) for row in reply[name]]
+    return Tops(**reply)

@@ -1,12 +1,14 @@
-"""What daemons tell of themselves, for those who ask beyond `status`."""
+"""What daemons tell of themselves, for those who ask beyond the totals."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 
@@ -17,17 +19,39 @@ class KnownDaemon:
 
     Attributes:
         name: its name.
-        host: where it runs.
-        pid: its process.
-        workers: how many it has.
-        reload: what became of its last reload (see `flow.reload.Outcome`); empty before the first.
+        lease_left: seconds until its lease ends.
+        info: what it tells: host, pid, workers, lease, a standing intake, its last reload.
     """
 
     name: str
-    host: str
-    pid: int
-    workers: int
-    reload: dict[str, Any]
+    lease_left: float
+    info: dict[str, Any]
+
+    @property
+    def host(self) -> str:
+        """Where it runs."""
+        return str(self.info.get("host", ""))
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return int(self.info.get("pid", 0))
+
+    @property
+    def workers(self) -> int:
+        """How many it has."""
+        return int(self.info.get("workers", 0))
+
+    @property
+    def reload(self) -> dict[str, Any]:
+        """What became of its last reload (see `flow.reload.Outcome`); empty before the first."""
+        return dict(self.info.get("reload", {}))
+
+
+def known_daemon(row: Sequence[Any]) -> KnownDaemon:
+    """A daemon as `status.lua` tells of it."""
+    facts = named(row, "lease_left")
+    return KnownDaemon(facts["name"], facts["lease_left"], orjson.loads(facts["info"]))
 
 
 async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
@@ -36,8 +60,9 @@ async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    _, _, _, _, _, _, _, rows, *_ = await client.run(OperatorVerb.STATUS)
-    return [_known(name, packed) for name, lease_left, packed in rows if lease_left > 0]
+    facts = named(await client.run(OperatorVerb.STATUS))
+    known = [known_daemon(row) for row in facts["daemons"]]
+    return [each for each in known if each.lease_left > 0]
 
 
 async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any] | None:
@@ -46,17 +71,6 @@ async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any]
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    packed = await client.run(OperatorVerb.TOLD, daemon)
+    packed = await client.run(OperatorVerb.CONFIGURATION, daemon)
     found: dict[str, Any] | None = orjson.loads(packed) if packed else None
     return found
-
-
-def _known(name: bytes, packed: bytes) -> KnownDaemon:
-    info = orjson.loads(packed)
-    return KnownDaemon(
-        name.decode(),
-        info.get("host", ""),
-        info.get("pid", 0),
-        info.get("workers", 0),
-        info.get("reload", {}),
-    )

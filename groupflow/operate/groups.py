@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
-from groupflow.store.keys import split_checkpoint, split_element
+from groupflow.store.clock import seconds
+from groupflow.store.life import Life
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
@@ -54,14 +56,20 @@ class Why:
     state: State
     queued: int
     head: str | None
-    holder: Holder | None
-    since: float | None
-    until: float | None
-    reason: str
+    holder: Holder | None = None
+    since: float | None = None
+    until: float | None = None
+    reason: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow why --json``."""
         return asdict(self)
+
+
+def paused_by(note: str) -> tuple[str, float]:
+    """Who paused a group, or everything, and since when, as it is noted."""
+    by, since = orjson.loads(note)
+    return by, seconds(since)
 
 
 class Groups:
@@ -94,86 +102,48 @@ class Groups:
             with_words: whether the reason may repeat what handlers and dead letters said; else it
                 has the kinds of errors alone.
         """
-        return _why(group, *await self._client.run(OperatorVerb.WHY, group), with_words=with_words)
+        return _story(group, named(await self._client.run(OperatorVerb.WHY, group)), with_words)
 
 
-def _why(  # noqa: PLR0917  the row that why.lua answers, in its order
-    group: str,
-    now: int,
-    queued: int,
-    lock: bytes,
-    checkpoint: bytes,
-    lease: int,
-    head: bytes,
-    life: Sequence[bytes | None],
-    ready: bytes,
-    held: bytes,
-    parked: bytes,
-    paused: bytes,
-    paused_all: bytes,
-    busy: list[bytes],
-    *,
-    with_words: bool,
-) -> Why:
-    head_id = split_element(head)[1] if head else None
-    attempt = int(life[0] or 1)
-
-    def told(
-        state: State,
-        reason: str,
-        *,
-        head: str | None = head_id,
-        holder: Holder | None = None,
-        since: float | None = None,
-        until: float | None = None,
-    ) -> Why:
-        return Why(group, state, queued, head, holder, since, until, reason)
-
-    if lock:
-        return _running(told, now, lock, checkpoint, lease, attempt)
-    if paused or (paused_all and queued):
-        by, at = orjson.loads(paused or paused_all)
-        what = "the group" if paused else "everything"
-        return told("paused", f"{by} paused {what}", since=int(at) / MICROSECONDS)
-    if parked:
-        id_, at, reason = orjson.loads(parked)
-        said = f" ({reason})" if with_words else ""
-        return told(
-            "parked",
-            f"parked behind dead letter {id_}{said}: redrive or drop it",
-            since=int(at) / MICROSECONDS,
-        )
-    if held:
-        due = float(held) / MICROSECONDS
-        left = due - now / MICROSECONDS
-        reason = _delay_reason(attempt, life[1], left, with_words=with_words)
-        return told("delayed", reason, until=due)
-    if ready:
-        return told("ready", _ready_reason(int(life[2] or 0), [name.decode() for name in busy]))
-    return told("idle", "nothing waits in it")
+def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
+    """What the facts that why.lua answers come to."""
+    life = Life.of(facts["life"])
+    answer = partial(Why, group, queued=facts["queued"], head=facts.get("head"))
+    hold = facts.get("paused") or (facts["queued"] and facts.get("everything_paused"))
+    if "daemon" in facts:
+        return _running(answer, facts, life)
+    if hold:
+        by, since = paused_by(hold)
+        what = "the group" if "paused" in facts else "everything"
+        return answer(state="paused", reason=f"{by} paused {what}", since=since)
+    if "parked" in facts:
+        id_, at, words = orjson.loads(facts["parked"])
+        said = f" ({words})" if with_words else ""
+        reason = f"parked behind dead letter {id_}{said}: redrive or drop it"
+        return answer(state="parked", reason=reason, since=seconds(at))
+    if "until" in facts:
+        until = seconds(facts["until"])
+        reason = _delay_reason(life, until - seconds(facts["now"]), with_words)
+        return answer(state="delayed", reason=reason, until=until)
+    if "ready" in facts:
+        busy = [name.decode() for name in facts["busy"]]
+        return answer(state="ready", reason=_ready_reason(life.crashes, busy))
+    return answer(state="idle", reason="nothing waits in it")
 
 
-def _running(  # noqa: PLR0917  private, and called once
-    told: Any, now: int, lock: bytes, checkpoint: bytes, lease: int, attempt: int
-) -> Why:
-    fence, _, rest = lock.decode().partition(" ")
-    daemon, _, worker = rest.rpartition(" ")
-    left = lease / MICROSECONDS
-    holder = Holder(daemon, worker, int(fence), round(left, 3))
-    result: Why
-    if not checkpoint.startswith(b"L"):
-        reason = f"its lock says that {daemon}, {worker} runs a task, whose checkpoint says nothing"
-        result = told("running", f"{reason}: somebody changed keys by hand", holder=holder)
-        return result
-    _, since_us, element, _ = split_checkpoint(checkpoint)
-    since = since_us / MICROSECONDS
-    id_ = split_element(element)[1]
+def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:
+    left, where = seconds(facts["lease_left"]), f"{facts['daemon']}, {facts['worker']}"
+    holder = Holder(facts["daemon"], facts["worker"], int(facts["fence"]), round(left, 3))
+    if "since" not in facts:
+        reason = f"its lock says that {where} runs a task, whose checkpoint says nothing"
+        reason += ": somebody changed keys by hand"
+        return answer(state="running", reason=reason, holder=holder)
+    since = seconds(facts["since"])
     reason = (
-        f"attempt {attempt} of task {id_} runs on {daemon}, {worker}, for "
-        f"{now / MICROSECONDS - since:.1f} s; its lease has {left:.1f} s left"
+        f"attempt {life.attempt} of task {facts['head']} runs on {where}, for "
+        f"{seconds(facts['now']) - since:.1f} s; its lease has {left:.1f} s left"
     )
-    result = told("running", reason, head=id_, holder=holder, since=since)
-    return result
+    return answer(state="running", reason=reason, holder=holder, since=since)
 
 
 def _ready_reason(crashes: int, busy: list[str]) -> str:
@@ -186,9 +156,8 @@ def _ready_reason(crashes: int, busy: list[str]) -> str:
     return f"{died}: a daemon runs one suspect at a time; that run another: {names}"
 
 
-def _delay_reason(attempt: int, failed: bytes | None, left: float, *, with_words: bool) -> str:
-    errors = orjson.loads(failed or b"[]")
-    if errors:
-        said = errors[-1]["message" if with_words else "error"]
-        return f"attempt {attempt} of its head is due in {left:.1f} s, after {said}"
-    return f"its head is delayed for another {left:.1f} s"
+def _delay_reason(life: Life, left: float, with_words: bool) -> str:
+    if not life.errors:
+        return f"its head is delayed for another {left:.1f} s"
+    said = life.errors[-1]["message" if with_words else "error"]
+    return f"attempt {life.attempt} of its head is due in {left:.1f} s, after {said}"

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-import orjson
-
+from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
-from groupflow.store.keys import split_checkpoint, split_element
+from groupflow.store.clock import seconds
+from groupflow.store.life import Life
 
 ListedGroups: TypeAlias = Literal["ready", "running", "delayed", "parked", "paused"]
 
@@ -129,18 +128,17 @@ async def list_groups(
         StoreUnavailable: Redis does not answer.
     """
     found: list[GroupRow] = []
-    at, total, looked = 0.0, 0, 0
-    following = cursor
+    looked, following = 0, cursor
     for _ in range(_LOOKS):
         wanted = limit - len(found)
-        now, next_, total, seen, rows = await client.run(
-            OperatorVerb.GROUPS, state, following, _LOOK, wanted, text, tenant
-        )
-        at, looked, following = now / MICROSECONDS, looked + seen, next_.decode()
-        found += [_group_row(state, *row) for row in rows]
+        reply = await client.run(OperatorVerb.GROUPS, state, following, _LOOK, wanted, text, tenant)
+        page = named(reply, "at")
+        looked, following = looked + page["looked_at"], page.get("next", "")
+        for row in page["groups"]:
+            found.append(GroupRow(state=state, **named(row, "enqueued_at", "since", "until")))
         if not following or len(found) >= limit:
             break
-    return GroupPage(at, total, looked, following or None, found)
+    return GroupPage(page["at"], page["total"], looked, following or None, found)
 
 
 async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
@@ -155,49 +153,21 @@ async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: 
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, total, rows = await client.run(OperatorVerb.LANE, group, passed, limit)
-    return Lane(now / MICROSECONDS, total, [_waiting(*row) for row in rows])
+    reply = named(await client.run(OperatorVerb.LANE, group, passed, limit), "at")
+    return Lane(reply["at"], reply["total"], [_waiting(row) for row in reply["tasks"]])
 
 
-def _group_row(  # noqa: PLR0917  the row that groups.lua answers, in its order
-    state: ListedGroups,
-    group: bytes,
-    note: bytes,
-    waiting: int,
-    head: bytes,
-    type_: bytes,
-    tenant: bytes,
-    daemon: bytes,
-    worker: bytes,
-) -> GroupRow:
-    told: dict[str, Any] = {}
-    if head:
-        arrival, told["head"] = split_element(head)
-        told["enqueued_at"] = arrival / MICROSECONDS
-        told["type"], told["tenant"] = type_.decode() or None, tenant.decode() or None
-    match state:
-        case "delayed":
-            told["until"] = float(note) / MICROSECONDS
-        case "running":
-            told["since"] = split_checkpoint(note)[1] / MICROSECONDS
-            told["by"] = f"{daemon.decode()}, {worker.decode()}"
-        case "parked" | "paused":
-            told["by"], since, *_ = orjson.loads(note)
-            told["since"] = int(since) / MICROSECONDS
-    return GroupRow(group.decode(), state, waiting, **told)
-
-
-def _waiting(element: bytes, type_: bytes, tenant: bytes, life: Sequence[bytes | None]) -> Waiting:
-    arrival, id_ = split_element(element)
-    attempt, crashes, stage, due, errors = life
+def _waiting(row: Sequence[Any]) -> Waiting:
+    facts = named(row, "enqueued_at")
+    life = Life.of(facts["life"])
     return Waiting(
-        id=id_,
-        type=type_.decode(),
-        tenant=tenant.decode() or None,
-        enqueued_at=arrival / MICROSECONDS,
-        attempt=int(attempt or 1),
-        crashes=int(crashes or 0),
-        stage=stage.decode() if stage is not None else None,
-        due=int(due) / MICROSECONDS if due else None,
-        errors=orjson.loads(errors or b"[]"),
+        id=facts["id"],
+        type=facts["type"],
+        tenant=facts.get("tenant"),
+        enqueued_at=facts["enqueued_at"],
+        attempt=life.attempt,
+        crashes=life.crashes,
+        stage=life.stage,
+        due=None if life.due is None else seconds(life.due),
+        errors=life.errors,
     )

@@ -15,9 +15,10 @@ from typing import Any
 
 import orjson
 
+from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import microseconds, seconds
 from groupflow.store.settlements import Complete, Settlement
 
 INTERVAL = 10.0  # seconds between two samples
@@ -102,10 +103,8 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
     """
     counts = orjson.dumps(latencies.take())
     asked = time.time()
-    now, is_new = await client.run(
-        OperatorVerb.SAMPLE, round(INTERVAL * MICROSECONDS), KEPT, counts
-    )
-    latencies.set_clock(now / MICROSECONDS - (asked + time.time()) / 2)
+    now, is_new = await client.run(OperatorVerb.SAMPLE, microseconds(INTERVAL), KEPT, counts)
+    latencies.set_clock(seconds(now) - (asked + time.time()) / 2)
     return bool(is_new)
 
 
@@ -127,13 +126,11 @@ async def read_samples(client: StoreClient) -> list[Sample]:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, flat = await client.run(OperatorVerb.SAMPLES)
-    oldest = now - round(KEPT * INTERVAL * MICROSECONDS)
-    rows = [
-        orjson.loads(packed)
-        for field, packed in zip(flat[::2], flat[1::2], strict=True)
-        if field != b"longest"
-    ]
+    reply = named(await client.run(OperatorVerb.SAMPLES))
+    oldest = reply["now"] - microseconds(KEPT * INTERVAL)
+    kept = named(reply["samples"])
+    kept.pop("longest", None)
+    rows = [orjson.loads(packed) for packed in kept.values()]
     known = sorted((int(row[0]), *row[1:]) for row in rows if int(row[0]) > oldest)
     return [_sample(row, known[n - 1] if n else None) for n, row in enumerate(known)]
 
@@ -143,11 +140,11 @@ def _sample(row: Sequence[Any], before: Sequence[Any] | None) -> Sample:
     queued, running = waiting[0] + waiting[1], waiting[2] + waiting[3]
     rates: list[float | None] = [None] * 4
     if before is not None:
-        seconds = (at - before[0]) / MICROSECONDS
+        span = seconds(at - before[0])
         # Totals fall only where somebody emptied the store: that is no rate.
-        rates = [round(max(0, row[i] - before[i]) / seconds, 3) for i in range(1, 5)]
+        rates = [round(max(0, row[i] - before[i]) / span, 3) for i in range(1, 5)]
     return Sample(
-        at / MICROSECONDS,
+        seconds(at),
         taken_in=rates[0],
         done=rates[1],
         buried=rates[2],

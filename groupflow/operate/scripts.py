@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from groupflow.store.scripts import BURIAL, FACTS, PRELUDE, SESSIONS, AnyVerb
 
-_INDEXES = "operate/indexes"
-_WALKING = (*SESSIONS, "operate/walking", _INDEXES)
+_INDEXES = (*PRELUDE, "operate/indexes")
+_NAMING = ("operate/naming",)
+_WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 
 
 class OperatorVerb(AnyVerb):
     """Those of operators."""
 
-    STATUS = "status", (*PRELUDE, _INDEXES)
-    WHY = "why", SESSIONS
-    TOP = "top", (*SESSIONS, _INDEXES)
-    TOPS = "tops", _WALKING
-    FIND = "find", (*FACTS, "store/sessions")
-    LIST = "list", (*SESSIONS, _INDEXES)
-    GROUPS = "groups", (*FACTS, *_WALKING[1:])
-    LANE = "lane", FACTS
-    TOLD = "told"
-    SAMPLE = "sample", (*PRELUDE, _INDEXES)
+    STATUS = "status", (*_INDEXES, *_NAMING)
+    WHY = "why", (*_WALKING, *_NAMING)
+    BUSY = "busy", (*_WALKING, *_NAMING)
+    TOPS = "tops", (*_WALKING, *_NAMING)
+    FIND = "find", (*_WALKING, "store/facts", *_NAMING)
+    LIST = "list", _WALKING
+    GROUPS = "groups", (*_WALKING, "store/facts", *_NAMING)
+    LANE = "lane", (*FACTS, *_NAMING)
+    CONFIGURATION = "configuration"
+    SAMPLE = "sample", _INDEXES
     SURVEY = "survey", _WALKING
-    SAMPLES = "samples"
+    SAMPLES = "samples", (*PRELUDE, *_NAMING)
     PAUSE = "pause"
     RESUME = "resume"
     DROP_WAITING = "drop_waiting", BURIAL

@@ -1,21 +1,35 @@
-"""Finding tasks: where one is now and what has happened to it; some of those in a state."""
+"""Tasks: where one is and what happened to it; some of a state; to drop one, or run it now."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
-from groupflow.store.keys import ARRIVAL_DIGITS, split_checkpoint
+from groupflow.store.clock import seconds
+from groupflow.store.keys import ARRIVAL_DIGITS
+from groupflow.store.life import Life
+from groupflow.store.settlements import history_line
 
 TaskState: TypeAlias = Literal["queued", "running", "delayed", "dead", "done", "dropped", "expired"]
-
-
 ListedState: TypeAlias = Literal["queued", "running", "delayed", "done"]
+Left: TypeAlias = Literal["running", "dead", "over", "due", "unknown"]
+"""Why a task was left as it is; ``due``: nothing holds it back but its turn."""
+
+REASONS: dict[Left, str] = {
+    "running": "it runs: a task that runs is left alone",
+    "dead": "it is a dead letter: redrive or drop it as one",
+    "over": "it is over",
+    "due": "it isn't delayed: it waits for its turn",
+    "unknown": "nothing is known of it",
+}
+
+LOOKED_AT = 2000  # places in a line a script: bounds how long one may block Redis
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,41 +82,31 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    now, is_there, type_, group, tenant, life, *rest = await client.run(OperatorVerb.FIND, id_)
-    died, ended, daemon, worker, checkpoint = rest
-    if not is_there:
-        return _ended(id_, ended) if ended else None
-    attempt, crashes, stage, due, reason, errors = life
-    facts: dict[str, Any] = {
-        "id": id_,
-        "type": type_.decode(),
-        "group": group.decode() or None,
-        "tenant": tenant.decode() or None,
-        "attempt": int(attempt or 1),
-        "crashes": int(crashes or 0),
-        "stage": stage.decode() if stage is not None else None,
-        "errors": orjson.loads(errors or b"[]"),
-    }
-    if died:
-        return Found(
-            state="dead",
-            since=float(died) / MICROSECONDS,
-            reason=(reason or b"").decode(),
-            **facts,
+    facts = named(await client.run(OperatorVerb.FIND, id_))
+    if "type" not in facts:
+        return _ended(id_, facts["ended"]) if "ended" in facts else None
+    life = Life.of(facts["life"])
+    found = partial(
+        Found,
+        id=id_,
+        type=facts["type"],
+        group=facts.get("group"),
+        tenant=facts.get("tenant"),
+        attempt=life.attempt,
+        crashes=life.crashes,
+        stage=life.stage,
+        errors=life.errors,
+    )
+    if "died" in facts:
+        return found(state="dead", since=seconds(facts["died"]), reason=life.reason)
+    if "daemon" in facts:
+        where = {name: facts[name] for name in ("daemon", "worker")}
+        return found(
+            state="running", fence=int(facts["fence"]), since=seconds(facts["since"]), **where
         )
-    if checkpoint:
-        fence, since, _, _ = split_checkpoint(checkpoint)
-        return Found(
-            state="running",
-            daemon=daemon.decode(),
-            worker=worker.decode(),
-            fence=fence,
-            since=since / MICROSECONDS,
-            **facts,
-        )
-    if due is not None and int(due) > now:
-        return Found(state="delayed", until=int(due) / MICROSECONDS, **facts)
-    return Found(state="queued", **facts)
+    if life.due is not None and life.due > facts["now"]:
+        return found(state="delayed", until=seconds(life.due))
+    return found(state="queued")
 
 
 async def list_tasks(
@@ -111,7 +115,7 @@ async def list_tasks(
     """Some tasks of a state, by id and group, `limit` of them at most.
 
     Those that wait come with the next to run first; groups that run, wait or stand follow. For
-    counts see `read_status`, for the dead `DeadLetters`.
+    counts see `read_totals`, for the dead `DeadLetters`.
 
     Raises:
         StoreUnavailable: Redis does not answer.
@@ -120,7 +124,86 @@ async def list_tasks(
     return [(id_.decode(), group.decode() or None) for id_, group in rows]
 
 
-def _ended(id_: str, line: bytes) -> Found:
+def _ended(id_: str, line: str) -> Found:
     state, type_, group, attempt, crashes, *_scope = orjson.loads(line[ARRIVAL_DIGITS:])
-    since = int(line[:ARRIVAL_DIGITS]) / MICROSECONDS
+    since = seconds(line[:ARRIVAL_DIGITS])
     return Found(id_, state, type_, group, attempt=attempt, crashes=crashes, since=since)
+
+
+class WaitingTasks:
+    """The waiting tasks of one store. Each call may be made again."""
+
+    def __init__(self, client: StoreClient) -> None:
+        self._client = client
+
+    async def drop(self, id_: str) -> Left | None:
+        """Remove a task that waits, or is delayed, for good. Its group goes on.
+
+        Returns:
+            ``None`` where it is dropped, else why it was left.
+
+        Raises:
+            StoreUnavailable: no answer; it may be dropped.
+        """
+        found = await find_task(self._client, id_)
+        left = _left(found)
+        if found is None or left is not None:
+            return left
+        line = history_line("dropped", found.type, found.group, found.attempt, found.crashes)
+        place = 0
+        while place >= 0:
+            dropped, place = await self._client.run(
+                OperatorVerb.DROP_WAITING, id_, found.group or "", line, place, LOOKED_AT
+            )
+            if dropped:
+                return None
+        # It was claimed, or ended, since: say as what.
+        return _left(await find_task(self._client, id_)) or "running"
+
+    async def run_now(self, id_: str) -> Left | None:
+        """Make a delayed task due.
+
+        Returns:
+            ``None`` where it is due from now on, else why it was left.
+
+        Raises:
+            StoreUnavailable: no answer; it may be due.
+        """
+        found = await find_task(self._client, id_)
+        left = _left(found)
+        if found is None or left is not None:
+            return left
+        if await self._client.run(OperatorVerb.RUN_NOW, id_, found.group or ""):
+            return None
+        return "due"
+
+    async def delayed_of(self, group: str) -> list[str]:
+        """The delayed tasks of a group, by bounded looks: what moves meanwhile may be missed.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        held: list[str] = []
+        aside: list[str] = []
+        for place, ids in (("lane", held), ("aside", aside)):
+            passed, looked = 0, LOOKED_AT
+            while looked == LOOKED_AT:
+                looked, found = await self._client.run(
+                    OperatorVerb.DELAYED_OF, group, place, passed, LOOKED_AT
+                )
+                passed += looked
+                ids += [id_.decode() for id_ in found]
+        return [*reversed(held), *aside]  # the next to run first
+
+
+def _left(found: Found | None) -> Left | None:
+    """Why a task can't be acted on, as far as its state tells."""
+    if found is None:
+        return "unknown"
+    match found.state:
+        case "running" | "dead":
+            return found.state
+        case "queued" | "delayed":
+            return None
+        case _:
+            return "over"

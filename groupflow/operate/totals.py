@@ -1,36 +1,16 @@
-"""What operators ask of the store; nothing here writes."""
+"""The whole store at one instant: what waits, what runs, what is over, who is there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import orjson
-
+from groupflow.operate.daemons import KnownDaemon, known_daemon
+from groupflow.operate.groups import paused_by
+from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class PlainStatus:
-    """Tasks without a group, by whether they wait or run."""
-
-    queued: int
-    running: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedStatus:
-    """Tasks with a group, and the groups by state; a delayed group waits for its head's time."""
-
-    queued: int
-    running: int
-    groups: int
-    ready: int
-    delayed: int
-    parked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,65 +34,111 @@ class IntakeStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """The whole at one instant; `intake` has the daemons whose intake stands, and no others."""
+class Hold:
+    """Somebody paused everything: who, and since when (Unix seconds)."""
 
-    plain: PlainStatus
-    grouped: GroupedStatus
+    by: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What waits, runs and is over.
+
+    Attributes:
+        at: when it was read, Unix seconds by Redis's clock.
+        queued_plain: plain tasks that wait, delayed ones too.
+        queued_grouped: grouped tasks that wait, in whatever state their group is.
+        running_plain: plain tasks that run.
+        running_grouped: grouped tasks that run, which is as many groups.
+        waited_plain: seconds for which the plain task that goes next could have been claimed; 0
+            where none waits.
+        waited_grouped: the same of the grouped one.
+        groups: groups with something in them.
+        ready: groups whose head may be claimed.
+        delayed: groups whose head isn't due yet.
+        parked: groups that a dead letter holds.
+        paused: groups that only people hold.
+        delayed_tasks: tasks that stand aside until they are due.
+        dead: dead letters.
+        taken_total: tasks that ever came in; the next three likewise.
+        done_total: tasks that were done.
+        buried_total: deaths; a redriven task may die again.
+        crashed_total: claims that ended without a settle.
+        everything_paused: by whom and since when, or ``None``.
+        daemons: those with a lease.
+        intake: those of them whose intake stands.
+    """
+
+    at: float
+    queued_plain: int
+    queued_grouped: int
+    running_plain: int
+    running_grouped: int
+    waited_plain: float
+    waited_grouped: float
+    groups: int
+    ready: int
+    delayed: int
+    parked: int
+    paused: int
+    delayed_tasks: int
     dead: int
+    taken_total: int
     done_total: int
-    failed_total: int
+    buried_total: int
+    crashed_total: int
+    everything_paused: Hold | None
     daemons: list[DaemonStatus]
     intake: list[IntakeStatus]
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
-        return asdict(self)
+        return {
+            "plain": {"queued": self.queued_plain, "running": self.running_plain},
+            "grouped": {
+                "queued": self.queued_grouped,
+                "running": self.running_grouped,
+                "groups": self.groups,
+                "ready": self.ready,
+                "delayed": self.delayed,
+                "parked": self.parked,
+            },
+            "dead": self.dead,
+            "done_total": self.done_total,
+            "failed_total": self.buried_total,
+            "daemons": [asdict(daemon) for daemon in self.daemons],
+            "intake": [asdict(standing) for standing in self.intake],
+        }
 
 
-async def read_status(client: StoreClient) -> Status:
-    """Read totals and daemons in one instant.
+async def read_totals(client: StoreClient) -> Totals:
+    """Read all of it in one instant.
 
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    return status_of(await client.run(OperatorVerb.STATUS))
-
-
-def status_of(reply: Sequence[Any]) -> Status:
-    """What status.lua has answered."""
-    flat, ready, held, parked, paused, dead, _delayed, rows, *_ = reply
-    count = {name.decode(): int(total) for name, total in zip(flat[::2], flat[1::2], strict=True)}
-    running = count.get("running_grouped", 0)
-    return Status(
-        plain=PlainStatus(count.get("queued_plain", 0), count.get("running_plain", 0)),
-        grouped=GroupedStatus(
-            queued=count.get("queued_grouped", 0),
-            running=running,
-            groups=ready + held + running + parked + paused,
-            ready=ready,
-            delayed=held,
-            parked=parked,
-        ),
-        dead=dead,
-        done_total=count.get("done", 0),
-        failed_total=count.get("buried", 0),
-        daemons=[_daemon(*row) for row in rows],
-        intake=[standing for row in rows if (standing := _standing(*row)) is not None],
+    facts = named(await client.run(OperatorVerb.STATUS), "at", "waited_plain", "waited_grouped")
+    count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
+    known = [known_daemon(row) for row in facts.pop("daemons")]
+    note = facts.pop("everything_paused", None)
+    states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
+    waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
+    return Totals(
+        **facts,
+        **{name: count[name] for name in waiting},
+        **{f"{name}_total": count[name] for name in ("taken", "done", "buried", "crashed")},
+        groups=count["running_grouped"] + sum(states),
+        everything_paused=Hold(*paused_by(note)) if note else None,
+        daemons=[_status_of(each) for each in known],
+        intake=[
+            IntakeStatus(each.name, standing["paused"], standing["since"])
+            for each in known
+            if (standing := each.info.get("intake"))
+        ],
     )
 
 
-def _daemon(name: bytes, lease_left: int, packed: bytes) -> DaemonStatus:
-    info = orjson.loads(packed)
-    return DaemonStatus(
-        name=name.decode(),
-        pid=info.get("pid", 0),
-        host=info.get("host", ""),
-        workers=info.get("workers", 0),
-        heartbeat_age=round(max(0.0, info.get("lease", 0.0) - lease_left / MICROSECONDS), 3),
-    )
-
-
-def _standing(name: bytes, _lease_left: int, packed: bytes) -> IntakeStatus | None:
-    told = orjson.loads(packed).get("intake")
-    return IntakeStatus(name.decode(), told["paused"], told["since"]) if told else None
+def _status_of(daemon: KnownDaemon) -> DaemonStatus:
+    age = round(max(0.0, daemon.info.get("lease", 0.0) - daemon.lease_left), 3)
+    return DaemonStatus(daemon.name, daemon.pid, daemon.host, daemon.workers, age)

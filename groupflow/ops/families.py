@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, TypeMeasures, Types, Vitals
-from groupflow.operate.gauges import Gauges
+from groupflow.operate.totals import Totals
 
 Rows = Mapping[tuple[str, ...], float]
 
@@ -146,25 +146,35 @@ def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]
     yield _gauge("groupflow_broker_up", "1: connected, and consuming", up, [])
 
 
-def from_gauges(gauges: Gauges) -> Iterator[Metric]:
+def from_totals(totals: Totals) -> Iterator[Metric]:
     """What the store holds; the same from each daemon."""
     tasks: Rows = {
-        (pool, state): number
-        for state, by_pool in (("queued", gauges.queued), ("running", gauges.running))
-        for pool, number in by_pool.items()
+        ("plain", "queued"): totals.queued_plain,
+        ("grouped", "queued"): totals.queued_grouped,
+        ("plain", "running"): totals.running_plain,
+        ("grouped", "running"): totals.running_grouped,
     }
-    groups: Rows = {(state,): number for state, number in gauges.groups.items()}
-    waited: Rows = {(pool,): seconds for pool, seconds in gauges.waited.items()}
+    groups: Rows = {
+        ("ready",): totals.ready,
+        ("running",): totals.running_grouped,
+        ("delayed",): totals.delayed,
+        ("parked",): totals.parked,
+        ("paused",): totals.paused,
+    }
+    waited: Rows = {("plain",): totals.waited_plain, ("grouped",): totals.waited_grouped}
+    aside, daemons = totals.delayed_tasks, totals.daemons
+    silence = max((each.heartbeat_age for each in daemons), default=0.0)
     yield _gauge("groupflow_cluster_tasks", "Tasks by state", tasks, ["pool", "state"])
-    yield _now("groupflow_cluster_tasks_delayed", "Queued ones that stand aside", gauges.delayed)
+    yield _now("groupflow_cluster_tasks_delayed", "Queued ones that stand aside", aside)
     yield _gauge("groupflow_cluster_groups", "Groups by state", groups, ["state"])
-    yield _now("groupflow_cluster_dead_letters", "Dead letters", gauges.dead)
+    yield _now("groupflow_cluster_dead_letters", "Dead letters", totals.dead)
     yield _gauge(
         "groupflow_cluster_oldest_waiting_seconds", "Wait of what goes next", waited, ["pool"]
     )
-    yield _now("groupflow_cluster_daemons", "Daemons with a session", gauges.daemons)
-    yield _now("groupflow_cluster_workers", "Workers of all daemons", gauges.workers)
-    yield _now("groupflow_cluster_heartbeat_age_seconds", "Longest silence", gauges.heartbeat_age)
+    yield _now("groupflow_cluster_daemons", "Daemons with a session", len(daemons))
+    workers = sum(each.workers for each in daemons)
+    yield _now("groupflow_cluster_workers", "Workers of all daemons", workers)
+    yield _now("groupflow_cluster_heartbeat_age_seconds", "Longest silence", silence)
 
 
 def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:

@@ -1,8 +1,8 @@
 """The metrics as Prometheus scrapes them.
 
-A scrape reads what the daemon's parts have counted, and asks the store once for its gauges: one
+A scrape reads what the daemon's parts have counted, and asks the store once for its totals: one
 script of constant cost, once a second at most however many scrape. Where Redis is away, the scrape
-says so within a second, with the gauges that were last read.
+says so within a second, with those that were last read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import Measures, Vitals
-from groupflow.operate.gauges import Gauges, read_gauges
+from groupflow.operate.totals import Totals, read_totals
 from groupflow.ops import families
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.store.client import StoreClient
@@ -35,10 +35,10 @@ class StoreMetrics:
         """Reads nothing yet.
 
         Args:
-            client: asked for the store's gauges; best with a connection of its own.
+            client: asked for the store's totals; best with a connection of its own.
         """
         self._client = client
-        self._gauges: Gauges | None = None
+        self._totals: Totals | None = None
         self._read = self._asked = float("-inf")
         self._is_up = False
         self._asking = asyncio.Lock()
@@ -57,7 +57,7 @@ class StoreMetrics:
                 return
             try:
                 async with asyncio.timeout(READING):
-                    self._gauges = await read_gauges(self._client)
+                    self._totals = await read_totals(self._client)
             except (GroupflowError, TimeoutError, ValueError):
                 # Away, or somebody wrote to our keys: the rest can be told all the same.
                 self._is_up = False
@@ -69,9 +69,9 @@ class StoreMetrics:
         yield families.build_info()
         yield from self._own()
         age = None
-        if self._gauges is not None:
+        if self._totals is not None:
             age = monotonic() - self._read
-            yield from families.from_gauges(self._gauges)
+            yield from families.from_totals(self._totals)
         yield from families.of_store(is_up=self._is_up, age=age)
 
     def _own(self) -> Iterator[Metric]:
@@ -96,7 +96,7 @@ class Metrics(StoreMetrics):
         Args:
             measures: what the parts count.
             vitals: how the daemon is, asked at each scrape.
-            client: asked for the store's gauges; best with a connection of its own.
+            client: asked for the store's totals; best with a connection of its own.
             lease: seconds, as configured.
             lag: of the event loop.
         """

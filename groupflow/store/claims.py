@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import orjson
 
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, StoreClient
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import seconds
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.keys import split_element
+from groupflow.store.life import Life
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import Claim, Settlement, calls_of
 
 _CLAIM = {"plain": Verb.CLAIM_PLAIN, "grouped": Verb.CLAIM_GROUPED}
-_CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a task's life has
+_NO_LIFE = Life()
 
 
 class Claims:
@@ -98,21 +97,10 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     arrival, id_ = split_element(element)
     # Without a type, as what isn't ours, it will be buried.
     envelope = Envelope.unpack_any(packed, group.decode() or None)
-    task_facts: dict[str, Any] = {}
-    errors: list[dict[str, Any]] = []
-    since: int | None = arrival
-    if flat_life:
-        life = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
-        stage, context = life.get(b"stage"), life.get(b"context")
-        task_facts = {
-            "attempt": int(life.get(b"attempt", 1)),
-            "crashes": int(life.get(b"crashes", 0)),
-            "stage": stage.decode() if stage is not None else None,
-            "context": orjson.loads(context) if context is not None else None,
-        }
-        arrival = int(life.get(b"enqueued", arrival))
-        errors = orjson.loads(life.get(b"errors", b"[]"))
-        since = _claimable_since(life, arrival)
+    life = Life.of(flat_life) if flat_life else _NO_LIFE
+    if life.enqueued is not None:
+        arrival = life.enqueued
+    since = None if life.was_claimed else max(arrival, life.due or 0)
     task = Task(
         id=id_,
         type=envelope.type,
@@ -121,16 +109,12 @@ def _claim_from(row: list[Any], now: int) -> Claim:
         headers=envelope.headers,
         tenant=envelope.tenant,
         fence=int(fence),
-        enqueued_at=arrival / MICROSECONDS,
-        **task_facts,
+        enqueued_at=seconds(arrival),
+        attempt=life.attempt,
+        crashes=life.crashes,
+        stage=life.stage,
+        context=life.context,
     )
-    waited = None if since is None else max(0, now - since) / MICROSECONDS
+    waited = None if since is None else seconds(max(0, now - since))
     rule, scope = envelope.rule, envelope.scope
-    return Claim(slot.decode(), task.fence, element, task, rule, errors, waited, scope)
-
-
-def _claimable_since(life: Mapping[bytes, bytes], arrival: int) -> int | None:
-    """Since when (µs) a task could have been claimed; ``None`` where it was, earlier on."""
-    if not life.keys().isdisjoint(_CLAIMED_BEFORE):
-        return None
-    return max(arrival, int(life.get(b"due", arrival)))
+    return Claim(slot.decode(), task.fence, element, task, rule, life.errors, waited, scope)

@@ -11,7 +11,7 @@ import orjson
 from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope
 from groupflow.store.scripts import Verb
@@ -210,7 +210,7 @@ class DeadLetters:
         if envelope is not None:
             packed, group = envelope.pack(), envelope.group
             facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
-        order = "" if priority is None else round(priority * MICROSECONDS)
+        order = "" if priority is None else microseconds(priority)
         verdict = await self._client.run(
             Verb.REDRIVE, letter.id, group or "", packed, order, *facts, delayed_memory
         )
@@ -239,7 +239,7 @@ class DeadLetters:
             The ids that were removed.
         """
         line = history_line("expired", "", None)
-        ids = await self._client.run(Verb.SWEEP, round(retention * MICROSECONDS), most, line)
+        ids = await self._client.run(Verb.SWEEP, microseconds(retention), most, line)
         return [id_.decode() for id_ in ids]
 
 
@@ -261,6 +261,6 @@ def _facts(  # noqa: PLR0917  the row that the scripts answer, in its order
         reason.decode(),
         kind.decode(),
         attempts,
-        float(died) / MICROSECONDS,
+        seconds(died),
         at_door == 1,
     )

@@ -9,7 +9,7 @@ from secrets import token_hex
 import orjson
 
 from groupflow.store.client import Argument, StoreClient
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb
 
@@ -58,8 +58,8 @@ class Arrival:
         return (
             self.id,
             self.envelope.group or "",
-            round(self.priority * MICROSECONDS),
-            round(self.delay * MICROSECONDS),
+            microseconds(self.priority),
+            microseconds(self.delay),
             "aside" if self.steps_aside else "",
             self.dead,
             errors,
@@ -111,7 +111,7 @@ class Enqueuer:
         """
         self._front: tuple[Argument, ...] = (
             daemon,
-            round(dedup_window * MICROSECONDS),
+            microseconds(dedup_window),
             token_hex(16),  # where no store has a salt yet
         )
         self._client = client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import microseconds
 from groupflow.store.scripts import Verb
 
 _LOOK = 500  # ids a script: bounds how long one may block Redis
@@ -20,7 +20,7 @@ async def roll_history(client: StoreClient, *, keep: float, size: int) -> bool:
     Returns:
         Whether a segment was begun.
     """
-    return bool(await client.run(Verb.ROLL, round(keep * MICROSECONDS), size))
+    return bool(await client.run(Verb.ROLL, microseconds(keep), size))
 
 
 async def sweep_renamed(client: StoreClient) -> bool:

@@ -16,7 +16,7 @@ import orjson
 
 from groupflow.core.errors import SessionLost, SessionReplaced
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import microseconds, seconds
 from groupflow.store.scripts import Verb
 
 REAPED_AT_ONCE = 10  # daemons a call: bounds the script, and more come in the next pass
@@ -106,7 +106,7 @@ class Sessions:
         """
         self._client = client
         self._session = session
-        self._lease = round(lease * MICROSECONDS)
+        self._lease = microseconds(lease)
 
     async def register(self, info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
         """Open a session, and put back what an earlier process of this name still held.
@@ -184,7 +184,7 @@ class Sessions:
         """
         wait, rows = await self._client.run(Verb.REAP, REAPED_AT_ONCE)
         handed = [_handed_over(row[1:], row[0].decode()) for row in rows]
-        return (None if wait < 0 else wait / MICROSECONDS), handed
+        return (None if wait < 0 else seconds(wait)), handed
 
 
 def _handed_over(row: list[bytes], daemon: str) -> HandedOver:

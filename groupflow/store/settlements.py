@@ -11,7 +11,7 @@ import orjson
 from groupflow.core.policy import Standing
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, Call
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import REJECTED
 from groupflow.store.scripts import Verb
 
@@ -159,7 +159,7 @@ def calls_of(
 def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
     match settlement:
         case Retry(claim, after, errors, standing):
-            attempt, delay = claim.task.attempt + 1, round(after * MICROSECONDS)
+            attempt, delay = claim.task.attempt + 1, microseconds(after)
             return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors)]
         case Advance(_, stage, context, standing):
             return Verb.ADVANCE, [stage, context, standing]

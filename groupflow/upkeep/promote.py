@@ -11,7 +11,7 @@ from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import MICROSECONDS
+from groupflow.store.clock import seconds
 from groupflow.store.scripts import Verb
 
 log = structlog.get_logger("groupflow.promote")
@@ -61,4 +61,4 @@ class Promoter:
         if wait < 0:
             return LONGEST
         # A millisecond late rather than a microsecond early, which would be one more call.
-        return min(LONGEST, float(wait) / MICROSECONDS + 0.001)
+        return min(LONGEST, seconds(wait) + 0.001)

@@ -17,10 +17,10 @@ from groupflow.cli.exits import Exit
 from groupflow.cli.top_screen import Look, View, draw
 from groupflow.operate.busy import Busy, read_busy
 from groupflow.operate.groups import Groups
-from groupflow.operate.totals import DaemonStatus, GroupedStatus, PlainStatus, Status
+from groupflow.operate.totals import DaemonStatus
 from groupflow.servers import RedisServer
 from groupflow.store.dead import DeadLetter
-from tests.store.bench import Bench, arrival, bury
+from tests.store.bench import Bench, arrival, bury, totals
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -153,14 +153,13 @@ def _top(config: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 def look_at(at: float, *, done: int = 0, groups: int = 0, daemons: int = 1, dead: int = 0) -> Look:
     return Look(
         at,
-        Status(
-            PlainStatus(0, 0),
-            GroupedStatus(groups, 0, groups, groups, 0, 0),
-            dead,
-            done,
-            0,
-            [DaemonStatus(f"d{n}", n, "h", 4, 0.5) for n in range(daemons)],
-            [],
+        totals(
+            queued_grouped=groups,
+            groups=groups,
+            ready=groups,
+            dead=dead,
+            done_total=done,
+            daemons=[DaemonStatus(f"d{n}", n, "h", 4, 0.5) for n in range(daemons)],
         ),
         [Busy(f"g{n}:" + "x" * 200, "ready", n) for n in range(groups)],
         [

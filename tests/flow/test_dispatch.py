@@ -300,7 +300,7 @@ async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_on
         held = max(len(served) for _, _, served in claims.exchanges)
         assert held > 4  # that many at once for four workers: some were ahead
         assert bench.count("done") == 300
-        assert (await bench.status()).grouped.queued == 96
+        assert (await bench.status()).queued_grouped == 96
         slow.may_end.set()
         while bench.count("done") < 400:
             await asyncio.sleep(0.01)

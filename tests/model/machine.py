@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
 from groupflow.operate.groups import Groups
-from groupflow.operate.waiting import WaitingTasks
+from groupflow.operate.tasks import WaitingTasks
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from groupflow.operate.totals import read_status
+from groupflow.operate.totals import read_totals
 from tests.history.auditor import audit, leftovers
 from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles
@@ -43,15 +43,15 @@ class StoreMachine(Arrivals, Lives, ClaimsAndSettles, TimeAndPeople):
     @invariant()
     def totals_agree(self) -> None:
         """The status says what the promise says."""
-        status = self.run(read_status(self.client))
+        status = self.run(read_totals(self.client))
         promise = self.promise
-        assert status.plain.queued == promise.count("waiting", "aside", grouped=False)
-        assert status.grouped.queued == promise.count("waiting", "aside", grouped=True)
-        assert status.plain.running == promise.count("running", grouped=False)
-        assert status.grouped.running == promise.count("running", grouped=True)
+        assert status.queued_plain == promise.count("waiting", "aside", grouped=False)
+        assert status.queued_grouped == promise.count("waiting", "aside", grouped=True)
+        assert status.running_plain == promise.count("running", grouped=False)
+        assert status.running_grouped == promise.count("running", grouped=True)
         dead = promise.count("dead", grouped=False) + promise.count("dead", grouped=True)
         assert status.dead == dead
-        assert status.grouped.ready == len(promise.claimable_groups()) or promise.all_paused
+        assert status.ready == len(promise.claimable_groups()) or promise.all_paused
 
     @invariant()
     def states_are_told(self) -> None:

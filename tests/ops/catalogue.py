@@ -12,8 +12,8 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from groupflow.core.measures import Measures, Vitals
-from groupflow.operate.gauges import Gauges
 from groupflow.ops import families
+from tests.store.bench import totals
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "metrics.md"
@@ -59,12 +59,10 @@ def _families() -> Iterator[Metric]:
     measures.scripts.observe("renew", 0.001)
     pools = {"plain": 1, "grouped": 1}
     vitals = Vitals(pools, pools, lease_left=1.0, consumes=True, bytes_in_flight=0)
-    waited = {"plain": 0.0, "grouped": 0.0}
-    gauges = Gauges(pools, pools, {"ready": 1}, 0, 0, waited, 1, 1, 0.0)
     yield families.build_info()
     yield from families.from_measures(measures)
     yield from families.from_vitals(vitals, lease=8.0, lag=0.0)
-    yield from families.from_gauges(gauges)
+    yield from families.from_totals(totals())
     yield from families.of_store(is_up=True, age=0.0)
     yield from ProcessCollector(registry=CollectorRegistry()).collect()
 

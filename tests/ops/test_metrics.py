@@ -16,7 +16,8 @@ from groupflow import App, Dead, Retry, Task
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.daemon import Daemon
-from groupflow.operate.gauges import read_gauges
+from groupflow.operate.totals import Totals, read_totals
+from groupflow.ops.families import from_totals
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
 from groupflow.servers import RabbitmqServer, RedisServer
@@ -212,29 +213,35 @@ async def test_waiting_counts_from_when_a_task_could_be_claimed(bench: Bench) ->
 
 
 async def test_gauges_of_the_store(bench: Bench) -> None:
-    empty = await read_gauges(bench.client)
-    assert (empty.waited, empty.daemons) == ({"plain": 0.0, "grouped": 0.0}, 0)
+    empty = await read_totals(bench.client)
+    assert (empty.waited_plain, empty.waited_grouped, empty.daemons) == (0, 0, [])
     daemon = await bench.daemon()
     await bench.enqueue(
         arrival("a"), arrival("b", "g"), arrival("c", "g"), arrival("d", "h"), arrival("e", "h"),
         arrival("f", delay=600.0), arrival("g", "k", delay=600.0),
     )  # fmt: skip
     await asyncio.sleep(0.01)  # so that something has waited at all
-    gauges = await read_gauges(bench.client)
-    assert gauges.waited["plain"] >= 0.01
-    assert gauges.waited["grouped"] >= 0.01
-    assert gauges.groups == {"ready": 2, "running": 0, "delayed": 1, "parked": 0, "paused": 0}
-    assert gauges.delayed == 1
+    found = await read_totals(bench.client)
+    assert found.waited_plain >= 0.01
+    assert found.waited_grouped >= 0.01
+    assert states(found) == {"ready": 2, "running": 0, "delayed": 1, "parked": 0, "paused": 0}
+    assert found.delayed_tasks == 1
     first, second = await daemon.claim("grouped", "w1", "w2")
     await daemon.settle(bury(first, park=True))
     await daemon.settle(Complete(second))
     await daemon.complete(await daemon.claim_one("plain"))
-    gauges = await read_gauges(bench.client)
-    assert gauges.groups == {"ready": 1, "running": 0, "delayed": 1, "parked": 1, "paused": 0}
-    assert gauges.waited["plain"] == 0  # the delayed one couldn't be claimed yet
-    assert gauges.queued == {"plain": 1, "grouped": 3}
-    assert (gauges.dead, gauges.daemons, gauges.workers) == (1, 1, 2)
-    assert 0 <= gauges.heartbeat_age < DEADLINE
+    found = await read_totals(bench.client)
+    assert states(found) == {"ready": 1, "running": 0, "delayed": 1, "parked": 1, "paused": 0}
+    assert found.waited_plain == 0  # the delayed one couldn't be claimed yet
+    assert (found.queued_plain, found.queued_grouped) == (1, 3)
+    assert (found.dead, [each.workers for each in found.daemons]) == (1, [2])
+    assert 0 <= found.daemons[0].heartbeat_age < DEADLINE
+
+
+def states(totals: Totals) -> dict[str, float]:
+    """Groups by state, as the metrics tell them."""
+    groups = next(f for f in from_totals(totals) if f.name == "groupflow_cluster_groups")
+    return {sample.labels["state"]: sample.value for sample in groups.samples}
 
 
 async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) -> None:

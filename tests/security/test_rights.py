@@ -25,14 +25,12 @@ from groupflow.core.errors import BrokerUnavailable, GroupflowError
 from groupflow.doctor.rabbitmq import examine_broker
 from groupflow.doctor.redis import examine_store
 from groupflow.doctor.rights import CLIENT_COMMANDS, script_commands, tried_commands
-from groupflow.operate.busy import read_busy
+from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import read_configuration
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import ListedGroups, list_groups, list_lane
-from groupflow.operate.overview import read_tops
 from groupflow.operate.sampling import Latencies, read_samples, survey, take_sample
-from groupflow.operate.tasks import ListedState, find_task, list_tasks
-from groupflow.operate.waiting import WaitingTasks
+from groupflow.operate.tasks import ListedState, WaitingTasks, find_task, list_tasks
 from groupflow.servers import RedisServer, ValkeyServer
 from groupflow.store.dead import DeadLetters
 from groupflow.store.history import roll_history

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import orjson
 from redis import Redis
 
 from groupflow.core.task import Task
-from groupflow.operate.totals import Status, read_status
+from groupflow.operate.totals import Totals, read_totals
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
@@ -45,6 +45,12 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
     """A message of some type with its id in its body."""
     envelope = Envelope("t", group, "42", "rule" if group else None, {}, orjson.dumps({"id": id_}))
     return Arrival(id_, envelope, **facts)
+
+
+def totals(**facts: Any) -> Totals:
+    """Totals that nobody has read: zeros, but for these facts."""
+    numbers = {each.name: 0 for each in fields(Totals)}
+    return Totals(**{**numbers, "everything_paused": None, "daemons": [], "intake": [], **facts})
 
 
 class Bench:
@@ -112,9 +118,9 @@ class Bench:
         for daemon in daemons:
             self.raw.eval(_SET_LEASE, 1, self.keys("daemons"), daemon)
 
-    async def status(self) -> Status:
+    async def status(self) -> Totals:
         """What `groupflow status` shows."""
-        return await read_status(self.client)
+        return await read_totals(self.client)
 
     def lane(self, group: str) -> list[str]:
         """The ids in a group's lane, the next one first."""

@@ -303,6 +303,6 @@ async def test_full_memory_and_retries(bench: Bench) -> None:
         await bench.client.run(Verb.PROMOTE, 100)
         await daemon.work_off()
     status = await bench.status()
-    assert (status.grouped.queued, status.grouped.running, status.dead) == (0, 0, 0)
+    assert (status.queued_grouped, status.running_grouped, status.dead) == (0, 0, 0)
     assert bench.audit() == []
     bench.events.clear()  # stages and retries are the model's business

@@ -110,7 +110,7 @@ async def test_no_claim_without_a_session(bench: Bench) -> None:
     with pytest.raises(SessionLost):
         await daemon.claim("plain", "w1")
     status = await bench.status()
-    assert (status.plain.queued, status.grouped.queued) == (1, 1)
+    assert (status.queued_plain, status.queued_grouped) == (1, 1)
 
 
 async def test_envelope_that_is_gone(bench: Bench) -> None:

@@ -17,7 +17,8 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import AnyVerb, Script, Scripts, Verb
-from tests.store import test_ids, test_life, test_looks, test_sessions
+from tests.operate import test_looks
+from tests.store import test_ids, test_life, test_sessions
 from tests.store.bench import Bench
 
 Seen = Callable[[Bench], Awaitable[None]]

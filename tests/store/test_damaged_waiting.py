@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.waiting import WaitingTasks
+from groupflow.operate.tasks import WaitingTasks
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, Verb
-from tests.store import test_waiting
+from tests.operate import test_waiting
 from tests.store.bench import Bench
 from tests.store.test_damaged_life import Damage, Seen, damaged, is_seen
 

@@ -35,8 +35,8 @@ async def test_counts(bench: Bench) -> None:
     """It answers how many wait in all; the status tells plain from grouped."""
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"))
     status = await bench.status()
-    assert (status.plain.queued, status.grouped.queued) == (1, 2)
-    assert (status.grouped.groups, status.grouped.ready) == (1, 1)
+    assert (status.queued_plain, status.queued_grouped) == (1, 2)
+    assert (status.groups, status.ready) == (1, 1)
 
 
 async def test_duplicate_while_waiting_running_dead_and_done(bench: Bench) -> None:
@@ -61,7 +61,7 @@ async def test_one_id_in_two_groups_is_one_task(bench: Bench) -> None:
         False,
         False,
     ]
-    assert (await bench.status()).grouped.groups == 1
+    assert (await bench.status()).groups == 1
 
 
 async def test_dead_on_arrival(bench: Bench) -> None:
@@ -69,7 +69,7 @@ async def test_dead_on_arrival(bench: Bench) -> None:
     dead = arrival("bad", dead="not JSON")
     assert await bench.enqueue(arrival("a0", "a"), dead, arrival("a1", "a")) == [True] * 3
     status = await bench.status()
-    assert (status.dead, status.failed_total, status.grouped.queued) == (1, 1, 2)
+    assert (status.dead, status.buried_total, status.queued_grouped) == (1, 1, 2)
     assert bench.raw.hget(bench.keys("life", "bad"), "reason") == b"not JSON"
     packed = bench.raw.hget(bench.keys("tasks"), "bad")
     assert isinstance(packed, bytes)
@@ -97,7 +97,7 @@ async def test_delayed_waits(bench: Bench) -> None:
     assert ids(await daemon.claim("plain", "w1", "w2")) == ["p1"]
     assert ids(await daemon.claim("grouped", "w3", "w4", "w5")) == ["b1"]
     status = await bench.status()
-    assert (status.plain.queued, status.grouped.queued, status.grouped.delayed) == (1, 3, 1)
+    assert (status.queued_plain, status.queued_grouped, status.delayed) == (1, 3, 1)
 
 
 async def test_empty_batch_asks_only(bench: Bench) -> None:

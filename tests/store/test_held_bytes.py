@@ -14,8 +14,7 @@ import pytest
 from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import find_task
-from groupflow.operate.waiting import WaitingTasks
+from groupflow.operate.tasks import WaitingTasks, find_task
 from groupflow.store.archiving import archive, oldest_bodies
 from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival

@@ -130,7 +130,7 @@ async def test_a_retry_that_holds_stays_the_head_until_it_is_due(shop: Bench) ->
     told = await why(shop, "a")
     assert (told.state, told.head, told.queued) == ("delayed", "a0", 2)
     assert "no such row" in told.reason
-    assert (await shop.status()).grouped.delayed == 1
+    assert (await shop.status()).delayed == 1
 
     await pass_time(shop)
     again = await daemon.claim_one()

@@ -41,7 +41,7 @@ async def test_complete_of_many_tells_each_verdict(bench: Bench) -> None:
     stale = with_fence(claims[1], claims[1].fence - 1)
     refused = await daemon.settle(Complete(claims[0]), Complete(stale), Complete(claims[2]))
     assert [each.claim for each in refused] == [stale]
-    assert (await bench.status()).grouped.running == 1
+    assert (await bench.status()).running_grouped == 1
 
 
 async def test_repeat_is_accepted_and_changes_nothing(bench: Bench) -> None:
@@ -151,7 +151,7 @@ async def test_bury_keeps_the_body_and_the_reason(bench: Bench) -> None:
         assert isinstance(packed, bytes)
         assert packed.endswith(b'\n{"id":"%s"}' % id_.encode())
     status = await bench.status()
-    assert (status.dead, status.failed_total, status.done_total) == (2, 2, 0)
+    assert (status.dead, status.buried_total, status.done_total) == (2, 2, 0)
     assert await daemon.work_off() == ["a1"]
     assert bench.judge_drained() == []
 
@@ -163,6 +163,6 @@ async def test_bury_with_park_holds_the_group(bench: Bench) -> None:
     await daemon.settle(bury(await daemon.claim_one(), park=True))
     assert await daemon.work_off() == ["b0", "b1"]
     status = await bench.status()
-    assert (status.grouped.parked, status.grouped.queued) == (1, 1)
+    assert (status.parked, status.queued_grouped) == (1, 1)
     await bench.enqueue(arrival("a2", "a"))
     assert await daemon.work_off() == []

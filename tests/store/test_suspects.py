@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from groupflow.operate import sampling
-from groupflow.operate.busy import read_busy
-from groupflow.operate.gauges import read_gauges
+from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import list_groups
-from groupflow.operate.overview import read_tops
-from groupflow.operate.tasks import list_tasks
-from groupflow.operate.waiting import WaitingTasks
+from groupflow.operate.tasks import WaitingTasks, list_tasks
 from groupflow.servers import RedisServer
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
@@ -304,10 +301,8 @@ async def test_to_whoever_looks_it_waits_like_the_rest(shop: Bench) -> None:
     await waiting(shop, "a0", "b0", "p5")
     await shop.enqueue(arrival("p6", priority=5.0))
     status = await shop.status()
-    assert (status.plain.queued, status.grouped.queued, status.grouped.ready) == (4, 4, 4)
-    gauges = await read_gauges(shop.client)
-    assert gauges.groups["ready"] == 4
-    assert min(gauges.waited.values()) > 0
+    assert (status.queued_plain, status.queued_grouped, status.ready) == (4, 4, 4)
+    assert min(status.waited_plain, status.waited_grouped) > 0
     listed = [id_ for id_, _ in await list_tasks(shop.client, "queued", 50)]
     assert listed == ["p5", "p0", "p1", "p6", "c0", "d0", "a0", "b0"]
     pages, cursor = [], "0"
@@ -327,7 +322,8 @@ async def test_to_whoever_looks_it_waits_like_the_rest(shop: Bench) -> None:
 
 async def test_what_only_suspects_wait_for_is_seen(shop: Bench) -> None:
     await crashed(shop, "c0", "p0")
-    assert min((await read_gauges(shop.client)).waited.values()) > 0
+    status = await shop.status()
+    assert min(status.waited_plain, status.waited_grouped) > 0
 
 
 async def test_why_it_waits(shop: Bench) -> None:

@@ -3,46 +3,26 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 id
--- returns  { now (µs), 1 where it is there or 0, type, group or '', tenant or '', its life's attempt,
---            crashes, stage, due (µs), reason and errors (JSON), each nil where it has none, died at
---            (µs) or '', line of the history or '', daemon or '', worker or '', checkpoint or '' }
+-- returns  of a task that is over: ended, its line of the history; of one that is there: now, type, group,
+--          tenant, life, and died (µs), or daemon, worker, fence and since (µs) of who runs it
 local id = ARGV[1]
-local is_there = call('HEXISTS', K.tasks, id)
-local ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or ''
-
-local function holds(daemon, worker)
-  local checkpoint = call('HGET', K.worker .. daemon, worker)
-  local claim = checkpoint and claim_of(checkpoint)
-  return claim and id_of(claim.element) == id and checkpoint or nil
+if call('HEXISTS', K.tasks, id) == 0 then
+  return named({ ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or nil })
 end
 
 -- Who runs it. A grouped task is found by its group's lock; for a plain one, or one whose group can't
 -- be told, every worker is asked, as many as there are.
-local function holder(group)
-  if group ~= '' then
-    local lock = call('GET', K.lock .. group)
-    if not lock then return '', '', '' end
-    local worker = string.match(lock, '[^ ]+$')
-    local daemon = string.sub(lock, 18, -(#worker + 2))
-    local checkpoint = holds(daemon, worker)
-    if checkpoint then return daemon, worker, checkpoint end
-    return '', '', ''
+local function claim_of_task(group)
+  for _, claim in ipairs(group ~= '' and { claim_on(group) } or claims(100000)) do
+    if claim.element and id_of(claim.element) == id then return claim end
   end
-  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
-    for _, worker in ipairs(call('HKEYS', K.worker .. daemon)) do
-      local checkpoint = holds(daemon, worker)
-      if checkpoint then return daemon, worker, checkpoint end
-    end
-  end
-  return '', '', ''
+  return {}
 end
 
-local daemon, worker, checkpoint = '', '', ''
-local died = call('ZSCORE', K.dead, id) or ''
+local died = call('ZSCORE', K.dead, id) or nil
 local task_type, tenant, group = facts_of(id)
-if is_there == 1 and died == '' then daemon, worker, checkpoint = holder(group) end
-return {
-  clock(), is_there, task_type, group, tenant,
-  call('HMGET', K.life .. id, 'attempt', 'crashes', 'stage', 'due', 'reason', 'errors'),
-  died, ended, daemon, worker, checkpoint,
-}
+local claim = died and {} or claim_of_task(group)
+return named({
+  now = clock(), type = task_type, group = some(group), tenant = some(tenant), life = life_of(id), died = died,
+  daemon = claim.daemon, worker = claim.worker, fence = claim.fence, since = claim.since,
+})

@@ -8,24 +8,25 @@
 --          to look at · 4 how many to return (of parked and paused, what shares a step of the hash
 --          comes on top) · 5 text that the group's name must hold, '' for any · 6 tenant of its head,
 --          '' for any
--- returns  { now (µs), cursor of the next page or '', groups in that state, looked at,
---            rows of { group, score (µs), note (JSON) or checkpoint, waiting in its lane, its head
---            element (the one that runs, or is next) or '', that task's type and tenant, '' each where
---            there is none, daemon or '', worker or '' } }
+-- returns  { at (now), next: cursor of the next page, none at the end, total: groups in that state, looked_at,
+--          groups }, rows of { group, waiting in its lane, head: id of the task that runs or is next, its
+--          enqueued_at, type and tenant; until (of a delayed one), since and by (of what runs or is held) }
 local state, cursor, most, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local text, tenant = ARGV[5], ARGV[6]
-local rows, looked, total, next_cursor = {}, 0, 0, ''
+local rows, looked, total, next_cursor = {}, 0, 0, nil
 
-local function add(group, note, element, daemon, worker)
+local function add(row, element)
   looked = looked + 1
-  if text ~= '' and not string.find(group, text, 1, true) then return end
-  local head = element or call('LINDEX', K.lane .. group, -1) or ''
+  if text ~= '' and not string.find(row.group, text, 1, true) then return end
+  local head = element or call('LINDEX', K.lane .. row.group, -1)
   local head_type, head_tenant = '', ''
-  if head ~= '' then head_type, head_tenant = facts_of(id_of(head)) end
+  if head then
+    row.head, row.enqueued_at = id_of(head), arrival_of(head)
+    head_type, head_tenant = facts_of(row.head)
+  end
   if tenant ~= '' and tenant ~= head_tenant then return end
-  rows[#rows + 1] = {
-    group, note, call('LLEN', K.lane .. group), head, head_type, head_tenant, daemon or '', worker or '',
-  }
+  row.type, row.tenant, row.waiting = some(head_type), some(head_tenant), call('LLEN', K.lane .. row.group)
+  rows[#rows + 1] = named(row)
 end
 
 -- What has an order is left at the group behind the last one looked at.
@@ -36,22 +37,26 @@ if state == 'ready' or state == 'delayed' then
   total = count_in(indexes)
   local page = members_of(indexes, cursor, most)
   for i = 1, #page, 2 do
-    if #rows < limit then add(page[i], page[i + 1]) end
+    if #rows < limit then add({ group = page[i], ['until'] = state == 'delayed' and page[i + 1] or nil }) end
   end
   go_on()
 elseif state == 'running' then
-  local claims = group_claims(100000)
+  local claims = claims(100000, true)
   total = #claims
   for i = cursor + 1, math.min(cursor + most, total) do
     local claim = claims[i]
-    if #rows < limit then add(claim.group, claim.checkpoint, claim.element, claim.daemon, claim.worker) end
+    local by = claim.daemon .. ', ' .. claim.worker
+    if #rows < limit then add({ group = claim.group, since = claim.since, by = by }, claim.element) end
   end
   go_on()
 else
   local key = K[state]
   total = call('HLEN', key)
   local page = call('HSCAN', key, ARGV[2], 'COUNT', most)
-  for i = 1, #page[2], 2 do add(page[2][i], page[2][i + 1]) end
+  for i = 1, #page[2], 2 do
+    local note = cjson.decode(page[2][i + 1])
+    add({ group = page[2][i], by = note[1], since = note[2] })
+  end
   if page[1] ~= '0' then next_cursor = page[1] end
 end
-return { clock(), next_cursor, total, looked, rows }
+return named({ at = clock(), next = next_cursor, total = total, looked_at = looked, groups = rows })

@@ -21,26 +21,8 @@ local function add_lane(group, from)
   if left > 0 then add_elements(call('LRANGE', K.lane .. group, -left, from), group) end
 end
 
--- Calls `visit` with each claim, over every worker of every daemon.
-local function each_claim(visit)
-  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
-    for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
-      local claim = claim_of(checkpoint)
-      if claim then visit(claim) end
-    end
-  end
-end
-
--- The first keys of a hash, as many as are wanted: HSCAN returns a small hash whole.
-local function some_fields(key)
-  local found = {}
-  local page = call('HSCAN', key, 0, 'COUNT', limit)[2]
-  for i = 1, #page, 2 do found[#found + 1] = page[i] end
-  return found
-end
-
 if state == 'running' then
-  each_claim(function(claim) add(id_of(claim.element), claim.group) end)
+  for _, claim in ipairs(claims(limit)) do add(id_of(claim.element), claim.group) end
 elseif state == 'delayed' then
   for _, element in ipairs(call('ZRANGE', K.delayed, 0, limit - 1)) do
     add(id_of(element), call('HGET', K.life .. id_of(element), 'group') or '')
@@ -55,10 +37,10 @@ elseif state == 'queued' then
   for i = 1, #ordered, 2 do add(id_of(ordered[i]), '') end
   local ready = members_of(READY, 0, limit)
   for i = 1, #ready, 2 do add_lane(ready[i], -1) end
-  each_claim(function(claim) if claim.group ~= '' then add_lane(claim.group, -1) end end)
+  for _, claim in ipairs(claims(100000, true)) do add_lane(claim.group, -1) end
   for _, group in ipairs(call('ZRANGE', K.held, 0, limit - 1)) do add_lane(group, -2) end
   for _, key in ipairs({ K.parked, K.paused }) do
-    for _, group in ipairs(some_fields(key)) do add_lane(group, -1) end
+    for _, group in ipairs(groups_in(key, limit)) do add_lane(group, -1) end
   end
 elseif state == 'done' then
   for _, key in ipairs({ K.history_new, K.history_old }) do

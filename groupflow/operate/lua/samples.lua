@@ -3,5 +3,5 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     none
--- returns  { now (µs), the hash as a flat list }
-return { clock(), call('HGETALL', K.samples) }
+-- returns  { now (µs), samples: the hash as a flat list }
+return named({ now = clock(), samples = call('HGETALL', K.samples) })

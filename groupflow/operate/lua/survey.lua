@@ -21,7 +21,7 @@ local function look(group)
 end
 
 for _, group in ipairs(known.groups) do look(group) end
-for _, claim in ipairs(group_claims(walked)) do look(claim.group) end
+for _, claim in ipairs(claims(walked, true)) do look(claim.group) end
 for _, key in ipairs({ K.parked, K.paused }) do
   for _, group in ipairs(groups_in(key, walked)) do look(group) end
 end

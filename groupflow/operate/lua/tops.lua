@@ -5,16 +5,18 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 how many of each to return · 2 how many of each index to look at
--- returns  { now (µs), groups looked at, rows of those that waited longest, rows of the longest lanes },
---          rows of { group, state, waiting in its lane, arrival of the oldest of them (µs) }
+-- returns  { at (now), looked_at, slowest, longest }, the last two rows of { group, state, waiting in its lane,
+--          oldest: arrival of its head }
 local most, walked = tonumber(ARGV[1]), tonumber(ARGV[2])
-local rows, seen = {}, {}
+local found, seen, looked = {}, {}, 0
 
 local function look(group, state)
   if seen[group] then return end
   local head = call('LINDEX', K.lane .. group, -1)
-  seen[group] = { group, state, head and call('LLEN', K.lane .. group) or 0, head and arrival_of(head) or 0 }
-  if head then rows[#rows + 1] = seen[group] end
+  local waiting = head and call('LLEN', K.lane .. group) or 0
+  seen[group] = { group = group, state = state, waiting = waiting, oldest = head and arrival_of(head) }
+  looked = looked + 1
+  if head then found[#found + 1] = seen[group] end
 end
 
 local function state_of_group(group)
@@ -25,28 +27,26 @@ local function state_of_group(group)
   return 'ready'
 end
 
-for _, claim in ipairs(group_claims(walked)) do look(claim.group, 'running') end
-for _, group in ipairs(groups_in(K.paused, walked)) do look(group, 'paused') end
-for _, group in ipairs(groups_in(K.parked, walked)) do look(group, 'parked') end
-local ready = members_of(READY, 0, walked)
-for i = 1, #ready, 2 do look(ready[i], 'ready') end
-for _, group in ipairs(call('ZRANGE', K.held, 0, walked - 1)) do look(group, 'delayed') end
-local looked = 0
-for _ in pairs(seen) do looked = looked + 1 end
-table.sort(rows, function(a, b)
-  if a[4] ~= b[4] then return a[4] < b[4] end
-  return a[1] < b[1]
-end)
-local waited = { unpack(rows, 1, math.min(most, #rows)) }
+-- The first of some groups by one fact, the name deciding between equals.
+local function first(groups, comes_first)
+  table.sort(groups, function(a, b)
+    if comes_first(a, b) or comes_first(b, a) then return comes_first(a, b) end
+    return a.group < b.group
+  end)
+  local rows = {}
+  for i = 1, math.min(most, #groups) do rows[i] = named(groups[i]) end
+  return rows
+end
 
-local longest = {}
-local known = cjson.decode(call('HGET', K.samples, 'longest') or '{"groups":[]}')
+for _, claim in ipairs(claims(walked, true)) do look(claim.group, 'running') end
+each_waiting_group(walked, look)
+local looked_at = looked
+local slowest = first(found, function(a, b) return a.oldest < b.oldest end)
+
+local known, long = cjson.decode(call('HGET', K.samples, 'longest') or '{"groups":[]}'), {}
 for _, group in ipairs(known.groups) do
   if not seen[group] then look(group, state_of_group(group)) end
-  if seen[group][3] > 0 then longest[#longest + 1] = seen[group] end
+  if seen[group].oldest then long[#long + 1] = seen[group] end
 end
-table.sort(longest, function(a, b)
-  if a[3] ~= b[3] then return a[3] > b[3] end
-  return a[1] < b[1]
-end)
-return { clock(), looked, waited, { unpack(longest, 1, math.min(most, #longest)) } }
+local longest = first(long, function(a, b) return a.waiting > b.waiting end)
+return named({ at = clock(), looked_at = looked_at, slowest = slowest, longest = longest })

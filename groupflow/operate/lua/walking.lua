@@ -1,14 +1,16 @@
 -- Behind the session rules in the scripts that look at many groups: who runs, and who is held.
 
--- The live claims of grouped tasks, `most` of them at most, over every worker of every daemon.
-local function group_claims(most)
+-- The live claims, `most` of them at most, over every worker of every daemon; of groups alone where that is
+-- asked.
+local function claims(most, of_groups)
   local found = {}
   for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
     local checkpoints = call('HGETALL', K.worker .. daemon)
     for i = 1, #checkpoints, 2 do
+      if #found >= most then return found end
       local claim = claim_of(checkpoints[i + 1])
-      if claim and claim.group ~= '' and #found < most then
-        claim.daemon, claim.worker, claim.checkpoint = daemon, checkpoints[i], checkpoints[i + 1]
+      if claim and not (of_groups and claim.group == '') then
+        claim.daemon, claim.worker = daemon, checkpoints[i]
         found[#found + 1] = claim
       end
     end
@@ -16,10 +18,31 @@ local function group_claims(most)
   return found
 end
 
--- The groups in a hash that people or deaths filled: nearly always few. Past that, a part of them.
+-- The claim that a group's lock is of; without its element where the checkpoint says nothing of it.
+local function claim_on(group)
+  local lock = call('GET', K.lock .. group)
+  if not lock then return nil end
+  local worker = string.match(lock, '[^ ]+$')
+  local daemon = string.sub(lock, 18, -(#worker + 2))
+  local checkpoint = call('HGET', K.worker .. daemon, worker)
+  local claim = checkpoint and claim_of(checkpoint) or {}
+  claim.fence, claim.daemon, claim.worker = string.sub(lock, 1, 16), daemon, worker
+  return claim
+end
+
+-- The first members of a hash: HSCAN returns a small one whole, and of a large one a page.
 local function groups_in(key, most)
   local found = {}
   local page = call('HSCAN', key, 0, 'COUNT', most)[2]
   for i = 1, math.min(#page, 2 * most), 2 do found[#found + 1] = page[i] end
   return found
+end
+
+-- Calls `visit` with the first groups of each state that doesn't run, `most` of each at most, and the state.
+local function each_waiting_group(most, visit)
+  for _, group in ipairs(groups_in(K.paused, most)) do visit(group, 'paused') end
+  for _, group in ipairs(groups_in(K.parked, most)) do visit(group, 'parked') end
+  local ready = members_of(READY, 0, most)
+  for i = 1, #ready, 2 do visit(ready[i], 'ready') end
+  for _, group in ipairs(call('ZRANGE', K.held, 0, most - 1)) do visit(group, 'delayed') end
 end

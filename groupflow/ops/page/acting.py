@@ -9,7 +9,7 @@ import structlog
 
 from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.waiting import REASONS, Left, WaitingTasks
+from groupflow.operate.tasks import REASONS, Left, WaitingTasks
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint, Handle
 from groupflow.ops.page.problems import Refused

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError
-from groupflow.operate.overview import Overview
+from groupflow.operate.totals import Totals
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.connection import EVENTS
 from groupflow.ops.page.endpoints import caller_of, refused_response
@@ -24,7 +24,7 @@ EVERY = 1.0  # seconds
 
 
 class Live:
-    def __init__(self, gate: Gate, overview: Snapshot[Overview]) -> None:
+    def __init__(self, gate: Gate, overview: Snapshot[Totals]) -> None:
         self._gate = gate
         self._overview = overview
         self._streams = Streams()

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import GroupPage, list_groups, list_lane
-from groupflow.operate.overview import Overview, Tops, read_overview, read_tops
 from groupflow.operate.sampling import Sample, read_samples
 from groupflow.operate.tasks import Found, find_task, list_tasks
+from groupflow.operate.totals import Totals, read_totals
 from groupflow.ops.page import shapes
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -51,7 +52,7 @@ class Reading:
     def __init__(self, context: PageContext) -> None:
         self._context = context
         client = context.client
-        self.overview = Snapshot[Overview](lambda: read_overview(client), _TOTALS_AGE)
+        self.overview = Snapshot[Totals](lambda: read_totals(client), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(client), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(client), 2.0)
         self._letters = DeadLetters(client)
@@ -90,7 +91,7 @@ class Reading:
             ),
         ]
 
-    async def _overview(self, _: Nothing, __: Caller) -> Overview:
+    async def _overview(self, _: Nothing, __: Caller) -> Totals:
         return await self.overview.get()
 
     async def _hour(self, _: Nothing, __: Caller) -> list[Sample]:

@@ -52,6 +52,7 @@ local function claim_of(checkpoint)
   local last = 53 + tonumber(string.sub(checkpoint, 50, 53))
   return {
     fence = string.sub(checkpoint, 2, 17),
+    since = string.sub(checkpoint, 34, 49),
     element = string.sub(checkpoint, 54, last),
     group = string.sub(checkpoint, last + 1),
   }

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from groupflow.operate import waiting as module
+from groupflow.operate import tasks as module
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import find_task
-from groupflow.operate.waiting import WaitingTasks
+from groupflow.operate.tasks import WaitingTasks, find_task
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Release, Retry
 from tests.store.bench import Bench, arrival, bury, ids
@@ -111,7 +110,7 @@ async def test_crashed_and_retried_ones_are_found_too(
     await bench.enqueue(arrival("back", group and "i"))
     await daemon.settle(Release(await daemon.claim_one(pool)))
     assert await tasks.drop("back") is None
-    assert (await bench.status()).plain.queued + (await bench.status()).grouped.queued == 0
+    assert (await bench.status()).queued_plain + (await bench.status()).queued_grouped == 0
 
 
 @pytest.mark.parametrize("aside", [True, False])

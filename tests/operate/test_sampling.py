@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from groupflow.operate.busy import read_tops
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.overview import read_overview, read_tops
 from groupflow.operate.sampling import (
     BOUNDS,
     INTERVAL,
@@ -21,6 +21,7 @@ from groupflow.operate.sampling import (
     take_sample,
 )
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.totals import read_totals
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival
 
@@ -156,7 +157,7 @@ async def test_overview(bench: Bench) -> None:
     await bench.daemon()
     groups = Groups(bench.client)
     await groups.pause("g", "me")
-    found = await read_overview(bench.client)
+    found = await read_totals(bench.client)
     assert (found.groups, found.ready, found.paused, found.dead, found.taken_total) == (
         2,
         1,
@@ -167,6 +168,6 @@ async def test_overview(bench: Bench) -> None:
     assert found.everything_paused is None
     assert abs(found.at - time.time()) < 60
     await groups.pause(ALL, "somebody")
-    hold = (await read_overview(bench.client)).everything_paused
+    hold = (await read_totals(bench.client)).everything_paused
     assert hold is not None
     assert hold.by == "somebody"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from groupflow.operate.busy import read_busy
+from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedGroups, list_groups, list_lane
-from groupflow.operate.overview import read_overview, read_tops
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import ListedState, find_task, list_tasks
+from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetters, DeadStory, Filter
@@ -26,7 +26,7 @@ from tests.store.bench import Bench, arrival, bury
 SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
     *(Verb.DEAD, Verb.LETTER, OperatorVerb.FIND, OperatorVerb.LIST, OperatorVerb.WHY),
-    *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.TOP, OperatorVerb.TOPS),
+    *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.BUSY, OperatorVerb.TOPS),
     OperatorVerb.STATUS,
 )
 # Refuses whatever would copy a large text, from any key.
@@ -116,7 +116,7 @@ async def _look_at_all(shop: Bench, make: Any) -> None:
         assert [(task.type, task.tenant) for task in lane.tasks] == [("import", "acme")]
         assert (await Groups(client).why(group)).head
     assert (await list_lane(client, "fail")).tasks[0].errors[0]["error"] == "E"
-    await read_overview(client)
+    await read_totals(client)
     await read_tops(client)
     await read_busy(client)
     await _look_at_the_dead(client, make)

@@ -1,0 +1,24 @@
+#!lua flags=no-writes
+-- busy: the groups that matter now, with what waits in them. A look, not a census: it sees what runs, and
+-- the first groups of those that are ready, delayed, parked or paused, so many of each.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 how many of each state at most
+-- returns  { now, rows }, a row: group, none of a plain task that runs; state, waiting; of what runs:
+--          since, task, daemon, worker
+local most = tonumber(ARGV[1])
+local rows, seen = {}, {}
+
+local function add(group, state, claim)
+  if group ~= '' and seen[group] then return end
+  seen[group] = true
+  rows[#rows + 1] = named({
+    group = some(group), state = state, waiting = group ~= '' and call('LLEN', K.lane .. group) or 0,
+    since = claim and claim.since, task = claim and id_of(claim.element),
+    daemon = claim and claim.daemon, worker = claim and claim.worker,
+  })
+end
+
+for _, claim in ipairs(claims(most)) do add(claim.group, 'running', claim) end
+each_waiting_group(most, add)
+return named({ now = clock(), rows = rows })

@@ -1,0 +1,20 @@
+-- In front of the scripts that tell operators something: names with their values, in a flat list. What is
+-- nil is not in it.
+local function named(facts)
+  local list = {}
+  for name, value in pairs(facts) do
+    list[#list + 1] = name
+    list[#list + 1] = value
+  end
+  return list
+end
+
+local function some(text) return text ~= '' and text or nil end
+
+-- What lists show of a task's life, by the names that it has there.
+local LIFE = { 'attempt', 'crashes', 'stage', 'due', 'errors', 'reason' }
+local function life_of(id)
+  local life, values = {}, call('HMGET', K.life .. id, unpack(LIFE))
+  for i, name in ipairs(LIFE) do life[name] = values[i] or nil end
+  return named(life)
+end

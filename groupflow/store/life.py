@@ -1,0 +1,56 @@
+"""What has happened to a task that left the straight path; of others nothing is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+_CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a task's life has
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A task's life as it lies in the store, times in microseconds.
+
+    Attributes:
+        attempt: the one that runs or is next; of a dead letter, the one that ended it.
+        crashes: claims that ended in a crash.
+        stage: the one that it has reached.
+        context: what the stage before handed on.
+        errors: one entry for each failed attempt that is remembered, oldest first.
+        due: before which it may not run.
+        enqueued: when it came, where its place in line isn't that any more.
+        reason: why it is dead.
+        was_claimed: whether it ever was.
+    """
+
+    attempt: int = 1
+    crashes: int = 0
+    stage: str | None = None
+    context: Any = None
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    due: int | None = None
+    enqueued: int | None = None
+    reason: str = ""
+    was_claimed: bool = False
+
+    @classmethod
+    def of(cls, flat: Sequence[bytes]) -> Life:
+        """The life in a hash or a part of one, as Redis answers it: names and values in turn."""
+        facts = dict(zip(flat[::2], flat[1::2], strict=True))
+        stage, context = facts.get(b"stage"), facts.get(b"context")
+        due, enqueued = facts.get(b"due"), facts.get(b"enqueued")
+        return cls(
+            attempt=int(facts.get(b"attempt", 1)),
+            crashes=int(facts.get(b"crashes", 0)),
+            stage=None if stage is None else stage.decode(),
+            context=None if context is None else orjson.loads(context),
+            errors=orjson.loads(facts.get(b"errors", b"[]")),
+            due=None if due is None else int(due),
+            enqueued=None if enqueued is None else int(enqueued),
+            reason=facts.get(b"reason", b"").decode(),
+            was_claimed=not facts.keys().isdisjoint(_CLAIMED_BEFORE),
+        )
