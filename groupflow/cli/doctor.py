@@ -56,8 +56,8 @@ def _masked(check: Check) -> dict[str, str]:
 
 
 def _print(check: Check) -> None:
-    shown = _masked(check)
+    masked = _masked(check)
     verdict = typer.style(f"{check.verdict:4}", fg=_STYLES[check.verdict])
-    say(f"  {shown['name']:25} {shown['found']}", lead=verdict)
-    if shown["remedy"]:
-        say(f"{'':32}→ {shown['remedy']}")
+    say(f"  {masked['name']:25} {masked['found']}", lead=verdict)
+    if masked["remedy"]:
+        say(f"{'':32}→ {masked['remedy']}")

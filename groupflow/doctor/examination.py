@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -36,19 +37,13 @@ BROKER_TIMEOUT = 10.0  # seconds for RabbitMQ's handshake
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What an examination came to.
+    """What an examination came to."""
 
-    Attributes:
-        checks: in the order to be read.
-        unreachable: whether a server gave no answer, or refused the credentials.
-    """
-
-    checks: list[Check]
-    unreachable: bool
+    checks: list[Check]  # in the order to be read
+    unreachable: bool  # whether a server gave no answer, or refused the credentials
 
     @property
     def worst(self) -> Verdict:
-        """The worst verdict of all."""
         verdicts = {check.verdict for check in self.checks}
         return "fail" if "fail" in verdicts else "warn" if "warn" in verdicts else "ok"
 
@@ -63,44 +58,42 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
     Raises:
         ConfigError: the way to one of them isn't safe, or a TLS file can't be used.
     """
+    redis, rabbitmq = settings.redis, settings.rabbitmq
     redis_url, rabbitmq_url = settings.redis_url(), settings.rabbitmq_url()
-    redis, rabbitmq = await asyncio.gather(
-        _examine_redis(settings, redis_url), _examine_rabbitmq(settings, rabbitmq_url)
+    lease, history = settings.workers.lease, settings.history
+    servers = await asyncio.gather(
+        _examine_server(
+            "redis",
+            redis_url,
+            store_address(redis_url),
+            examine_store(redis_url, Keys(redis.namespace), lease, redis.timeout),
+        ),
+        _examine_server(
+            "rabbitmq",
+            rabbitmq_url,
+            broker_address(rabbitmq_url),
+            examine_broker(rabbitmq_url, rabbitmq.queue, BROKER_TIMEOUT, history.dead_retention),
+        ),
     )
     return Findings(
         checks=[
-            *redis.checks,
-            *rabbitmq.checks,
+            *(check for server in servers for check in server.checks),
             *examine_http(settings.http),
             *examine_files(settings, sources),
         ],
-        unreachable=redis.unreachable or rabbitmq.unreachable,
+        unreachable=any(server.unreachable for server in servers),
     )
 
 
-async def _examine_redis(settings: Settings, url: str) -> Findings:
-    redis = settings.redis
-    address = store_address(url)
+async def _examine_server(
+    section: str, url: str, address: str, examination: Awaitable[list[Check]]
+) -> Findings:
     try:
-        found = await examine_store(
-            url, Keys(redis.namespace), settings.workers.lease, redis.timeout
-        )
-    except (StoreUnavailable, ServerUnreachable) as error:
-        return _unreachable("redis", address, error)
-    reached = Check("redis.reachable", "ok", address)
-    return Findings([reached, _transport("redis", url), *found], unreachable=False)
-
-
-async def _examine_rabbitmq(settings: Settings, url: str) -> Findings:
-    address = broker_address(url)
-    try:
-        found = await examine_broker(
-            url, settings.rabbitmq.queue, BROKER_TIMEOUT, settings.history.dead_retention
-        )
-    except (BrokerUnavailable, ServerUnreachable) as error:
-        return _unreachable("rabbitmq", address, error)
-    reached = Check("rabbitmq.reachable", "ok", address)
-    return Findings([reached, _transport("rabbitmq", url), *found], unreachable=False)
+        found = await examination
+    except (StoreUnavailable, BrokerUnavailable, ServerUnreachable) as error:
+        return _unreachable(section, address, error)
+    reached = Check(f"{section}.reachable", "ok", address)
+    return Findings([reached, _transport(section, url), *found], unreachable=False)
 
 
 def _unreachable(section: str, address: str, error: GroupflowError) -> Findings:

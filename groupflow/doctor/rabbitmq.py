@@ -147,7 +147,6 @@ async def _declare(
 
 
 def judge_queue(queue: str, differences: list[Difference]) -> list[Check]:
-    """What it means that the queue differs from ours."""
     checks = [
         Check(QUEUE, *verdict)
         for difference in differences
@@ -162,7 +161,7 @@ def judge_queue(queue: str, differences: list[Difference]) -> list[Check]:
 def _judge_difference(
     queue: str, difference: Difference, all_of_them: list[Difference]
 ) -> tuple[Verdict, str, str]:
-    what = f"{queue!r} has {difference.argument} = {_shown(difference.current)}"
+    what = f"{queue!r} has {difference.argument} = {_text(difference.current)}"
     overflow = next((d.current for d in all_of_them if d.argument == "x-overflow"), None)
     if difference.argument.startswith("x-max-length") and overflow == "reject-publish":
         return "ok", f"{what}, and refuses what is over it", ""
@@ -182,19 +181,19 @@ def _judge_deliveries(differences: list[Difference], limited_by_default: bool) -
     if limit is None and not (found and limited_by_default):
         note = "none: a message comes again however often daemons die with it"
         return [Check(name, "ok", note)]
-    shown = "the default of 20" if limit is None else _shown(limit)
+    bound = "the default of 20" if limit is None else _text(limit)
     then = "goes to its dead-letter exchange" if dead_letters else "is dropped"
     return [
         Check(
             name,
             "warn",
-            f"{shown}: a message that so many daemons died with, or lost their connection, {then}",
+            f"{bound}: a message that so many daemons died with, or lost their connection, {then}",
             f"Declare the queue with x-delivery-limit = -1. {_ANEW}",
         )
     ]
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

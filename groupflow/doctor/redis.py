@@ -36,9 +36,9 @@ async def examine_at_start(client: StoreClient, lease: float) -> list[Check]:
         StoreUnavailable: no answer.
         GroupflowError: Redis refused to say.
     """
-    asked = time.time()
+    before = time.time()
     info = await client.info("default")
-    return judge_info(info, lease, (asked + time.time()) / 2)
+    return judge_info(info, lease, (before + time.time()) / 2)
 
 
 async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> list[Check]:
@@ -100,9 +100,9 @@ async def _examine_rights(redis: Redis, ask: Any, keys: Keys, checks: list[Check
 async def _examine_info(redis: Redis, ask: Any, lease: float) -> list[Check]:
     await ask(redis.ping)
     try:
-        asked = time.time()
+        before = time.time()
         info = await ask(lambda: redis.info("default"))
-        found = judge_info(info, lease, (asked + time.time()) / 2)
+        found = judge_info(info, lease, (before + time.time()) / 2)
     except NoPermissionError:
         remedy = "Grant +info: without it nobody sees an eviction policy that loses tasks."
         return [Check("redis.info", "warn", "the user may not run INFO", remedy)]

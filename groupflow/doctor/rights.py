@@ -44,57 +44,25 @@ _CALLED = re.compile(r"\bcall\('([A-Z]+)'")
 
 # What to try of each command. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the channel.
 _KEY, _NONE, _WAKE = "KEY", "NONE", "WAKE"
-_TRIES: dict[str, tuple[str, ...]] = {
-    "DEL": (_NONE,),
-    "EXISTS": (_KEY,),
-    "GET": (_KEY,),
-    "HDEL": (_KEY, "f"),
-    "HEXISTS": (_KEY, "f"),
-    "HGET": (_KEY, "f"),
-    "HGETALL": (_KEY,),
-    "HINCRBY": (_KEY, "f", "1"),
-    "HKEYS": (_KEY,),
-    "HLEN": (_KEY,),
-    "HMGET": (_KEY, "f"),
-    "HSCAN": (_KEY, "0"),
-    "HSET": (_KEY, "f", "v"),
-    "HSETNX": (_KEY, "f", "v"),
-    "HSTRLEN": (_KEY, "f"),
-    "HVALS": (_KEY,),
-    "INCR": (_KEY,),
-    "INCRBY": (_KEY, "1"),
-    "LINDEX": (_KEY, "0"),
-    "LINSERT": (_KEY, "AFTER", "a", "b"),
-    "LLEN": (_KEY,),
-    "LPUSH": (_KEY, "a"),
-    "LRANGE": (_KEY, "0", "0"),
-    "LREM": (_KEY, "1", "a"),
-    "PUBLISH": (_WAKE, "doctor"),
-    "RENAME": (_NONE, _NONE),
-    "RPOP": (_KEY,),
-    "RPUSH": (_KEY, "a"),
-    "SETNX": (_KEY, "v"),
-    "TIME": (),
-    "UNLINK": (_NONE,),
-    "ZADD": (_KEY, "XX", "1", "a"),
-    "ZCARD": (_KEY,),
-    "ZRANGE": (_KEY, "0", "0"),
-    "ZRANGEBYSCORE": (_KEY, "0", "0"),
-    "ZREM": (_KEY, "a"),
-    "ZREMRANGEBYRANK": (_KEY, "0", "0"),
-    "ZSCORE": (_KEY, "a"),
-}
+_TABLE = """
+DEL NONE · EXISTS KEY · GET KEY · HDEL KEY f · HEXISTS KEY f · HGET KEY f · HGETALL KEY ·
+HINCRBY KEY f 1 · HKEYS KEY · HLEN KEY · HMGET KEY f · HSCAN KEY 0 · HSET KEY f v ·
+HSETNX KEY f v · HSTRLEN KEY f · HVALS KEY · INCR KEY · INCRBY KEY 1 · LINDEX KEY 0 ·
+LINSERT KEY AFTER a b · LLEN KEY · LPUSH KEY a · LRANGE KEY 0 0 · LREM KEY 1 a ·
+PUBLISH WAKE doctor · RENAME NONE NONE · RPOP KEY · RPUSH KEY a · SETNX KEY v · TIME ·
+UNLINK NONE · ZADD KEY XX 1 a · ZCARD KEY · ZRANGE KEY 0 0 · ZRANGEBYSCORE KEY 0 0 · ZREM KEY a ·
+ZREMRANGEBYRANK KEY 0 0 · ZSCORE KEY a
+"""
+_TRIES = {name: words for name, *words in map(str.split, _TABLE.split("·"))}
 
 
 def script_commands(keys: Keys) -> set[str]:
-    """Every command that a script may call."""
     scripts = Scripts(keys, "oldest")
     every = (scripts[verb].text for verb in (*Verb, *OperatorVerb))
     return {command for text in every for command in _CALLED.findall(text)}
 
 
 def tried_commands() -> set[str]:
-    """Every command that can be tried."""
     return {"SET", *_TRIES}
 
 

@@ -17,25 +17,15 @@ _WALKED = 200  # groups of each index that are looked at for the first list
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A group, or a plain task that runs.
+    """A group, or a plain task that runs."""
 
-    Attributes:
-        group: which; ``None`` for a plain task.
-        state: running, ready, delayed, parked or paused.
-        waiting: tasks that wait in it, beside the one that runs.
-        seconds: how long its task has been running, ``None`` unless one is.
-        task: its id; ``daemon`` and ``worker`` say where it runs.
-        daemon: by name.
-        worker: within the daemon.
-    """
-
-    group: str | None
-    state: str
-    waiting: int
-    seconds: float | None = None
-    task: str | None = None
+    group: str | None  # which; None for a plain task
+    state: str  # running, ready, delayed, parked or paused
+    waiting: int  # tasks that wait in it, beside the one that runs
+    seconds: float | None = None  # how long its task has been running, None unless one is
+    task: str | None = None  # its id; daemon and worker say where it runs
     daemon: str | None = None
-    worker: str | None = None
+    worker: str | None = None  # within the daemon
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of a row of ``groupflow top --json``."""
@@ -44,37 +34,24 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class TopGroup:
-    """A group that stands out.
-
-    Attributes:
-        group: which.
-        state: its state.
-        waiting: tasks in its lane.
-        oldest: when the oldest of them was enqueued, Unix seconds.
-    """
+    """A group that stands out."""
 
     group: str
     state: State
-    waiting: int
-    oldest: float
+    waiting: int  # tasks in its lane
+    oldest: float  # when the oldest of them was enqueued, Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Tops:
-    """The groups that stand out among those that were looked at.
+    """The groups that stand out among those that were looked at."""
 
-    Attributes:
-        at: Unix seconds by Redis's clock.
-        looked_at: how many groups `slowest` is chosen from: what runs, what people and deaths hold,
-            the first in turn and the first to be due.
-        slowest: those whose oldest task has waited longest.
-        longest: the longest lanes, from a survey that walks on through all groups.
-    """
-
-    at: float
+    at: float  # Unix seconds by Redis's clock
+    # how many groups `slowest` is chosen from: what runs, what people and deaths hold, the first
+    # in turn and the first to be due
     looked_at: int
-    slowest: list[TopGroup]
-    longest: list[TopGroup]
+    slowest: list[TopGroup]  # those whose oldest task has waited longest
+    longest: list[TopGroup]  # the longest lanes, from a survey that walks on through all groups
 
 
 async def read_busy(client: StoreClient) -> list[Busy]:

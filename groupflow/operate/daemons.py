@@ -15,31 +15,23 @@ from groupflow.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class KnownDaemon:
-    """A daemon that has a session.
-
-    Attributes:
-        name: its name.
-        lease_left: seconds until its lease ends.
-        info: what it tells: host, pid, workers, lease, a standing intake, its last reload.
-    """
+    """A daemon that has a session."""
 
     name: str
-    lease_left: float
+    lease_left: float  # seconds until its lease ends
+    # what it tells: host, pid, workers, lease, a standing intake, its last reload
     info: dict[str, Any]
 
     @property
     def host(self) -> str:
-        """Where it runs."""
         return str(self.info.get("host", ""))
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return int(self.info.get("pid", 0))
 
     @property
     def workers(self) -> int:
-        """How many it has."""
         return int(self.info.get("workers", 0))
 
     @property

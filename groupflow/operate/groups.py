@@ -22,43 +22,26 @@ ALL = ""  # in place of a group: everything
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who runs a group's task.
-
-    Attributes:
-        daemon: by name.
-        worker: within the daemon.
-        fence: the claim's number.
-        lease_left: seconds until others may take over, if the daemon doesn't renew.
-    """
+    """Who runs a group's task."""
 
     daemon: str
-    worker: str
+    worker: str  # within the daemon
     fence: int
-    lease_left: float
+    lease_left: float  # seconds until others may take over, if the daemon doesn't renew
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One group's story at this instant.
-
-    Attributes:
-        group: which.
-        state: the one state that it is in.
-        queued: how many tasks wait in it.
-        head: the id of the task that runs, or else of the one that is next; ``None`` if neither.
-        holder: who runs the head, if it runs.
-        since: Unix seconds since when the state holds, where that is known.
-        until: Unix seconds until when it will, where that is known.
-        reason: the answer in one line.
-    """
+    """One group's story at this instant."""
 
     group: str
-    state: State
-    queued: int
+    state: State  # the one state that it is in
+    queued: int  # how many tasks wait in it
+    # the id of the task that runs, or else of the one that is next; None if neither
     head: str | None
-    holder: Holder | None = None
-    since: float | None = None
-    until: float | None = None
+    holder: Holder | None = None  # who runs the head, if it runs
+    since: float | None = None  # Unix seconds since when the state holds, where that is known
+    until: float | None = None  # Unix seconds until when it will, where that is known
     reason: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -73,8 +56,6 @@ def paused_by(note: str) -> tuple[str, float]:
 
 
 class Groups:
-    """The groups of one store."""
-
     def __init__(self, client: StoreClient) -> None:
         self._client = client
 

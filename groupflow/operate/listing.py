@@ -20,76 +20,44 @@ _LOOKS = 10  # scripts a page: bounds how long a filter is tried
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in a list.
-
-    Attributes:
-        group: which.
-        state: the state that the list is of.
-        waiting: tasks in its lane.
-        head: the id of the task that runs, or is next; ``None`` where there is none.
-        type: that task's type.
-        tenant: that task's tenant.
-        enqueued_at: when that task came, Unix seconds.
-        since: Unix seconds since when it runs, is parked or is paused.
-        until: Unix seconds until when it is delayed.
-        by: who runs it or paused it, or the dead letter that parked it.
-    """
+    """A group in a list."""
 
     group: str
-    state: ListedGroups
-    waiting: int
-    head: str | None = None
+    state: ListedGroups  # the state that the list is of
+    waiting: int  # tasks in its lane
+    head: str | None = None  # the id of the task that runs, or is next; None where there is none
     type: str | None = None
     tenant: str | None = None
-    enqueued_at: float | None = None
-    since: float | None = None
-    until: float | None = None
-    by: str | None = None
+    enqueued_at: float | None = None  # when that task came, Unix seconds
+    since: float | None = None  # Unix seconds since when it runs, is parked or is paused
+    until: float | None = None  # Unix seconds until when it is delayed
+    by: str | None = None  # who runs it or paused it, or the dead letter that parked it
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """Some groups of a state.
+    """Some groups of a state."""
 
-    Attributes:
-        at: Unix seconds by Redis's clock.
-        total: groups in that state.
-        looked_at: how many of them were tried against the filter for this page.
-        next: cursor of the next page, ``None`` at the end.
-        groups: those that passed, the next in turn first where there is an order.
-    """
-
-    at: float
-    total: int
-    looked_at: int
-    next: str | None
-    groups: list[GroupRow]
+    at: float  # Unix seconds by Redis's clock
+    total: int  # groups in that state
+    looked_at: int  # how many of them were tried against the filter for this page
+    next: str | None  # cursor of the next page, None at the end
+    groups: list[GroupRow]  # those that passed, the next in turn first where there is an order
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A task that waits in a group.
-
-    Attributes:
-        id: the task.
-        type: its type.
-        tenant: its tenant.
-        enqueued_at: when it came, Unix seconds.
-        attempt: the attempt that is next.
-        crashes: claims of it that ended in a crash.
-        stage: the stage that it has reached.
-        due: Unix seconds before which it may not run, if it has to wait.
-        errors: one entry for each failed attempt that is remembered, oldest first.
-    """
+    """A task that waits in a group."""
 
     id: str
     type: str
     tenant: str | None
-    enqueued_at: float
-    attempt: int = 1
-    crashes: int = 0
-    stage: str | None = None
-    due: float | None = None
+    enqueued_at: float  # when it came, Unix seconds
+    attempt: int = 1  # the attempt that is next
+    crashes: int = 0  # claims of it that ended in a crash
+    stage: str | None = None  # the stage that it has reached
+    due: float | None = None  # Unix seconds before which it may not run, if it has to wait
+    # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -32,38 +32,23 @@ BOUNDS = tuple(10 ** (step / _PER_DECADE - 3) for step in range(8 * _PER_DECADE 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The totals at one instant, and the rates and latencies since the sample before.
+    """The totals at one instant, and the rates and latencies since the sample before."""
 
-    Attributes:
-        at: Unix seconds by Redis's clock.
-        taken_in: tasks a second that came in; ``None`` where no sample stands before.
-        done: tasks a second that were done.
-        buried: dead letters a second.
-        crashed: claims a second that ended without a settle.
-        queued: tasks that waited.
-        running: tasks that ran.
-        ready: groups that could be claimed.
-        delayed: groups whose head wasn't due.
-        dead: dead letters.
-        latency_p50: seconds from its enqueue that half of the tasks done had taken at most;
-            ``None`` where none was done.
-        latency_p99: the same for 99 of 100.
-        measured: how many tasks the latencies are of.
-    """
-
-    at: float
-    taken_in: float | None
-    done: float | None
-    buried: float | None
-    crashed: float | None
-    queued: int
-    running: int
-    ready: int
-    delayed: int
+    at: float  # Unix seconds by Redis's clock
+    taken_in: float | None  # tasks a second that came in; None where no sample stands before
+    done: float | None  # tasks a second that were done
+    buried: float | None  # dead letters a second
+    crashed: float | None  # claims a second that ended without a settle
+    queued: int  # tasks that waited
+    running: int  # tasks that ran
+    ready: int  # groups that could be claimed
+    delayed: int  # groups whose head wasn't due
     dead: int
+    # seconds from its enqueue that half of the tasks done had taken at most; None where none was
+    # done
     latency_p50: float | None
-    latency_p99: float | None
-    measured: int
+    latency_p99: float | None  # the same for 99 of 100
+    measured: int  # how many tasks the latencies are of
 
 
 class Latencies:
@@ -102,9 +87,9 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
         StoreUnavailable: no answer.
     """
     counts = orjson.dumps(latencies.take())
-    asked = time.time()
+    before = time.time()
     now, is_new = await client.run(OperatorVerb.SAMPLE, microseconds(INTERVAL), KEPT, counts)
-    latencies.set_clock(seconds(now) - (asked + time.time()) / 2)
+    latencies.set_clock(seconds(now) - (before + time.time()) / 2)
     return bool(is_new)
 
 

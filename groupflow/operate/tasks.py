@@ -34,41 +34,25 @@ LOOKED_AT = 2000  # places in a line a script: bounds how long one may block Red
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a task.
-
-    Attributes:
-        id: the task.
-        state: where it is. A dead letter that was dropped or outlived its retention says so for
-            as long as the history lasts.
-        type: its type.
-        group: its group, ``None`` for a plain task.
-        tenant: its tenant, where that is still known.
-        attempt: the attempt that runs or is next; of a finished task, the one that ended it.
-        crashes: how many claims of it ended in a crash.
-        stage: the stage that it has reached.
-        daemon: who runs it, if it runs; `worker` and `fence` likewise.
-        worker: within the daemon.
-        fence: the claim's number.
-        since: Unix seconds since when it runs, is dead or is over.
-        until: Unix seconds until when it is delayed.
-        reason: why it is dead.
-        errors: one entry for each failed attempt that is remembered, oldest first.
-    """
+    """What is known of a task."""
 
     id: str
+    # where it is. A dead letter that was dropped or outlived its retention says so for as long as
+    # the history lasts.
     state: TaskState
     type: str
-    group: str | None = None
-    tenant: str | None = None
-    attempt: int = 1
-    crashes: int = 0
-    stage: str | None = None
-    daemon: str | None = None
-    worker: str | None = None
+    group: str | None = None  # its group, None for a plain task
+    tenant: str | None = None  # its tenant, where that is still known
+    attempt: int = 1  # the attempt that runs or is next; of a finished task, the one that ended it
+    crashes: int = 0  # how many claims of it ended in a crash
+    stage: str | None = None  # the stage that it has reached
+    daemon: str | None = None  # who runs it, if it runs; `worker` and `fence` likewise
+    worker: str | None = None  # within the daemon
     fence: int | None = None
-    since: float | None = None
-    until: float | None = None
+    since: float | None = None  # Unix seconds since when it runs, is dead or is over
+    until: float | None = None  # Unix seconds until when it is delayed
     reason: str | None = None
+    # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:

@@ -43,54 +43,30 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What waits, runs and is over.
+    """What waits, runs and is over."""
 
-    Attributes:
-        at: when it was read, Unix seconds by Redis's clock.
-        queued_plain: plain tasks that wait, delayed ones too.
-        queued_grouped: grouped tasks that wait, in whatever state their group is.
-        running_plain: plain tasks that run.
-        running_grouped: grouped tasks that run, which is as many groups.
-        waited_plain: seconds for which the plain task that goes next could have been claimed; 0
-            where none waits.
-        waited_grouped: the same of the grouped one.
-        groups: groups with something in them.
-        ready: groups whose head may be claimed.
-        delayed: groups whose head isn't due yet.
-        parked: groups that a dead letter holds.
-        paused: groups that only people hold.
-        delayed_tasks: tasks that stand aside until they are due.
-        dead: dead letters.
-        taken_total: tasks that ever came in; the next three likewise.
-        done_total: tasks that were done.
-        buried_total: deaths; a redriven task may die again.
-        crashed_total: claims that ended without a settle.
-        everything_paused: by whom and since when, or ``None``.
-        daemons: those with a lease.
-        intake: those of them whose intake stands.
-    """
-
-    at: float
-    queued_plain: int
-    queued_grouped: int
-    running_plain: int
-    running_grouped: int
+    at: float  # when it was read, Unix seconds by Redis's clock
+    queued_plain: int  # plain tasks that wait, delayed ones too
+    queued_grouped: int  # grouped tasks that wait, in whatever state their group is
+    running_plain: int  # plain tasks that run
+    running_grouped: int  # grouped tasks that run, which is as many groups
+    # seconds for which the plain task that goes next could have been claimed; 0 where none waits
     waited_plain: float
-    waited_grouped: float
-    groups: int
-    ready: int
-    delayed: int
-    parked: int
-    paused: int
-    delayed_tasks: int
+    waited_grouped: float  # the same of the grouped one
+    groups: int  # groups with something in them
+    ready: int  # groups whose head may be claimed
+    delayed: int  # groups whose head isn't due yet
+    parked: int  # groups that a dead letter holds
+    paused: int  # groups that only people hold
+    delayed_tasks: int  # tasks that stand aside until they are due
     dead: int
-    taken_total: int
-    done_total: int
-    buried_total: int
-    crashed_total: int
-    everything_paused: Hold | None
-    daemons: list[DaemonStatus]
-    intake: list[IntakeStatus]
+    taken_total: int  # tasks that ever came in; the next three likewise
+    done_total: int  # tasks that were done
+    buried_total: int  # deaths; a redriven task may die again
+    crashed_total: int  # claims that ended without a settle
+    everything_paused: Hold | None  # by whom and since when, or None
+    daemons: list[DaemonStatus]  # those with a lease
+    intake: list[IntakeStatus]  # those of them whose intake stands
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""

@@ -20,13 +20,7 @@ _NO_LIFE = Life()
 
 
 class Claims:
-    """The claims of one pool of workers.
-
-    Attributes:
-        pool: of which workers.
-        beside_suspect: whether the daemon ran a suspect, in whichever pool, when the store last
-            answered a claim of this one.
-    """
+    """The claims of one pool of workers."""
 
     def __init__(
         self,
@@ -47,6 +41,8 @@ class Claims:
         self._on_settled = on_settled
         self._session = session
         self.pool = pool
+        # whether the daemon ran a suspect, in whichever pool, when the store last answered a
+        # claim of this one
         self.beside_suspect = False
         self._claim = _CLAIM[pool]
 

@@ -97,13 +97,7 @@ def make_pool(url: str, timeout: float) -> ConnectionPool:
 
 
 class StoreClient:
-    """Runs scripts on one Redis, several in one round trip where wanted.
-
-    Attributes:
-        keys: the names of its keys.
-        address: host and port.
-        scripts: as they are sent.
-    """
+    """Runs scripts on one Redis, several in one round trip where wanted."""
 
     def __init__(
         self,
@@ -124,7 +118,7 @@ class StoreClient:
             measures: where to count the round trips.
         """
         self.keys = keys
-        self.address = address_of(url)
+        self.address = address_of(url)  # host and port
         self.scripts = Scripts(keys, order)
         self._slot = keys("count")
         self._timeout = timeout
@@ -282,7 +276,6 @@ class StoreClient:
             raise translated(error, self.address) from error
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._wire is not None:
             self._wire.close()
         await self._redis.aclose()

@@ -32,23 +32,14 @@ def no_room(delayed_memory: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message on its way into the store.
-
-    Attributes:
-        id: the task's id.
-        envelope: what to keep of the message.
-        priority: seconds by which it counts as older than it is.
-        delay: seconds before which it may not run.
-        steps_aside: whether its group goes on during that delay.
-        dead: the reason why it is a dead letter from the start, empty for a task.
-    """
+    """A message on its way into the store."""
 
     id: str
-    envelope: Envelope
-    priority: float = 0.0
-    delay: float = 0.0
-    steps_aside: bool = False
-    dead: str = ""
+    envelope: Envelope  # what to keep of the message
+    priority: float = 0.0  # seconds by which it counts as older than it is
+    delay: float = 0.0  # seconds before which it may not run
+    steps_aside: bool = False  # whether its group goes on during that delay
+    dead: str = ""  # the reason why it is a dead letter from the start, empty for a task
 
     def arguments(self) -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message."""
@@ -71,21 +62,17 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of a batch.
+    """What became of a batch."""
 
-    Attributes:
-        queued: how many tasks wait in the store now, but for those that wait for delays, whose
-            bytes are bounded.
-        taken: for each message, whether it is new; ``False`` is a duplicate.
-        renamed: the ids of those tasks that have another than their message's, since that belongs
-            to another application or tenant, or to an old dead letter; by place in the batch.
-        crowded_out: the places in the batch of those that became dead letters, since there was no
-            room for what waits for delays.
-    """
-
+    # how many tasks wait in the store now, but for those that wait for delays, whose bytes are
+    # bounded
     queued: int
-    taken: list[bool]
+    taken: list[bool]  # for each message, whether it is new; False is a duplicate
+    # the ids of those tasks that have another than their message's, since that belongs to another
+    # application or tenant, or to an old dead letter; by place in the batch
     renamed: dict[int, str] = field(default_factory=dict)
+    # the places in the batch of those that became dead letters, since there was no room for what
+    # waits for delays
     crowded_out: frozenset[int] = frozenset()
 
 

@@ -18,34 +18,23 @@ Pool: TypeAlias = Literal["plain", "grouped"]
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is known of a task from its routing on.
+    """What is known of a task from its routing on."""
 
-    Attributes:
-        type: names the handler; empty for a message that had none.
-        group: the group key as rendered, ``None`` for a plain task.
-        tenant: the tenant as text, or ``None``.
-        rule: the name of the rule that grouped it, ``None`` for a plain task.
-        headers: the AMQP headers, reduced to what JSON can carry.
-        body: the published bytes.
-        scope: whose its id is (`groupflow.core.scope`); ``None`` where a version of groupflow that
-            knew no scopes has written it.
-    """
-
-    type: str
-    group: str | None
-    tenant: str | None
-    rule: str | None
-    headers: Mapping[str, Any]
-    body: bytes
+    type: str  # names the handler; empty for a message that had none
+    group: str | None  # the group key as rendered, None for a plain task
+    tenant: str | None  # the tenant as text, or None
+    rule: str | None  # the name of the rule that grouped it, None for a plain task
+    headers: Mapping[str, Any]  # the AMQP headers, reduced to what JSON can carry
+    body: bytes  # the published bytes
+    # whose its id is (`groupflow.core.scope`); None where a version of groupflow that knew no
+    # scopes has written it
     scope: str | None = ""
 
     @property
     def pool(self) -> Pool:
-        """The pool whose workers it is for."""
         return "grouped" if self.group else "plain"
 
     def pack(self) -> bytes:
-        """The string to store."""
         facts: list[Any] = [self.type, self.group, self.tenant, self.rule]
         if self.headers or self.scope is not None:
             facts.append(self.headers)
@@ -65,10 +54,10 @@ class Envelope:
             ValueError: the string was not written by `pack`.
         """
         facts, _, body = packed.partition(b"\n")
-        told = orjson.loads(facts)
-        if not isinstance(told, list):
+        known = orjson.loads(facts)
+        if not isinstance(known, list):
             raise ValueError("no envelope of ours")  # noqa: TRY004  not its caller's mistake
-        type_, group, tenant, rule, *rest = told
+        type_, group, tenant, rule, *rest = known
         headers, scope = (*rest, None)[:2] if rest else ({}, None)
         return cls(type_, group, tenant, rule, headers, body, scope)
 

@@ -57,13 +57,9 @@ _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The key names of one namespace.
+    """The key names of one namespace."""
 
-    Attributes:
-        namespace: letters, digits, ``.``, ``_``, ``-``; it becomes the hash tag.
-    """
-
-    namespace: str
+    namespace: str  # letters, digits, ., _, -; it becomes the hash tag
 
     def __call__(self, kind: str, name: str = "") -> str:
         """The key of a kind, with the stranger's `name` at its very end where there is one.

@@ -13,29 +13,18 @@ _CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A task's life as it lies in the store, times in microseconds.
+    """A task's life as it lies in the store, times in microseconds."""
 
-    Attributes:
-        attempt: the one that runs or is next; of a dead letter, the one that ended it.
-        crashes: claims that ended in a crash.
-        stage: the one that it has reached.
-        context: what the stage before handed on.
-        errors: one entry for each failed attempt that is remembered, oldest first.
-        due: before which it may not run.
-        enqueued: when it came, where its place in line isn't that any more.
-        reason: why it is dead.
-        was_claimed: whether it ever was.
-    """
-
-    attempt: int = 1
-    crashes: int = 0
-    stage: str | None = None
-    context: Any = None
+    attempt: int = 1  # the one that runs or is next; of a dead letter, the one that ended it
+    crashes: int = 0  # claims that ended in a crash
+    stage: str | None = None  # the one that it has reached
+    context: Any = None  # what the stage before handed on
+    # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
-    due: int | None = None
-    enqueued: int | None = None
+    due: int | None = None  # before which it may not run
+    enqueued: int | None = None  # when it came, where its place in line isn't that any more
     reason: str = ""
-    was_claimed: bool = False
+    was_claimed: bool = False  # whether it ever was
 
     @classmethod
     def of(cls, flat: Sequence[bytes]) -> Life:

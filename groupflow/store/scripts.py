@@ -28,13 +28,9 @@ _IDS = (*FACTS, "store/ids")
 
 
 class AnyVerb(StrEnum):
-    """A script, by the name of its file. Each room that has some lists them in a class of its own.
+    """A script, by the name of its file. Each room that has some lists them in its own class."""
 
-    Attributes:
-        rules: files that stand in front of it.
-    """
-
-    rules: tuple[str, ...]
+    rules: tuple[str, ...]  # files that stand in front of it
 
     def __new__(cls, name: str, rules: tuple[str, ...] = PRELUDE) -> Self:
         verb = str.__new__(cls, name)

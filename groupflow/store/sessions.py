@@ -24,47 +24,30 @@ REAPED_AT_ONCE = 10  # daemons a call: bounds the script, and more come in the n
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A task that was taken from a daemon which didn't settle it.
-
-    Attributes:
-        id: the task.
-        group: its group, ``None`` for a plain task.
-        fence: of the claim that ended.
-        daemon: who had held it.
-    """
+    """A task that was taken from a daemon which didn't settle it."""
 
     id: str
-    group: str | None
-    fence: int
-    daemon: str
+    group: str | None  # its group, None for a plain task
+    fence: int  # of the claim that ended
+    daemon: str  # who had held it
 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """What a renewal tells beside its own success: what this daemon could claim now.
+    """What a renewal tells beside its own success: what this daemon could claim now."""
 
-    Attributes:
-        plain: so many plain tasks.
-        groups: heads of so many groups.
-    """
-
-    plain: int
-    groups: int
+    plain: int  # so many plain tasks
+    groups: int  # heads of so many groups
 
 
 class Session:
-    """The session of one daemon, shared by everybody in it who claims or settles.
-
-    Attributes:
-        daemon: its name.
-        process: tells this process from any other that has come, or will come, under that name.
-        number: which session it is; empty where there is none.
-    """
+    """The session of one daemon, shared by everybody in it who claims or settles."""
 
     def __init__(self, daemon: str) -> None:
         self.daemon = daemon
+        # tells this process from any other that has come, or will come, under that name
         self.process = uuid4().hex
-        self.number = ""
+        self.number = ""  # which session it is; empty where there is none
 
     def check(self, state: bytes, number: str) -> None:
         """Turn the state that a script answered into an error.

@@ -18,28 +18,19 @@ from groupflow.store.scripts import Verb
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A task in the hands of this daemon.
+    """A task in the hands of this daemon."""
 
-    Attributes:
-        slot: the name of the slot that holds it; its checkpoint lies under that name.
-        fence: the claim's number; every settle must show it.
-        element: the task as it stands in lists.
-        task: the attempt that the handler gets.
-        rule: the name of the rule that grouped the task.
-        errors: one entry for each attempt that failed, oldest first.
-        waited: seconds, by Redis's clock, from when the task could first have been claimed;
-            ``None`` where it had been claimed before.
-        scope: whose its id is; ``None`` where nobody wrote that down.
-    """
-
-    slot: str
-    fence: int
-    element: bytes
-    task: Task
-    rule: str | None
+    slot: str  # the name of the slot that holds it; its checkpoint lies under that name
+    fence: int  # the claim's number; every settle must show it
+    element: bytes  # the task as it stands in lists
+    task: Task  # the attempt that the handler gets
+    rule: str | None  # the name of the rule that grouped the task
+    # one entry for each attempt that failed, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
+    # seconds, by Redis's clock, from when the task could first have been claimed; None where it
+    # had been claimed before
     waited: float | None = None
-    scope: str | None = None
+    scope: str | None = None  # whose its id is; None where nobody wrote that down
 
     @property
     def group(self) -> str:
@@ -65,56 +56,35 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The attempt failed, and the task waits for its next one.
-
-    Attributes:
-        claim: which task.
-        after: seconds until it is due.
-        errors: the history of its attempts.
-        standing: whether it holds its group meanwhile or steps aside.
-    """
+    """The attempt failed, and the task waits for its next one."""
 
     outcome: ClassVar = "retry"
     claim: Claim
-    after: float
-    errors: list[dict[str, Any]]
-    standing: Standing = "hold"
+    after: float  # seconds until it is due
+    errors: list[dict[str, Any]]  # the history of its attempts
+    standing: Standing = "hold"  # whether it holds its group meanwhile or steps aside
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The stage is done, and the task waits for its next one.
-
-    Attributes:
-        claim: which task.
-        stage: the next stage's name.
-        context: what it is handed, a JSON text.
-        standing: whether it stays the head of its group or lines up again.
-    """
+    """The stage is done, and the task waits for its next one."""
 
     outcome: ClassVar = "advance"
     claim: Claim
-    stage: str
-    context: bytes
-    standing: Standing = "hold"
+    stage: str  # the next stage's name
+    context: bytes  # what it is handed, a JSON text
+    standing: Standing = "hold"  # whether it stays the head of its group or lines up again
 
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """The task becomes a dead letter.
-
-    Attributes:
-        claim: which task.
-        reason: what its dead letter says.
-        errors: the history of its attempts.
-        park: whether its group stands still behind it.
-    """
+    """The task becomes a dead letter."""
 
     outcome: ClassVar = "bury"
     claim: Claim
     reason: str
-    errors: list[dict[str, Any]]
-    park: bool = False
+    errors: list[dict[str, Any]]  # the history of its attempts
+    park: bool = False  # whether its group stands still behind it
 
 
 Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury

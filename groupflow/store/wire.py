@@ -47,7 +47,6 @@ class Wire(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether calls can be made."""
         return self._lost is None
 
     async def call(
@@ -129,13 +128,10 @@ class Wire(asyncio.Protocol):
             self._end(RedisConnectionError(f"it answered what nobody asked: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits."""
         self._end(RedisConnectionError(str(exc) if exc else "the connection was closed"))
 
 
 class Wires:
-    """Opens wires to one server."""
-
     def __init__(self, url: str) -> None:
         """Reads the URL; nothing connects yet.
 
@@ -188,5 +184,4 @@ class Wires:
 
 
 def pack(*words: str | bytes | int) -> Packed:
-    """A command as it is sent."""
     return cast(Packed, hiredis.pack_command(words))  # type: ignore[arg-type]
