@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
-from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, Verb
+from groupflow.store.scripts import Verb
 from tests.store import test_held_bytes
-from tests.store.bench import Bench
-from tests.store.test_damaged_life import Damage, Seen, damaged, is_seen
-
-
-def _seen(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
-    """A test with its parameters bound."""
-    return lambda shop: test(shop, *arguments)
-
+from tests.store.damage import Damage, assert_seen, same
 
 DELAYED, DEAD = test_held_bytes.TestDelayed(), test_held_bytes.TestDead()
 BEYOND = DELAYED.test_beyond_the_bound_it_is_a_dead_letter_that_keeps_its_delay
@@ -29,187 +19,179 @@ DAMAGES = [
         Verb.ENQUEUE,
         "if is_late then add_delay(id, bytes, whose, last) end",
         "",
-        _seen(DELAYED.test_a_delay_counts_until_it_is_over, "g", True),
+        same(DELAYED.test_a_delay_counts_until_it_is_over, "g", True),
     ),
     Damage(
         "a promoted task that still counts as delayed",
         Verb.PROMOTE,
         "do\n  remove_delay(id)\nend",
         "do\n  break\nend",
-        _seen(DELAYED.test_a_promoted_one_counts_no_more),
+        same(DELAYED.test_a_promoted_one_counts_no_more),
     ),
     Damage(
         "a claimed task that still counts as delayed",
         Verb.CLAIM_GROUPED,
         "remove_delay(ids[i])",
         "",
-        _seen(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),
+        same(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),
     ),
     Damage(
         "a task that runs now and counts as delayed",
         OperatorVerb.RUN_NOW,
         "remove_delay(id)\nlocal element",
         "local element",
-        _seen(DELAYED.test_a_delay_counts_until_it_is_over, "g", False),
+        same(DELAYED.test_a_delay_counts_until_it_is_over, "g", False),
     ),
     Damage(
         "no bound for delays",
         Verb.ENQUEUE,
         "return delayed_bytes + bytes + DELAY_COSTS > most",
         "return false",
-        _seen(BEYOND, "g", True),
+        same(BEYOND, "g", True),
     ),
     Damage(
         "no bound for what comes behind a delay",
         Verb.ENQUEUE,
         "if reason == '' then whose, last = delay_ahead(group, now) end",
         "",
-        _seen(DELAYED.test_what_comes_behind_a_delay_in_its_lane_waits_for_it_too),
+        same(DELAYED.test_what_comes_behind_a_delay_in_its_lane_waits_for_it_too),
     ),
     Damage(
         "a letter crowded out behind a delay that has to be read whole",
         Verb.ENQUEUE,
         "call('HSET', K.life .. id, 'type', task_type, 'tenant', tenant, 'scope', ARGV[i + 9])",
         "",
-        _seen(DELAYED.test_what_is_crowded_out_behind_a_delay_is_known_without_its_body),
+        same(DELAYED.test_what_is_crowded_out_behind_a_delay_is_known_without_its_body),
     ),
     Damage(
         "a delay that is over and still delays",
         Verb.ENQUEUE,
         "if last and last > now then return",
         "if last then return",
-        _seen(DELAYED.test_a_delay_that_is_over_delays_nobody, False),
+        same(DELAYED.test_a_delay_that_is_over_delays_nobody, False),
     ),
     Damage(
         "what is past due and counts for as long as its group stands",
         Verb.PROMOTE,
         "do\n  remove_delay(id)\nend",
         "do\n  break\nend",
-        _seen(DELAYED.test_a_delay_that_is_over_delays_nobody, True),
+        same(DELAYED.test_a_delay_that_is_over_delays_nobody, True),
     ),
     Damage(
         "a delay that was dropped and still delays",
         OperatorVerb.DROP_WAITING,
         "call('ZREM', K.late, id)",
         "",
-        _seen(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),
+        same(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),
     ),
     Damage(
         "a delay of the newest that nobody sees behind an ended one",
         Verb.ENQUEUE,
         "if own and own > now and call('ZSCORE', K.late, id) then return id, own end",
         "",
-        _seen(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),
+        same(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),
     ),
     Damage(
         "delayed tasks that pause intake",
         Verb.ENQUEUE,
         " - call('ZCARD', K.late), taken",
         ", taken",
-        _seen(DELAYED.test_what_waits_for_delays_pauses_no_intake, True),
+        same(DELAYED.test_what_waits_for_delays_pauses_no_intake, True),
     ),
     Damage(
         "small delayed tasks that count as nothing",
         Verb.ENQUEUE,
         "put_on('delayed_bytes', id, bytes + DELAY_COSTS)",
         "put_on('delayed_bytes', id, bytes)",
-        _seen(DELAYED.test_small_delayed_tasks_count_what_they_take),
+        same(DELAYED.test_small_delayed_tasks_count_what_they_take),
     ),
     Damage(
         "a redrive beyond the bound",
         Verb.REDRIVE,
         "then return -2 end",
         "then return 0 end",
-        _seen(BEYOND, "g", True),
+        same(BEYOND, "g", True),
     ),
     Damage(
         "a redrive that forgets the delay",
         Verb.REDRIVE,
         "if due and due > now then",
         "if false then",
-        _seen(BEYOND, "g", True),
+        same(BEYOND, "g", True),
     ),
     Damage(
         "a redriven delay that nobody counts",
         Verb.REDRIVE,
         "add_delay(id, bytes, id, due)",
         "",
-        _seen(BEYOND, None, True),
+        same(BEYOND, None, True),
     ),
     Damage(
         "a death that nobody counts",
         Verb.BURY,
         "put_on('dead_bytes', id, bytes)",
         "",
-        _seen(DEAD.test_letters_count_until_they_end),
+        same(DEAD.test_letters_count_until_they_end),
     ),
     Damage(
         "a dropped letter that still counts",
         Verb.DROP,
         "  take_off('dead_bytes', id)\n",
         "",
-        _seen(DEAD.test_letters_count_until_they_end),
+        same(DEAD.test_letters_count_until_they_end),
     ),
     Damage(
         "a redriven letter that still counts",
         Verb.REDRIVE,
         "  take_off('dead_bytes', id)\n",
         "",
-        _seen(DEAD.test_letters_count_until_they_end),
+        same(DEAD.test_letters_count_until_they_end),
     ),
     Damage(
         "a redrive of what is left of a letter",
         Verb.REDRIVE,
         "if ARGV[3] == '' and call('HEXISTS', life, 'offset') == 1 then return -1 end",
         "",
-        _seen(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
+        same(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
     ),
     Damage(
         "a redriven letter that knows a place still",
         Verb.REDRIVE,
         "call('HDEL', life, 'offset', 'archived_as')",
         "",
-        _seen(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
+        same(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
     ),
     Damage(
         "an archive of another death",
         Verb.ARCHIVE,
         "if not died or digits(died) ~= digits(ARGV[2]) then return 0 end",
         "if not died then return 0 end",
-        _seen(DEAD.test_another_death_is_not_this_one),
+        same(DEAD.test_another_death_is_not_this_one),
     ),
     Damage(
         "an archive of what is no letter",
         Verb.ARCHIVE,
         "if not died or digits(died) ~= digits(ARGV[2]) then return 0 end",
         "",
-        _seen(DEAD.test_an_archived_letter_is_dropped_and_swept_like_others),
+        same(DEAD.test_an_archived_letter_is_dropped_and_swept_like_others),
     ),
     Damage(
         "more bodies at once than were asked for",
         Verb.BODIES,
         "(i > 1 and size + bytes > tonumber(ARGV[3]))",
         "false",
-        _seen(DEAD.test_the_oldest_beyond_the_bound_are_told),
+        same(DEAD.test_the_oldest_beyond_the_bound_are_told),
     ),
     Damage(
         "more bodies than are over the bound",
         Verb.BODIES,
         "over <= 0 or ",
         "",
-        _seen(DEAD.test_the_oldest_beyond_the_bound_are_told),
+        same(DEAD.test_the_oldest_beyond_the_bound_are_told),
     ),
 ]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
-    keys = Keys("damagedbytes")
-    scripts = Scripts(keys, damage.order)
-    for broken in (False, True):
-        used = damaged(scripts, damage) if broken else scripts
-        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
-        try:
-            assert await is_seen(shop, damage.seen) == broken
-        finally:
-            await shop.close()
+    await assert_seen(redis_server, damage)

@@ -1,45 +1,18 @@
 """The scripts of a task's life, damaged on purpose: the tests of `test_life` see each damage.
 
-A damage replaces one line of a script, or of the rules in front of it. It is caught where the named
-test fails, or the auditor that ends each of those tests names what is wrong; without the damage the
-same test passes.
+What a damage is, and when it is seen: `tests.store.damage`.
 """
 
 from __future__ import annotations
-
-import hashlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
-from groupflow.store.keys import Keys
-from groupflow.store.scripts import AnyVerb, Script, Scripts, Verb
+from groupflow.store.scripts import Verb
 from tests.operate import test_looks
 from tests.store import test_ids, test_life, test_sessions
-from tests.store.bench import Bench
-
-Seen = Callable[[Bench], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """One line gone wrong, and the test that has to see it."""
-
-    name: str
-    verb: AnyVerb
-    sound: str
-    broken: str
-    seen: Seen
-    order: test_life.Order = "oldest"
-
-
-def same(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
-    """A test with its parameters bound."""
-    return lambda shop: test(shop, *arguments)
-
+from tests.store.damage import Damage, assert_seen, same
 
 DAMAGES = [
     Damage(
@@ -440,32 +413,6 @@ DAMAGES = [
 ]
 
 
-def damaged(scripts: Scripts, damage: Damage) -> Scripts:
-    text = scripts[damage.verb].text
-    assert damage.sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
-    text = text.replace(damage.sound, damage.broken)
-    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    scripts[damage.verb] = Script(text, sha)
-    return scripts
-
-
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
-    keys = Keys("damagedlife")
-    scripts = Scripts(keys, damage.order)
-    for broken in (False, True):
-        used = damaged(scripts, damage) if broken else scripts
-        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
-        try:
-            assert await is_seen(shop, damage.seen) == broken
-        finally:
-            await shop.close()
-
-
-async def is_seen(shop: Bench, test: Seen) -> bool:
-    """Whether a test, or the auditor at its end, finds fault."""
-    try:
-        await test(shop)
-    except Exception:
-        return True
-    return shop.audit() != []
+    await assert_seen(redis_server, damage)

@@ -1,6 +1,6 @@
 """What holds suspects apart, damaged on purpose: the tests of `test_suspects` see each damage.
 
-As in `test_damaged_life`: a damage is caught by its test, or by the auditor at that test's end.
+What a damage is, and when it is seen: `tests.store.damage`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import pytest
 
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
-from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, Verb
+from groupflow.store.scripts import Verb
 from tests.store import test_suspects
-from tests.store.bench import Bench
-from tests.store.test_damaged_life import Damage, damaged, is_seen, same
+from tests.store.damage import Damage, assert_seen, same
 
 DAMAGES = [
     Damage(
@@ -235,12 +233,4 @@ DAMAGES = [
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
-    keys = Keys("damagedsuspects")
-    scripts = Scripts(keys, damage.order)
-    for broken in (False, True):
-        used = damaged(scripts, damage) if broken else scripts
-        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
-        try:
-            assert await is_seen(shop, damage.seen) == broken
-        finally:
-            await shop.close()
+    await assert_seen(redis_server, damage)

@@ -9,11 +9,9 @@ import pytest
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import WaitingTasks
 from groupflow.servers import RedisServer
-from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, Verb
+from groupflow.store.scripts import Verb
 from tests.operate import test_waiting
-from tests.store.bench import Bench
-from tests.store.test_damaged_life import Damage, Seen, damaged, is_seen
+from tests.store.damage import Damage, Seen, assert_seen
 
 
 def _seen(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
@@ -97,12 +95,4 @@ DAMAGES = [
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
 async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
-    keys = Keys("damagedwaiting")
-    scripts = Scripts(keys, damage.order)
-    for broken in (False, True):
-        used = damaged(scripts, damage) if broken else scripts
-        shop = Bench(redis_server.url, keys=keys, order=damage.order, scripts=used)
-        try:
-            assert await is_seen(shop, damage.seen) == broken
-        finally:
-            await shop.close()
+    await assert_seen(redis_server, damage)

@@ -1,0 +1,68 @@
+"""One line of a script damaged on purpose, and the test that has to see it.
+
+A damage replaces one line of a script, or of the rules in front of it. It is caught where the named
+test fails, or the auditor that ends each of those tests names what is wrong; without the damage the
+same test passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from groupflow.servers import RedisServer
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import AnyVerb, Script, Scripts
+from tests.store.bench import Bench
+
+Seen = Callable[[Bench], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One line gone wrong, and the test that has to see it."""
+
+    name: str
+    verb: AnyVerb
+    sound: str
+    broken: str
+    seen: Seen
+    order: Literal["oldest", "fair"] = "oldest"
+
+
+def same(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
+    """A test with its parameters bound."""
+    return lambda shop: test(shop, *arguments)
+
+
+async def assert_seen(server: RedisServer, damage: Damage) -> None:
+    """The test of a damage finds nothing wrong without it, and something with it."""
+    keys = Keys("damaged")
+    for broken in (False, True):
+        scripts = Scripts(keys, damage.order)
+        used = _damaged(scripts, damage) if broken else scripts
+        shop = Bench(server.url, keys=keys, order=damage.order, scripts=used)
+        try:
+            assert await _is_seen(shop, damage.seen) == broken
+        finally:
+            await shop.close()
+
+
+def _damaged(scripts: Scripts, damage: Damage) -> Scripts:
+    text = scripts[damage.verb].text
+    assert damage.sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
+    text = text.replace(damage.sound, damage.broken)
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    scripts[damage.verb] = Script(text, sha)
+    return scripts
+
+
+async def _is_seen(shop: Bench, test: Seen) -> bool:
+    """Whether a test, or the auditor at its end, finds fault."""
+    try:
+        await test(shop)
+    except Exception:
+        return True
+    return shop.audit() != []
