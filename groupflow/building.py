@@ -202,6 +202,7 @@ class Workbench:
         )
         archiver = self.archiver = Archiver(
             self.client(),
+            self._session,
             archive_of(settings, f"groupflow {self._session.daemon} archive"),
             settings.history.dead_memory,
             lambda: intake.standstill.is_for_memory,

@@ -24,9 +24,9 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.health import HandedOn
 from groupflow.ops.page.server import serve_page
 from groupflow.settings.model import Settings
+from groupflow.store.archiving import Whole
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter, DeadLetters
-from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 
 log = structlog.get_logger("groupflow.page")
@@ -125,7 +125,7 @@ async def _context(facts: Facts, health: Health) -> AsyncIterator[PageContext]:
     async def redrive(letter: DeadLetter) -> bool:
         return await Redriver(context.facts.settings, DeadLetters(client)).redrive(letter)
 
-    async def whole(id_: str) -> Envelope:
+    async def whole(id_: str) -> Whole:
         return await whole_letter(context.facts.settings, DeadLetters(client), id_)
 
     context = PageContext(facts, client, redrive, whole, health)

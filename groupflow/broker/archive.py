@@ -23,12 +23,17 @@ from pamqp.common import FieldValue
 
 from groupflow.broker import dead_stream
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
-from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
+from groupflow.core.errors import ArchiveRefused, BodyMissing, BodyRefused, BrokerUnavailable
 from groupflow.core.places import Place
 
 READ_AHEAD = 4  # deliveries without an ack: streams want some, and each may be as large as a body
 PERSISTENT = 2
 PART = 1024 * 1024  # bytes of a message there: few RabbitMQs are told to take less
+# A nack or a message handed back; and the end of the channel for one that is too large.
+_REFUSED_BODIES = (
+    aiormq.exceptions.DeliveryError,
+    aiormq.exceptions.ChannelPreconditionFailed,
+)
 _OFFSET = "x-stream-offset"
 _PARTS = "x-parts"
 
@@ -37,7 +42,14 @@ class Archive:
     """The stream of one queue. Each call opens a connection of its own: it is rare."""
 
     def __init__(
-        self, url: str, queue: str, *, retention: float, name: str, timeout: float = 10.0
+        self,
+        url: str,
+        queue: str,
+        *,
+        retention: float,
+        name: str,
+        trusts_policy: bool = False,
+        timeout: float = 10.0,
     ) -> None:
         """Connects to nothing yet.
 
@@ -46,12 +58,15 @@ class Archive:
             queue: whose stream it is.
             retention: seconds that dead letters are kept.
             name: shown on RabbitMQ's page.
+            trusts_policy: whether a stream that keeps for less is taken, as a policy that nobody
+                can ask for over AMQP makes it keep for longer.
             timeout: seconds for the handshake, for the confirms and for each message to come.
         """
         self._url = url
         self._queue = queue
         self._stream = dead_stream.name_of(queue)
         self._retention = retention
+        self._trusts_policy = trusts_policy
         self._name = name
         self._timeout = timeout
 
@@ -59,14 +74,17 @@ class Archive:
         """Put bodies there, and prove that each can be read; their places, in the same order.
 
         Raises:
-            ArchiveRefused: there is no stream for us.
+            ArchiveRefused: there is no stream for us, or it keeps bodies for too short a time.
+            BodyRefused: there is one, and one of these was refused; some may lie there.
             BrokerUnavailable: no answer; some may lie there, which harms nobody.
         """
         written = {(id_ := uuid4().hex): _parts_of(id_, body) for body in bodies}
         wanted = {id_: part for parts in written.values() for id_, part in parts.items()}
         offsets: dict[str, int] = {}
         async with self._connected() as connection:
-            await dead_stream.declare(connection, self._queue, self._retention)
+            await dead_stream.declare(
+                connection, self._queue, self._retention, trusts_policy=self._trusts_policy
+            )
             async with self._reading(connection, "next") as deliveries:
                 await self._publish(connection, list(written.values()))
                 while len(offsets) < len(wanted):
@@ -135,7 +153,11 @@ class Archive:
                     f"{self._stream!r} confirmed nothing within {self._timeout:g} s: "
                     "does RabbitMQ's memory or disk alarm block publishers?"
                 ) from error
-            except (aiormq.exceptions.PublishError, *dead_stream.REFUSALS) as error:
+            except _REFUSED_BODIES as error:
+                raise BodyRefused(
+                    f"RabbitMQ took not all that was published to {self._stream!r}: {error}"
+                ) from error
+            except dead_stream.REFUSALS as error:
                 raise ArchiveRefused(
                     f"RabbitMQ took nothing for {self._stream!r}: {error}"
                 ) from error

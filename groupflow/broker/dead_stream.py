@@ -1,13 +1,15 @@
 """The stream that holds dead letters' bodies for Redis: its shape, and what doctor says of it.
 
 It is fed by an exchange of the same name, so that the daemons' user needs no right to publish to
-other queues. A stream that exists is taken as it is.
+other queues. A stream that exists is taken as it is, unless it would throw bodies away sooner than
+their letters.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 import aiormq
 from aio_pika.abc import AbstractConnection
@@ -15,7 +17,7 @@ from pamqp.common import FieldValue
 
 from groupflow.broker import topology
 from groupflow.broker.connection import ENDED, broker_calls, close_quietly, open_channel
-from groupflow.broker.declaring import parse_difference
+from groupflow.broker.declaring import Difference, parse_difference
 from groupflow.broker.topology import Presence
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ArchiveRefused
@@ -25,6 +27,11 @@ MARGIN = 7 * 86400.0
 """Seconds that the stream keeps a body beyond its letter: nobody sweeps while no daemon runs."""
 
 CHECK = "rabbitmq.dead-stream"
+
+_HARMLESS = frozenset(  # what may be otherwise: it throws nothing away
+    {"x-stream-max-segment-size-bytes", "x-initial-cluster-size", "x-queue-leader-locator"}
+)
+_DIFFERENCES = len(_HARMLESS) + 2  # with the age, and the look that finds no more
 
 _UNITS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
 REFUSALS = (
@@ -47,19 +54,26 @@ def arguments_of(retention: float) -> dict[str, FieldValue]:
     return {"x-queue-type": "stream", "x-max-age": f"{math.ceil(retention + MARGIN)}s"}
 
 
-async def declare(connection: AbstractConnection, queue: str, retention: float) -> None:
+async def declare(
+    connection: AbstractConnection, queue: str, retention: float, *, trusts_policy: bool = False
+) -> None:
     """Declare the stream and its exchange where they are missing.
 
     Raises:
-        ArchiveRefused: this RabbitMQ has no streams, or the user may not declare this one.
+        ArchiveRefused: this RabbitMQ has no streams, the user may not declare this one, or it is
+            there and would throw away bodies whose letters are kept.
         BrokerUnavailable: the connection has ended.
     """
     name = name_of(queue)
-    presence = await topology.presence_of(connection, name)
-    channel = await open_channel(connection, confirms=False)
+    is_there = await topology.presence_of(connection, name) is Presence.THERE
     with broker_calls(f"RabbitMQ declared no stream {name!r}"):
         try:
-            if presence is not Presence.THERE:
+            if is_there:
+                fault = await _fault_of(connection, name, retention, trusts_policy=trusts_policy)
+                if fault:
+                    raise ArchiveRefused(f"no body goes to {name!r}: it {fault.found}")
+            channel = await open_channel(connection, confirms=False)
+            if not is_there:
                 arguments = arguments_of(retention)
                 await channel.queue_declare(name, durable=True, arguments=arguments)
             await channel.exchange_declare(name, exchange_type="fanout", durable=True)
@@ -70,7 +84,12 @@ async def declare(connection: AbstractConnection, queue: str, retention: float) 
 
 
 async def examine(
-    connection: AbstractConnection, queue: str, version: str, retention: float
+    connection: AbstractConnection,
+    queue: str,
+    version: str,
+    retention: float,
+    *,
+    trusts_policy: bool = False,
 ) -> Check:
     """Whether bodies of dead letters can leave Redis, and stay long enough. Nothing is declared."""
     name = name_of(queue)
@@ -79,44 +98,85 @@ async def examine(
     if numbers < OLDEST:
         remedy = f"Use RabbitMQ {'.'.join(map(str, OLDEST))} or newer."
         return Check(CHECK, "warn", f"RabbitMQ {version} has no streams: {stays}", remedy)
-    is_there = await topology.presence_of(connection, name) is Presence.THERE
-    # An argument that is refused right behind the rights: so nothing is ever declared by this.
-    wanted: dict[str, FieldValue] = {"x-queue-type": "none"}
-    if is_there:
-        wanted = arguments_of(retention)
-    channel = await open_channel(connection, confirms=False)
     try:
-        await channel.queue_declare(name, durable=True, arguments=wanted)
+        if await topology.presence_of(connection, name) is Presence.THERE:
+            fault = await _fault_of(connection, name, retention, trusts_policy=trusts_policy)
+            if fault:
+                return Check(CHECK, "warn", f"{name!r} {fault.found}: {stays}", fault.remedy)
+            found = f"{name!r} keeps bodies for longer than history.dead_retention"
+            return Check(CHECK, "ok", f"{found}, as a policy says" if trusts_policy else found)
+        channel = await open_channel(connection, confirms=False)
+        # An argument that is refused right behind the rights: so nothing is ever declared by this.
+        await channel.queue_declare(name, durable=True, arguments={"x-queue-type": "none"})
     except aiormq.exceptions.ChannelAccessRefused:
         remedy = "See deploy/rabbitmq/permissions.sh."
         return Check(CHECK, "warn", f"the user may not declare {name!r}: {stays}", remedy)
-    except aiormq.exceptions.ChannelPreconditionFailed as error:
-        if not is_there:
-            return Check(
-                CHECK, "ok", f"{name!r} is not there yet: it is declared when it is needed"
-            )
-        return _judge(name, str(error), retention)
+    except aiormq.exceptions.ChannelPreconditionFailed:
+        pass  # as it should be
     except ENDED as error:
         return Check(CHECK, "warn", f"RabbitMQ said nothing of {name!r}: {error}")
-    await close_quietly(channel.close())
-    return Check(CHECK, "ok", f"{name!r} keeps bodies for longer than history.dead_retention")
+    return Check(CHECK, "ok", f"{name!r} is not there yet: it is declared when it is needed")
 
 
-def _judge(name: str, refusal: str, retention: float) -> Check:
-    """What it means that the stream is otherwise than we would declare it."""
-    difference = parse_difference(refusal)
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Why a stream that is there is none for us, behind its name; and what to do."""
+
+    found: str
+    remedy: str
+
+
+async def _fault_of(
+    connection: AbstractConnection, name: str, retention: float, *, trusts_policy: bool
+) -> _Fault | None:
+    """What is wrong with the stream that is there, by declaring it as it should be.
+
+    RabbitMQ names one difference at a time: each that harms nobody is taken over, and it is asked
+    again. Nothing is ever declared by this but what is there.
+    """
+    arguments = arguments_of(retention)
+    difference: Difference | None = None
+    for _ in range(_DIFFERENCES):
+        channel = await open_channel(connection, confirms=False)
+        try:
+            await channel.queue_declare(name, durable=True, arguments=arguments)
+        except aiormq.exceptions.ChannelPreconditionFailed as error:
+            difference = parse_difference(str(error))
+            fault = _judge(name, difference, str(error), retention, trusts_policy=trusts_policy)
+            if fault or difference is None:
+                return fault
+            arguments.pop(difference.argument, None)
+            if difference.current is not None:
+                arguments[difference.argument] = difference.current
+        else:
+            await close_quietly(channel.close())
+            return None
+    return _Fault("is declared in too many other ways", f"Delete the queue {name!r}.")
+
+
+def _judge(
+    name: str,
+    difference: Difference | None,
+    refusal: str,
+    retention: float,
+    *,
+    trusts_policy: bool,
+) -> _Fault | None:
+    """What it means that the stream is otherwise than we would declare it; ``None``: nothing."""
+    if difference is not None and difference.argument in _HARMLESS:
+        return None
     if difference is None or difference.argument != "x-max-age":
-        remedy = f"Delete the queue {name!r}, and the daemons declare it as a stream."
-        return Check(CHECK, "warn", f"{name!r} is no stream of ours: {refusal}", remedy)
-    kept = str(difference.current) if difference.current is not None else "ever"
-    age = age_of(kept) if difference.current is not None else math.inf
-    found = f"{name!r} keeps bodies for {kept}"
-    if age >= retention:
-        return Check(CHECK, "ok", found)
+        remedy = f"Once no letter has its body there, delete {name!r}: daemons declare it anew."
+        return _Fault(f"is no stream of ours: {refusal}", remedy)
+    if trusts_policy or difference.current is None or age_of(str(difference.current)) >= retention:
+        return None
     remedy = (
-        f"Set a policy with max-age {math.ceil(retention + MARGIN)}s on it, or lower the retention."
+        f"Set a policy with max-age {math.ceil(retention + MARGIN)}s on it and "
+        "history.dead_policy = true, or lower the retention."
     )
-    return Check(CHECK, "warn", f"{found}, less than history.dead_retention", remedy)
+    return _Fault(
+        f"keeps bodies for {difference.current!s}, less than history.dead_retention", remedy
+    )
 
 
 def age_of(text: str) -> float:

@@ -221,8 +221,8 @@ async def _look(
     letter = await letters.get(id_)
     if letter is None:
         return None
-    envelope = await whole_letter(settings, letters, id_)
-    return letter, dict(envelope.headers), envelope.body
+    whole = await whole_letter(settings, letters, id_)
+    return letter.with_beside(whole.beside), dict(whole.envelope.headers), whole.envelope.body
 
 
 def _as_json(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str, Any]:

@@ -51,6 +51,8 @@ def _print(found: Totals) -> None:
         f"{found.delayed:,} delayed, {found.parked:,} parked"
     )
     console.print(f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}")
+    if found.dead_staying:
+        console.print(f"{found.dead_staying:,} of the dead stay in Redis: RabbitMQ refuses them")
     for standing in found.intake:
         line = (
             f"intake of {standing.daemon} stands since {moment(standing.since)}: {standing.paused}"

@@ -86,7 +86,11 @@ class ConfirmTimeout(PublishFailed):
 
 
 class ArchiveRefused(GroupflowError):
-    """RabbitMQ has no stream for dead letters' bodies: it is too old, or the user has no right."""
+    """RabbitMQ keeps no dead letters' bodies: no streams, no right, or for too short a time."""
+
+
+class BodyRefused(ArchiveRefused):
+    """RabbitMQ has the stream, and refuses what was published to it."""
 
 
 class BodyMissing(GroupflowError):

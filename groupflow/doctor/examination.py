@@ -72,7 +72,13 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
             "rabbitmq",
             rabbitmq_url,
             broker_address(rabbitmq_url),
-            examine_broker(rabbitmq_url, rabbitmq.queue, BROKER_TIMEOUT, history.dead_retention),
+            examine_broker(
+                rabbitmq_url,
+                rabbitmq.queue,
+                BROKER_TIMEOUT,
+                history.dead_retention,
+                trusts_policy=history.dead_policy,
+            ),
         ),
     )
     return Findings(

@@ -45,7 +45,7 @@ _MEANINGS: dict[str, tuple[Verdict, str]] = {
 
 
 async def examine_broker(
-    url: str, queue: str, timeout: float, dead_retention: float
+    url: str, queue: str, timeout: float, dead_retention: float, *, trusts_policy: bool = False
 ) -> list[Check]:
     """Everything about one RabbitMQ, as the user of the URL sees it.
 
@@ -54,6 +54,7 @@ async def examine_broker(
         queue: which is consumed.
         timeout: seconds for the handshake.
         dead_retention: seconds that dead letters are kept.
+        trusts_policy: whether a policy is said to keep their bodies for long enough.
 
     Raises:
         BrokerUnavailable: no answer.
@@ -70,7 +71,11 @@ async def examine_broker(
         else:
             checks += await _examine_queue(connection, queue, version, presence)
             checks.append(await _examine_reading(connection, queue))
-        checks.append(await dead_stream.examine(connection, queue, version, dead_retention))
+        checks.append(
+            await dead_stream.examine(
+                connection, queue, version, dead_retention, trusts_policy=trusts_policy
+            )
+        )
         checks.append(await _examine_publishing(connection))
         return checks
     finally:

@@ -8,6 +8,7 @@ from groupflow.broker.archive import Archive
 from groupflow.broker.connection import address_of
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.settings.model import Settings
+from groupflow.store.archiving import Whole, beside_of
 from groupflow.store.dead import DeadLetters
 from groupflow.store.envelope import Envelope
 
@@ -26,12 +27,13 @@ def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
         settings.rabbitmq_url(),
         settings.rabbitmq.queue,
         retention=settings.history.dead_retention,
+        trusts_policy=settings.history.dead_policy,
         name=name,
     )
 
 
-async def whole_letter(settings: Settings, letters: DeadLetters, id_: str) -> Envelope:
-    """The envelope of a dead letter, its headers and body from RabbitMQ where they lie there.
+async def whole_letter(settings: Settings, letters: DeadLetters, id_: str) -> Whole:
+    """A dead letter, its headers, body and errors from RabbitMQ where they lie there.
 
     Raises:
         KeyError: there is no such dead letter (any more).
@@ -41,7 +43,7 @@ async def whole_letter(settings: Settings, letters: DeadLetters, id_: str) -> En
     """
     envelope, place = await letters.envelope(id_)
     if place is None:
-        return envelope
+        return Whole(envelope)
     try:
         packed = await archive_of(settings).read(place)
     except BrokerUnavailable as error:
@@ -49,6 +51,7 @@ async def whole_letter(settings: Settings, letters: DeadLetters, id_: str) -> En
         address = address_of(settings.rabbitmq_url())
         raise ServerUnreachable("RabbitMQ", address, cause) from error
     try:
-        return Envelope.unpack(packed)
+        envelope = Envelope.unpack(packed)
     except ValueError:  # not ours, but its letter knows what it was
-        return replace(envelope, body=packed)
+        envelope = replace(envelope, body=packed)
+    return Whole(envelope, place, len(packed), beside_of(packed))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from groupflow.core.errors import LetterArchived
+from groupflow.core.errors import LetterArchived, StoreFull
 from groupflow.flow.bodies import whole_letter
 from groupflow.flow.pressure import DELAYED_SHARE
 from groupflow.settings.model import Settings
+from groupflow.store.archiving import Whole
 from groupflow.store.dead import DeadLetter, DeadLetters
-from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope
 
 
@@ -18,9 +18,6 @@ class Redriver:
         self._settings = settings
         self._router = settings.router()
         self._letters = letters
-        limit = settings.redis.max_memory
-        share = int(limit * DELAYED_SHARE) if limit else UNBOUNDED
-        self._delayed_memory = min(settings.redis.delayed_memory, share)
 
     async def redrive(self, letter: DeadLetter) -> bool:
         """Put a dead letter back at its original place in its group.
@@ -34,20 +31,53 @@ class Redriver:
             BodyMissing: its body is gone from where it was put.
             ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
             NoRoomForDelay: what waits for delays is at its bound; it stays as it is.
-            StoreFull: Redis has no memory for its body.
+            StoreFull: Redis has no memory for its body, or not within `redis.max_memory`.
         """
         if letter.died_at_the_door:
             return await self._route_first(letter)
+        delayed_memory = await self._delayed_memory()
         try:
-            return await self._letters.redrive(letter, delayed_memory=self._delayed_memory)
+            return await self._letters.redrive(letter, delayed_memory=delayed_memory)
         except LetterArchived:
             whole = await whole_letter(self._settings, self._letters, letter.id)
-            return await self._letters.redrive(letter, whole, delayed_memory=self._delayed_memory)
+        await self._check_room(whole)
+        return await self._letters.redrive(
+            letter,
+            whole.envelope,
+            place=whole.place,
+            beside=whole.beside,
+            delayed_memory=delayed_memory,
+        )
+
+    async def _delayed_memory(self) -> int:
+        """Bytes that may wait for delays, as intake has it: `Pressure.delayed_memory`."""
+        limits = [self._settings.redis.max_memory, (await self._letters.memory()).limit]
+        shares = [int(limit * DELAYED_SHARE) for limit in limits if limit]
+        return min([self._settings.redis.delayed_memory, *shares])
+
+    async def _check_room(self, whole: Whole) -> None:
+        """What comes back from RabbitMQ must not be what makes intake stand.
+
+        Raises:
+            StoreFull: it would.
+        """
+        memory = await self._letters.memory()
+        limits = {"redis.max_memory": self._settings.redis.max_memory, "maxmemory": memory.limit}
+        for name, limit in limits.items():
+            if whole.place is not None and limit and memory.used + whole.size > limit:
+                raise StoreFull(
+                    f"its {whole.size} bytes come back from RabbitMQ, and Redis uses {memory.used} "
+                    f"of the {limit} that {name} lets it: wait, or raise that"
+                )
 
     async def _route_first(self, letter: DeadLetter) -> bool:
-        old = await whole_letter(self._settings, self._letters, letter.id)
+        whole = await whole_letter(self._settings, self._letters, letter.id)
+        old = whole.envelope
         route = self._router.route(old.body, old.headers, type=old.type or None)
         envelope = Envelope(
             route.type, route.group, route.tenant, route.rule, old.headers, old.body, route.scope
         )
-        return await self._letters.redrive(letter, envelope, route.priority)
+        await self._check_room(whole)
+        return await self._letters.redrive(
+            letter, envelope, route.priority, place=whole.place, beside=whole.beside
+        )

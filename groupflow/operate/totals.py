@@ -60,6 +60,7 @@ class Totals:
     paused: int  # groups that only people hold
     delayed_tasks: int  # tasks that stand aside until they are due
     dead: int
+    dead_staying: int  # dead letters whose bodies RabbitMQ refused
     taken_total: int  # tasks that ever came in; the next three likewise
     done_total: int  # tasks that were done
     buried_total: int  # deaths; a redriven task may die again
@@ -81,6 +82,7 @@ class Totals:
                 "parked": self.parked,
             },
             "dead": self.dead,
+            "dead_staying": self.dead_staying,
             "done_total": self.done_total,
             "failed_total": self.buried_total,
             "daemons": [asdict(daemon) for daemon in self.daemons],

@@ -218,6 +218,8 @@ class History(Section):
     """Seconds that dead letters are kept."""
     dead_memory: Whole = Field(default=268_435_456, ge=0)
     """Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ."""
+    dead_policy: bool = False
+    """A policy keeps bodies in RabbitMQ for long enough, whatever the stream says."""
 
 
 class Log(Section):

@@ -1,52 +1,108 @@
-"""archive: which dead letters' bodies are to leave Redis, and their leaving."""
+"""archive: which dead letters' bodies are to leave Redis, their leaving, and what comes back.
+
+What lies in the stream is the envelope as it was, with one fact more at the end of its first line:
+the letter's reason, errors and context. Who knows nothing of that fact reads the rest all the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from groupflow.core.places import Place
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Argument, StoreClient
+from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope
 from groupflow.store.scripts import Verb
+from groupflow.store.sessions import Session
+
+REASON_SHOWN = 200
+"""Bytes of a reason that stay in Redis for lists, where the letter is archived."""
+
+_PIECE, _PIECES = 60, 4  # of that: Redis keeps a hash small whose values have 64 bytes at most
+
+HELD_FOR = 60.0  # seconds after its last call for which a daemon is the one that archives
+_BESIDE = 6  # where in the facts of an envelope the letter's own stand
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A dead letter whose body is in Redis.
+    """A dead letter that is in Redis whole.
 
     Attributes:
         id: the letter.
         died_at: its death, as the store writes it.
-        packed: its envelope, headers and body, as it lies there.
-        rest: what stays there of it.
+        packed: what is to be archived: envelope, headers and body, and what goes along.
+        rest: what stays in Redis of the envelope.
+        reason: what stays of the reason, in pieces.
+        goes_along: whether errors and context are in `packed`.
+        has_context: whether it has a context.
     """
 
     id: str
     died_at: bytes
     packed: bytes
     rest: bytes
+    reason: tuple[str, ...]
+    goes_along: bool
+    has_context: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a letter's life held, and lies in the stream with its body.
+
+    Attributes:
+        reason: why it died, whole.
+        errors: of its attempts, as JSON; empty where it has none.
+        context: of its stage, as JSON; empty where it has none.
+    """
+
+    reason: str
+    errors: str
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of a dead letter.
+
+    Attributes:
+        envelope: with its headers and its body.
+        place: where it was read in RabbitMQ's stream; ``None`` where it is in Redis.
+        size: bytes that were read there.
+        beside: what lay there with it; ``None`` where that is in Redis.
+    """
+
+    envelope: Envelope
+    place: Place | None = None
+    size: int = 0
+    beside: Beside | None = None
 
 
 async def oldest_bodies(
-    client: StoreClient, bound: int, *, most: int, most_bytes: int
+    client: StoreClient, session: Session, bound: int, *, most: int, most_bytes: int
 ) -> list[Body]:
-    """Dead letters whose bodies are over a bound, the oldest first.
+    """Dead letters whose bodies are over a bound, the oldest first; this daemon then archives.
 
     Args:
         client: the store.
+        session: of the daemon that asks. Others get none for `HELD_FOR`, while that session lives.
         bound: bytes that dead letters may hold.
-        most: letters at most.
+        most: letters at most; 0 lets other daemons archive.
         most_bytes: bytes at most, but for the first letter.
+
+    Returns:
+        None while another daemon archives.
 
     Raises:
         StoreUnavailable: no answer.
     """
-    rows = await client.run(Verb.BODIES, bound, most, most_bytes)
-    return [
-        Body(id_.decode(), died_at, packed, _rest_of(packed, *known))
-        for id_, died_at, packed, known in rows
-    ]
+    me = (session.daemon, session.number, microseconds(HELD_FOR))
+    rows = await client.run(Verb.BODIES, bound, most, most_bytes, *me)
+    return [_body_of(*row) for row in rows]
 
 
 async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[Place]) -> int:
@@ -63,11 +119,92 @@ async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[
     Raises:
         StoreUnavailable: no answer; some may have left.
     """
-    calls = []
+    calls: list[tuple[Verb, Sequence[Argument]]] = []
     for body, place in zip(bodies, places, strict=True):
-        where = (place.offset, place.message_id)
-        calls.append((Verb.ARCHIVE, (body.id, body.died_at, *where, body.rest)))
+        # A version that would redrive without the context finds no such message, and refuses to.
+        published_as = f"{place.message_id}+context" if body.has_context else place.message_id
+        goes_along = "1" if body.goes_along else ""
+        call: list[Argument] = [body.id, body.died_at, place.offset, published_as, body.rest]
+        calls.append((Verb.ARCHIVE, [*call, goes_along, *body.reason]))
     return sum(await client.run_all(calls)) if calls else 0
+
+
+async def stay(client: StoreClient, body: Body) -> bool:
+    """Note that a body can't leave: RabbitMQ refuses it. Running it again is safe.
+
+    Returns:
+        Whether that is new; its letter may have ended meanwhile.
+
+    Raises:
+        StoreUnavailable: no answer.
+    """
+    return bool(await client.run(Verb.STAY, body.id, body.died_at))
+
+
+def place_of(offset: bytes, archived_as: bytes) -> Place:
+    """Where a letter's body lies, from what its life says."""
+    return Place(int(offset), archived_as.partition(b"+")[0].decode())
+
+
+def beside_of(packed: bytes) -> Beside | None:
+    """What went along with a body; ``None`` where nothing did."""
+    try:
+        facts = orjson.loads(packed.partition(b"\n")[0])
+        return Beside(*facts[_BESIDE]) if len(facts) > _BESIDE else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _body_of(  # noqa: PLR0917  the row that the script answers, in its order
+    id_: bytes,
+    died_at: bytes,
+    packed: bytes,
+    known: Sequence[bytes | None],
+    reason: bytes,
+    errors: bytes,
+    context: bytes,
+) -> Body:
+    whole, goes_along = _with_beside(packed, reason, errors, context)
+    return Body(
+        id_.decode(),
+        died_at,
+        whole,
+        _rest_of(packed, *known),
+        _pieces_of(reason),
+        goes_along,
+        goes_along and bool(context),
+    )
+
+
+def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
+    """An envelope with reason, errors and context among its facts, and whether that was possible.
+
+    Its own facts stay as they were written, to the byte. What isn't ours is left as it is.
+    """
+    head, line_feed, body = packed.partition(b"\n")
+    try:
+        facts = orjson.loads(head)
+        told = orjson.dumps([each.decode() for each in beside])
+        Envelope.unpack(head)
+    except (ValueError, TypeError):
+        return packed, False
+    if not head.endswith(b"]") or len(facts) > _BESIDE:
+        return packed, False
+    missing = b"".join([b",{}", b",null"][len(facts) - _BESIDE :] if len(facts) < _BESIDE else [])
+    return head[:-1] + missing + b"," + told + b"]" + line_feed + body, True
+
+
+def _pieces_of(reason: bytes) -> tuple[str, ...]:
+    """What lists show of a reason, each piece short and whole characters."""
+    left = reason
+    if len(reason) > REASON_SHOWN:
+        left = f"{reason[:REASON_SHOWN].decode(errors='ignore')} …".encode()
+    pieces: list[str] = []
+    while left and len(pieces) < _PIECES:
+        piece = left[:_PIECE].decode(errors="ignore") or "\N{REPLACEMENT CHARACTER}"
+        pieces.append(piece)
+        left = left[len(piece.encode()) :]
+    return tuple(pieces)
 
 
 def _rest_of(packed: bytes, *known: bytes | None) -> bytes:

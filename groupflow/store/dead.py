@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
 
-from groupflow.core.errors import LetterArchived, NoRoomForDelay
+from groupflow.core.errors import GroupflowError, LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
+from groupflow.store.archiving import Beside, place_of
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import UNBOUNDED
@@ -65,11 +66,18 @@ class DeadStory(DeadLetter):
 
     Attributes:
         bytes: how much lies in Redis of its facts, headers and body together.
-        errors: one entry for each failed attempt that is remembered, oldest first.
+        errors: one entry for each failed attempt that is remembered, oldest first; none where they
+            lie in RabbitMQ with the body.
     """
 
     bytes: int
     errors: list[dict[str, Any]]
+
+    def with_beside(self, beside: Beside | None) -> DeadStory:
+        """The same with what lay in RabbitMQ of it."""
+        if beside is None:
+            return self
+        return replace(self, reason=beside.reason, errors=orjson.loads(beside.errors or "[]"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,14 @@ class Filter:
     def pack(self) -> bytes:
         """What `dead.lua` takes: those that are wanted."""
         return orjson.dumps({name: text for name, text in asdict(self).items() if text is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Redis's memory in bytes: what is used, and its `maxmemory`, 0 for none."""
+
+    used: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +193,7 @@ class DeadLetters:
         packed, offset, message_id, group = await self._client.run(Verb.ENVELOPE, id_)
         if not packed:
             raise KeyError(id_)
-        place = Place(int(offset), message_id.decode()) if offset else None
+        place = place_of(offset, message_id) if offset else None
         return Envelope.unpack_any(packed, group.decode() or None), place
 
     async def redrive(
@@ -186,6 +202,8 @@ class DeadLetters:
         envelope: Envelope | None = None,
         priority: float | None = None,
         *,
+        place: Place | None = None,
+        beside: Beside | None = None,
         delayed_memory: int = UNBOUNDED,
     ) -> bool:
         """Make a dead letter a task again, at its original place in its group.
@@ -195,13 +213,15 @@ class DeadLetters:
             envelope: what to store in its stead, for one that was routed anew, or whose body was
                 not here.
             priority: seconds, for one that was routed anew.
+            place: where `envelope` was read, if not here.
+            beside: what lay there with it.
             delayed_memory: bytes of tasks that may wait for delays.
 
         Returns:
             Whether it was still there.
 
         Raises:
-            LetterArchived: its body isn't here, and no envelope was given.
+            LetterArchived: its body isn't here, and what was given isn't from where it lies.
             NoRoomForDelay: what waits for delays is at its bound; nothing was written.
             StoreFull: there is no memory for its body; nothing was written.
         """
@@ -211,8 +231,12 @@ class DeadLetters:
             packed, group = envelope.pack(), envelope.group
             facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
         order = "" if priority is None else microseconds(priority)
+        back = (
+            place.message_id if place else "",
+            *((beside.errors, beside.context) if beside else ("", "")),
+        )
         verdict = await self._client.run(
-            Verb.REDRIVE, letter.id, group or "", packed, order, *facts, delayed_memory
+            Verb.REDRIVE, letter.id, group or "", packed, order, *facts, delayed_memory, *back
         )
         if verdict == NO_ROOM:
             raise NoRoomForDelay(
@@ -222,6 +246,14 @@ class DeadLetters:
         if verdict < 0:
             raise LetterArchived(f"the body of {letter.id} lies in RabbitMQ")
         return bool(verdict)
+
+    async def memory(self) -> Memory:
+        """How much Redis has and uses; zeros where its user may not ask."""
+        try:
+            found = await self._client.info("memory")
+        except GroupflowError:
+            return Memory(0, 0)
+        return Memory(int(found["used_memory"]), int(found.get("maxmemory", 0)))
 
     async def drop(self, letter: DeadLetter) -> bool:
         """Remove a dead letter for good.

@@ -24,9 +24,10 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``dead`` | zset | ids of dead letters → when they died |
-| ``bodies`` | zset | ids of those of them whose large bodies are here → when they died |
+| ``bodies`` | zset | ids of those of them that are here whole → when they died |
+| ``staying`` | zset | the same of those whose bodies RabbitMQ refused, in place of ``bodies`` |
 | ``history:new``, ``history:old`` | hash | id → how it ended; also the memory of the dedup window |
-| ``segments`` | hash | when the two history segments were begun; the salt of derived ids |
+| ``segments`` | hash | when the two history segments began; salt of derived ids; who archives |
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
@@ -48,8 +49,8 @@ _FENCE_END = 17
 
 _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
-    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments",
-    "count", "samples", "renamed",
+    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
+    "segments", "count", "samples", "renamed",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

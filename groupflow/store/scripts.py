@@ -66,6 +66,7 @@ class Verb(AnyVerb):
     ENVELOPE = "envelope"
     BODIES = "bodies"
     ARCHIVE = "archive"
+    STAY = "stay"
     REDRIVE = "redrive", (*BURIAL, "store/delaying")
     DROP = "drop", BURIAL
     SWEEP = "sweep", BURIAL

@@ -8,17 +8,18 @@ stands for want of memory the bound is 0: whoever sends what can't be handled st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
 
 from groupflow.broker.archive import Archive
-from groupflow.core.errors import ArchiveRefused, GroupflowError
+from groupflow.core.errors import ArchiveRefused, BodyRefused, GroupflowError
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
-from groupflow.store.archiving import archive, oldest_bodies
+from groupflow.store.archiving import Body, archive, oldest_bodies, stay
 from groupflow.store.client import StoreClient
+from groupflow.store.sessions import Session
 
 log = structlog.get_logger("groupflow.archive")
 
@@ -29,11 +30,12 @@ REFUSED_PAUSE = 60.0  # seconds until RabbitMQ may have got a stream for us
 
 
 class Archiver:
-    """Archives bodies of dead letters. Any number of daemons may: one body may lie there twice."""
+    """Archives bodies of dead letters. Any number of daemons may: the store lets one at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  both sides, and what binds them
         self,
         client: StoreClient,
+        session: Session,
         stream: Archive,
         bound: int,
         is_pressed: Callable[[], bool],
@@ -43,12 +45,14 @@ class Archiver:
 
         Args:
             client: the store.
+            session: the daemon's.
             stream: where bodies go.
             bound: bytes that dead letters may hold in Redis.
             is_pressed: whether intake stands for want of memory.
             measures: where to count.
         """
         self._client = client
+        self._session = session
         self._stream = stream
         self._bound = bound
         self._is_pressed = is_pressed
@@ -101,14 +105,43 @@ class Archiver:
             BrokerUnavailable: no answer from RabbitMQ.
         """
         bound = 0 if self._is_pressed() else self._bound
-        bodies = await oldest_bodies(self._client, bound, most=AT_ONCE, most_bytes=BYTES_AT_ONCE)
+        bodies = await self._oldest(bound, most=AT_ONCE)
         if not bodies:
             return 0
         crash_point("before_archive")
-        places = await self._stream.write([body.packed for body in bodies])
-        crash_point("after_archive")
-        archived = await archive(self._client, bodies, places)
+        try:
+            archived = await self._move(bodies)
+        except GroupflowError:
+            # Another daemon may reach RabbitMQ; where it can't, this one's turn ends by itself.
+            with suppress(GroupflowError):
+                await self._oldest(bound, most=0)
+            raise
         self._measures.archived += archived
         size = sum(len(body.packed) for body in bodies)
         log.info("dead.archived", letters=archived, bytes=size)
         return len(bodies)
+
+    async def _oldest(self, bound: int, *, most: int) -> list[Body]:
+        return await oldest_bodies(
+            self._client, self._session, bound, most=most, most_bytes=BYTES_AT_ONCE
+        )
+
+    async def _move(self, bodies: Sequence[Body]) -> int:
+        """Put bodies there and let go of them; those that RabbitMQ refuses are found by halving."""
+        try:
+            places = await self._stream.write([body.packed for body in bodies])
+        except BodyRefused as error:
+            if len(bodies) == 1:
+                await self._leave(bodies[0], error)
+                return 0
+            middle = len(bodies) // 2
+            return await self._move(bodies[:middle]) + await self._move(bodies[middle:])
+        crash_point("after_archive")
+        return await archive(self._client, bodies, places)
+
+    async def _leave(self, body: Body, error: BodyRefused) -> None:
+        """Let a body stay in Redis for good, as RabbitMQ takes others and not this one."""
+        await self._stream.write([b""])  # raises where it takes none at all
+        if await stay(self._client, body):
+            size = len(body.packed)
+            log.warning("archive.body_stays", task=body.id, bytes=size, error=str(error))

@@ -119,19 +119,52 @@ async def test_a_queue_in_its_place_is_refused_and_named(
     assert (check.name, check.verdict) == (dead_stream.CHECK, "warn")
 
 
-async def test_a_stream_that_keeps_for_too_short_is_taken_and_pointed_out(
+@pytest.mark.parametrize(
+    ("otherwise", "found"),
+    [({"x-max-age": "7D"}, "7D"), ({"x-max-age": "37D", "x-max-length-bytes": 100}, "max-length")],
+)
+async def test_a_stream_that_throws_bodies_away_too_soon_is_refused(
+    rabbitmq_server: Any,
+    connection: AbstractConnection,
+    queue: str,
+    otherwise: dict[str, Any],
+    found: str,
+) -> None:
+    """No body goes where it is gone before its letter."""
+    channel = await open_channel(connection, confirms=False)
+    arguments = {"x-queue-type": "stream", **otherwise}
+    await channel.queue_declare(dead_stream.name_of(queue), durable=True, arguments=arguments)
+    with pytest.raises(ArchiveRefused, match=found):
+        await archive_of(rabbitmq_server.url, queue).write([b"x"])
+    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
+    assert check.verdict == "warn"
+    assert found in check.found
+
+
+async def test_a_stream_that_keeps_for_long_enough_is_taken(
     rabbitmq_server: Any, connection: AbstractConnection, queue: str
 ) -> None:
+    """Whatever else it is declared with; or as a policy is said to see to it."""
     channel = await open_channel(connection, confirms=False)
-    arguments: Any = {"x-queue-type": "stream", "x-max-age": "7D"}
+    arguments: Any = {
+        "x-queue-type": "stream",
+        "x-max-age": "31D",
+        "x-stream-max-segment-size-bytes": 1_000_000,
+    }
     await channel.queue_declare(dead_stream.name_of(queue), durable=True, arguments=arguments)
     archive = archive_of(rabbitmq_server.url, queue)
     (place,) = await archive.write([b"x"])
     assert await archive.read(place) == b"x"
-    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
+    assert (await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)).verdict == "ok"
+    check = await dead_stream.examine(connection, queue, "3.12.1", 90 * DAY)
     assert check.verdict == "warn"
-    assert "7D" in check.found
-    assert (await dead_stream.examine(connection, queue, "3.12.1", 6 * DAY)).verdict == "ok"
+    assert "dead_policy" in check.remedy
+    check = await dead_stream.examine(connection, queue, "3.12.1", 90 * DAY, trusts_policy=True)
+    assert check.verdict == "ok"
+    trusting = Archive(
+        rabbitmq_server.url, queue, retention=90 * DAY, name="test", trusts_policy=True
+    )
+    assert await archive.read((await trusting.write([b"y"]))[0]) == b"y"
 
 
 async def test_doctor_declares_nothing(

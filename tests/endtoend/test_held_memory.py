@@ -76,7 +76,7 @@ async def _digests(rig: Rig, ids: list[str]) -> dict[str, bytes]:
     client = StoreClient(rig.store.url, rig.keys)
     try:
         letters = DeadLetters(client)
-        found = {id_: (await whole_letter(settings, letters, id_)).body for id_ in ids}
+        found = {id_: (await whole_letter(settings, letters, id_)).envelope.body for id_ in ids}
     finally:
         await client.close()
     return {id_: hashlib.sha256(body).digest() for id_, body in found.items()}

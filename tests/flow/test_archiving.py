@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -14,10 +15,15 @@ from structlog.testing import capture_logs
 from groupflow.broker import dead_stream, topology
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect, open_channel
-from groupflow.core.errors import ArchiveRefused, BrokerUnavailable
+from groupflow.core.errors import ArchiveRefused, BodyRefused, BrokerUnavailable, StoreFull
+from groupflow.core.places import Place
 from groupflow.flow.bodies import whole_letter
+from groupflow.flow.redrive import Redriver
+from groupflow.operate.totals import read_totals
+from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
 from groupflow.settings.model import RabbitMQ, Settings
+from groupflow.settings.model import Redis as RedisSettings
 from groupflow.settings.types import SecretUrl
 from groupflow.store.archiving import oldest_bodies
 from groupflow.store.client import StoreClient
@@ -25,7 +31,9 @@ from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
+from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
+from tests.conftest import _running
 
 SIZE = 10_000
 
@@ -54,7 +62,7 @@ async def test_under_its_bound_nothing_is_asked_of_rabbitmq(client: StoreClient)
     (port,) = free_ports(1)
     pressed = False
     stream = Archive(f"amqp://guest:guest@127.0.0.1:{port}/", "q", retention=60.0, name="t")
-    archiver = Archiver(client, stream, 3 * SIZE, lambda: pressed)
+    archiver = Archiver(client, Session("d1"), stream, 3 * SIZE, lambda: pressed)
     assert await archiver.run_once() == 0
     pressed = True  # intake stands: now the bound is 0, and nobody answers there
     with pytest.raises(BrokerUnavailable):
@@ -76,7 +84,7 @@ async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
         passes += 1
         return False
 
-    archiver = Archiver(client, stream, 0, is_pressed)
+    archiver = Archiver(client, Session("d1"), stream, 0, is_pressed)
     try:
         for _ in range(2):
             with pytest.raises(ArchiveRefused):
@@ -106,7 +114,7 @@ async def test_an_error_that_nobody_foresaw_ends_no_daemon(client: StoreClient) 
 
     (port,) = free_ports(1)
     stream = Archive(f"amqp://guest:guest@127.0.0.1:{port}/", "q", retention=60.0, name="t")
-    archiver = Archiver(client, stream, 0, is_pressed)
+    archiver = Archiver(client, Session("d1"), stream, 0, is_pressed)
     with capture_logs() as logs:
         running = asyncio.create_task(archiver.run())
         while passes < 2 and not running.done():
@@ -131,9 +139,135 @@ async def test_what_is_no_envelope_leaves_and_comes_back(
     stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
     settings = Settings(rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue))
     try:
-        assert await Archiver(client, stream, 0, lambda: False).run_once() == 2
-        assert not await oldest_bodies(client, 0, most=9, most_bytes=1)
-        whole = await whole_letter(settings, letters, "t0")
+        assert await Archiver(client, Session("d1"), stream, 0, lambda: False).run_once() == 2
+        assert not await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=1)
+        whole = (await whole_letter(settings, letters, "t0")).envelope
         assert (whole.body, whole.type) == (packed, "t")
+    finally:
+        await forget(rabbitmq_server.url, queue)
+
+
+async def daemon(client: StoreClient, name: str) -> Session:
+    session = Session(name)
+    told = {"pid": 1, "host": "h", "workers": 1, "lease": 600.0}
+    await Sessions(client, session, 600.0).register(told)
+    return session
+
+
+async def enqueue(client: StoreClient, sizes: dict[str, int]) -> None:
+    """Dead letters with bodies of so many bytes."""
+    await Enqueuer(client).enqueue(
+        [
+            Arrival(id_, Envelope("t", None, None, None, {}, b"x" * size), dead="no")
+            for id_, size in sizes.items()
+        ]
+    )
+
+
+async def test_two_daemons_archive_each_body_once(
+    client: StoreClient, rabbitmq_server: Any
+) -> None:
+    queue = f"archiving-{uuid4().hex}"
+    await enqueue(client, {f"u{n}": 100 for n in range(300)})
+    streams = [Archive(rabbitmq_server.url, queue, retention=60.0, name=n) for n in ("d1", "d2")]
+    archivers = [
+        Archiver(client, await daemon(client, f"d{n}"), stream, 0, lambda: False)
+        for n, stream in enumerate(streams)
+    ]
+    try:
+        moved = 0
+        while found := sum(await asyncio.gather(*(each.run_once() for each in archivers))):
+            moved += found
+        assert moved == 302
+        (place,) = await streams[0].write([b"the last one"])
+        assert place.offset == 302, "no body lies there twice"
+    finally:
+        await forget(rabbitmq_server.url, queue)
+
+
+class SmallRabbitmq(RabbitmqServer):
+    """A RabbitMQ that takes no message over 100,000 bytes."""
+
+    def prepare(self) -> None:
+        """Says so in its configuration."""
+        super().prepare()
+        with self._path("rabbitmq.conf").open("a") as file:
+            file.write("max_message_size = 100000\n")
+
+
+@pytest.fixture(scope="module")
+def small_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
+    with _running(SmallRabbitmq(tmp_path_factory.mktemp("small"))) as server:
+        yield server
+
+
+async def test_a_body_that_rabbitmq_refuses_stops_no_other(
+    client: StoreClient, small_rabbitmq: RabbitmqServer
+) -> None:
+    """It stays where it is, is told once, and all others leave."""
+    sizes = {"a": 10, "large": 200_000, "b": 10, "larger": 300_000, "c": 10}
+    await enqueue(client, sizes)
+    queue = f"archiving-{uuid4().hex}"
+    stream = Archive(small_rabbitmq.url, queue, retention=60.0, name="test")
+    archiver = Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False)
+    with capture_logs() as logs:
+        assert await archiver.run_once() == 7
+        assert await archiver.run_once() == 0
+    stays = [log["task"] for log in logs if log["event"] == "archive.body_stays"]
+    assert stays == ["large", "larger"]
+    assert (await read_totals(client)).dead_staying == 2
+    letters = DeadLetters(client)
+    for id_ in ("t0", "t1", *sizes):
+        _, place = await letters.envelope(id_)
+        assert (place is None) == (id_ in stays)
+
+
+class Refusing(Archive):
+    """A stream that takes nothing, as one whose disk is full."""
+
+    async def write(self, bodies: Sequence[bytes]) -> list[Place]:
+        """Refuses."""
+        raise BodyRefused(f"{len(bodies)} refused")
+
+
+async def test_where_nothing_is_taken_nothing_is_marked(client: StoreClient) -> None:
+    """And another daemon may try at once."""
+    stream = Refusing("amqp://nobody/", "q", retention=60.0, name="test")
+    with pytest.raises(ArchiveRefused):
+        await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).run_once()
+    assert (await read_totals(client)).dead_staying == 0
+    other = await daemon(client, "d2")
+    assert len(await oldest_bodies(client, other, 0, most=9, most_bytes=10**6)) == 2
+
+
+@pytest.mark.parametrize("limit", ["redis.max_memory", "maxmemory"])
+async def test_a_redrive_brings_back_no_more_than_there_is_room_for(
+    client: StoreClient, redis_server: Any, rabbitmq_server: Any, limit: str
+) -> None:
+    queue = f"archiving-{uuid4().hex}"
+    await enqueue(client, {"large": 8_000_000})
+    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
+    await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).run_once()
+    letters = DeadLetters(client)
+    letter = await letters.get("large")
+    assert letter is not None
+    used = (await letters.memory()).used
+    room = used + 4_000_000  # more than others of this Redis come to meanwhile, less than it needs
+    ours, own = (room, 0) if limit == "redis.max_memory" else (0, room)
+    settings = Settings(
+        rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue),
+        redis=RedisSettings(max_memory=ours),
+    )
+    letter = replace(letter, died_at_the_door=False)
+    try:
+        with redis.Redis.from_url(redis_server.url) as raw:
+            raw.config_set("maxmemory", own)
+            try:
+                with pytest.raises(StoreFull, match=limit):
+                    await Redriver(settings, letters).redrive(letter)
+            finally:
+                raw.config_set("maxmemory", 0)
+        unbound = settings.model_copy(update={"redis": RedisSettings(max_memory=0)})
+        assert await Redriver(unbound, letters).redrive(letter)
     finally:
         await forget(rabbitmq_server.url, queue)

@@ -32,6 +32,7 @@ _STAYS = frozenset(
         "history_old",
         "dead",
         "bodies",
+        "staying",
         "samples",
         "renamed",
     }

@@ -17,8 +17,8 @@ from groupflow.store.keys import Keys, split_checkpoint, split_element
 _NAMED = ("lane", "lock", "life", "daemon", "worker")
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
-    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "segments",
-    "count", "samples", "renamed",
+    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
+    "segments", "count", "samples", "renamed",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.scripts import Verb
-from tests.store import test_held_bytes
+from tests.store import test_archiving, test_held_bytes
 from tests.store.damage import Damage, assert_seen, same
 
 DELAYED, DEAD = test_held_bytes.TestDelayed(), test_held_bytes.TestDead()
@@ -150,7 +150,7 @@ DAMAGES = [
     Damage(
         "a redrive of what is left of a letter",
         Verb.REDRIVE,
-        "if ARGV[3] == '' and call('HEXISTS', life, 'offset') == 1 then return -1 end",
+        "if archived and string.match(archived, '^[^+]*') ~= ARGV[9] then return -1 end",
         "",
         same(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
     ),
@@ -181,6 +181,132 @@ DAMAGES = [
         "(i > 1 and size + bytes > tonumber(ARGV[3]))",
         "false",
         same(DEAD.test_the_oldest_beyond_the_bound_are_told),
+    ),
+    Damage(
+        "two that archive at a time",
+        Verb.BODIES,
+        "if whose ~= me and is_held() then return rows end",
+        "",
+        same(test_archiving.test_one_daemon_archives_at_a_time),
+    ),
+    Damage(
+        "a daemon that is dead and still archives",
+        Verb.BODIES,
+        "call('HGET', K.daemon .. daemon, 'session') == session",
+        "true",
+        same(test_archiving.test_one_that_came_back_archives_at_once),
+    ),
+    Damage(
+        "a lease that is over and still archives",
+        Verb.BODIES,
+        "(tonumber(call('ZSCORE', K.daemons, daemon) or nil) or 0) > now",
+        "true",
+        same(test_archiving.test_another_archives_when_the_lease_is_over),
+    ),
+    Damage(
+        "a turn without an end",
+        Verb.BODIES,
+        "whose == '' or tonumber(string.sub(archiver, 1, 16)) <= now",
+        "whose == ''",
+        same(test_archiving.test_a_turn_ends_by_itself),
+    ),
+    Damage(
+        "a turn that nobody gives up",
+        Verb.BODIES,
+        "  call('HDEL', K.segments, 'archiver')\n",
+        "",
+        same(test_archiving.test_who_has_nothing_to_archive_lets_others),
+    ),
+    Damage(
+        "small letters that count as nothing",
+        Verb.ENQUEUE,
+        "local bytes = LETTER_COSTS + 4 * #id + ",
+        "local bytes = ",
+        same(test_archiving.test_small_letters_count_what_they_take),
+    ),
+    Damage(
+        "a context that counts as nothing",
+        Verb.BURY,
+        "'stage', 'context' }",
+        "'stage' }",
+        same(test_archiving.test_errors_and_context_count_leave_and_come_back),
+    ),
+    Damage(
+        "errors that nobody archives",
+        Verb.BODIES,
+        "told[2] or '', told[3] or ''",
+        "'', told[3] or ''",
+        same(test_archiving.test_errors_and_context_count_leave_and_come_back),
+    ),
+    Damage(
+        "a context that nobody archives",
+        Verb.BODIES,
+        "told[2] or '', told[3] or ''",
+        "told[2] or '', ''",
+        same(test_archiving.test_errors_and_context_count_leave_and_come_back),
+    ),
+    Damage(
+        "context that stays behind its body",
+        Verb.ARCHIVE,
+        "call('HDEL', life, 'errors', 'context')",
+        "",
+        same(test_archiving.test_errors_and_context_count_leave_and_come_back),
+    ),
+    Damage(
+        "a redrive without its context",
+        Verb.REDRIVE,
+        "call('HSET', life, 'context', ARGV[11])",
+        "",
+        same(test_archiving.test_errors_and_context_count_leave_and_come_back),
+    ),
+    Damage(
+        "a redrive without its errors",
+        Verb.REDRIVE,
+        "call('HSET', life, 'errors', ARGV[10])",
+        "",
+        same(test_archiving.test_errors_and_context_count_leave_and_come_back),
+    ),
+    Damage(
+        "a stub that is kept as a large hash",
+        Verb.ARCHIVE,
+        "call('DEL', life)",
+        "",
+        same(test_archiving.test_what_stays_of_an_archived_letter_is_small),
+    ),
+    Damage(
+        "a redrive with what lay elsewhere",
+        Verb.REDRIVE,
+        "if archived and string.match(archived, '^[^+]*') ~= ARGV[9] then return -1 end",
+        "if archived and ARGV[9] == '' then return -1 end",
+        same(test_archiving.test_a_redrive_wants_what_lies_where_the_letter_says),
+    ),
+    Damage(
+        "what stays of another death",
+        Verb.STAY,
+        "if not died or digits(died) ~= digits(ARGV[2]) then return 0 end",
+        "if not died then return 0 end",
+        same(test_archiving.test_what_stays_counts_and_is_handed_to_nobody),
+    ),
+    Damage(
+        "what stays and is asked for again",
+        Verb.STAY,
+        "call('ZREM', K.bodies, ARGV[1])",
+        "",
+        same(test_archiving.test_what_stays_counts_and_is_handed_to_nobody),
+    ),
+    Damage(
+        "what stayed of a letter that is gone",
+        Verb.DROP,
+        "  call('ZREM', K.staying, id)\n",
+        "",
+        same(test_archiving.test_what_stays_counts_and_is_handed_to_nobody),
+    ),
+    Damage(
+        "an entry of a version that knew of none",
+        Verb.SWEEP,
+        "then call('ZREM', K.staying, first) end",
+        "then return ids end",
+        same(test_archiving.test_a_letter_that_an_older_version_dropped_stays_not),
     ),
     Damage(
         "more bodies than are over the bound",

@@ -16,5 +16,6 @@ local LIFE = { 'attempt', 'crashes', 'stage', 'due', 'errors', 'reason' }
 local function life_of(id)
   local life, values = {}, call('HMGET', K.life .. id, unpack(LIFE))
   for i, name in ipairs(LIFE) do life[name] = values[i] or nil end
+  if life.reason then life.reason = reason_of(id) end
   return named(life)
 end

@@ -4,9 +4,9 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     none
 -- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by people
---          alone); delayed_tasks, dead, waited_plain and waited_grouped: µs for which the task that goes
---          next could have been claimed; everything_paused (JSON), daemons: rows of { name, lease_left (µs),
---          info (JSON) } }
+--          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
+--          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed;
+--          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
 local now, daemons = clock(), {}
 local known = call('ZRANGE', K.daemons, 0, 999, 'WITHSCORES')
 for i = 1, #known, 2 do
@@ -35,6 +35,6 @@ end
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
   ready = count_in(READY), delayed = call('ZCARD', K.held), parked = call('HLEN', K.parked), paused = paused,
-  delayed_tasks = call('ZCARD', K.delayed), waited_plain = plain, waited_grouped = grouped,
+  delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying), waited_plain = plain, waited_grouped = grouped,
   everything_paused = call('GET', K.paused_all) or nil,
 })

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from groupflow.ops.health.answers import Health
 from groupflow.ops.page.facts import Facts
+from groupflow.store.archiving import Whole
 from groupflow.store.client import StoreClient
 from groupflow.store.dead import DeadLetter
-from groupflow.store.envelope import Envelope
 
 
 @dataclass(slots=True)
@@ -21,8 +21,8 @@ class PageContext:
     """Makes a dead letter a task again, routed first where it never was; raises `Unroutable` where
     that fails."""
 
-    whole_letter: Callable[[str], Awaitable[Envelope]]
-    """A dead letter's envelope, wherever its body lies; raises `KeyError` where there is none,
+    whole_letter: Callable[[str], Awaitable[Whole]]
+    """All of a dead letter, wherever its body lies; raises `KeyError` where there is none,
     `ServerUnreachable` where its body lies with who doesn't answer."""
 
     health: Health  # answers for health and metrics

@@ -151,7 +151,8 @@ class Reading:
             try:
                 envelope, place = await self._letters.envelope(query.id)
                 if place is not None:
-                    envelope = await self._context.whole_letter(query.id)
+                    whole = await self._context.whole_letter(query.id)
+                    envelope, letter = whole.envelope, letter.with_beside(whole.beside)
             except KeyError:  # redriven or dropped a moment ago
                 return None
             headers, body, size = envelope.headers, envelope.body, len(envelope.body)

@@ -1,16 +1,26 @@
 #!lua flags=allow-oom
--- archive: a dead letter's body lies in RabbitMQ's stream, and was read back from there: only then it goes
--- from here. Only while it is the same death, and its body is still here.
+-- archive: what a dead letter holds lies in RabbitMQ's stream, and was read back from there: only then it
+-- goes from here. Only while it is the same death, and its body is still here. What stays is what lists
+-- show and a redrive needs at once.
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 id · 2 died at (µs) · 3 offset in the stream · 4 message id there · 5 what stays of its
---          envelope
+--          envelope · 6 '1' where its errors and its context lie there too · then what stays of its
+--          reason, in four pieces at most
 -- returns  1, or 0 where there is nothing to be removed (any more)
 local id = ARGV[1]
+local life = K.life .. id
 local died = call('ZSCORE', K.bodies, id)
 if not died or digits(died) ~= digits(ARGV[2]) then return 0 end
 remove_body(id)
 call('HSET', K.tasks, id, ARGV[5])
-call('HSET', K.life .. id, 'offset', ARGV[3], 'archived_as', ARGV[4])
+if ARGV[6] == '1' then call('HDEL', life, 'errors', 'context') end
+remove_reason(id)
+for i = 7, #ARGV do call('HSET', life, i == 7 and 'reason' or 'reason_' .. (i - 6), ARGV[i]) end
+call('HSET', life, 'offset', ARGV[3], 'archived_as', ARGV[4])
+-- Written anew: one of short values takes half the memory, but Redis keeps one that was large as a large one.
+local facts = call('HGETALL', life)
+call('DEL', life)
+call('HSET', life, unpack(facts))
 call('HINCRBY', K.count, 'archived', 1)
 return 1

@@ -1,20 +1,42 @@
-#!lua flags=no-writes
+#!lua flags=allow-oom
 -- bodies: dead letters to be archived, the oldest death first: as many as it takes to get below a bound,
--- and no more at once than are asked for. The only read that carries many bodies.
+-- and no more at once than are asked for. The only look that carries many bodies. One daemon archives at
+-- a time: whoever is handed some is it, until so long after its last call, or until its session ends.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 bytes that dead letters may hold here · 2 how many letters at most · 3 bytes at most, but for
---          the first letter
--- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope } }
+-- ARGV     1 bytes that dead letters may hold here · 2 how many letters at most, 0 to let others archive
+--          · 3 bytes at most, but for the first letter · 4 daemon · 5 session · 6 for how long (µs)
+-- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope }, reason, errors
+--          (JSON) or '', context (JSON) or '' }; none while another daemon archives
+local now, rows, size = clock(), {}, 0
+local me = ARGV[5] .. ' ' .. ARGV[4]
+local archiver = call('HGET', K.segments, 'archiver') or ''
+local whose = string.sub(archiver, 18)
+
+-- Whether the daemon that archives lives still, in that session.
+local function is_held()
+  if whose == '' or tonumber(string.sub(archiver, 1, 16)) <= now then return false end
+  local session, daemon = string.match(whose, '^(%d*) (.*)$')
+  return (tonumber(call('ZSCORE', K.daemons, daemon) or nil) or 0) > now
+    and call('HGET', K.daemon .. daemon, 'session') == session
+end
+
+if whose ~= me and is_held() then return rows end
 local over = (tonumber(call('HGET', K.count, 'dead_bytes') or nil) or 0) - ARGV[1]
-local rows, size = {}, 0
-if over <= 0 then return rows end
-local oldest = call('ZRANGE', K.bodies, 0, ARGV[2] - 1, 'WITHSCORES')
+local oldest = over > 0 and tonumber(ARGV[2]) > 0
+  and call('ZRANGE', K.bodies, 0, ARGV[2] - 1, 'WITHSCORES') or {}
 for i = 1, #oldest, 2 do
-  local bytes = call('HSTRLEN', K.tasks, oldest[i])
+  local id, life = oldest[i], K.life .. oldest[i]
+  local bytes = call('HSTRLEN', K.tasks, id) + call('HSTRLEN', life, 'errors') + call('HSTRLEN', life, 'context')
   if over <= 0 or (i > 1 and size + bytes > tonumber(ARGV[3])) then break end
-  rows[#rows + 1] = { oldest[i], oldest[i + 1], call('HGET', K.tasks, oldest[i]) or '',
-    call('HMGET', K.life .. oldest[i], 'type', 'group', 'tenant', 'scope') }
-  size, over = size + bytes, over - bytes
+  local told = call('HMGET', life, 'reason', 'errors', 'context', 'dead_bytes')
+  rows[#rows + 1] = { id, oldest[i + 1], call('HGET', K.tasks, id) or '',
+    call('HMGET', life, 'type', 'group', 'tenant', 'scope'), told[1] or '', told[2] or '', told[3] or '' }
+  size, over = size + bytes, over - (tonumber(told[4] or nil) or bytes)
+end
+if #rows > 0 then
+  call('HSET', K.segments, 'archiver', digits(now + ARGV[6]) .. ' ' .. me)
+elseif whose ~= '' then
+  call('HDEL', K.segments, 'archiver')
 end
 return rows

@@ -15,10 +15,11 @@ local element, group, reason = ARGV[5], ARGV[6], ARGV[7]
 local claim = end_claim(daemon, ARGV[3], ARGV[4], group)
 if claim == 'live' then
   local now, id = clock(), id_of(element)
+  remove_reason(id)
   keep_life(element, group, 'reason', reason, 'errors', ARGV[8], 'attempts', ARGV[10],
     'type', ARGV[11], 'tenant', ARGV[12], 'kind', ARGV[13])
   if ARGV[14] then call('HSET', K.life .. id, 'scope', ARGV[14]) end
-  add_letter(id, now, call('HSTRLEN', K.tasks, id))
+  add_letter(id, now)
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then
     if ARGV[9] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end

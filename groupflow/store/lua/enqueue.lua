@@ -107,7 +107,7 @@ for i = 6, #ARGV, 10 do
         call('HSET', K.life .. id, 'reason', reason, 'kind', 'rejected',
           'errors', ARGV[i + 6], 'attempts', 0, 'door', 1)
       end
-      add_letter(id, now, bytes)
+      add_letter(id, now)
     else
       if group == '' then plain = plain + 1 else grouped = grouped + 1 end
       if is_late then add_delay(id, bytes, whose, last) end

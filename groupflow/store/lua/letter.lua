@@ -5,7 +5,7 @@
 -- ARGV     1 id
 -- returns  { died at (µs) or '' where it is none, type, group or '', tenant or '', reason, kind or '',
 --          attempts, 1 if it died at the door, else 0, bytes that lie here of its headers and body,
---          errors (JSON) or '' }
+--          errors (JSON) or '' where it has none, or they lie in RabbitMQ }
 local died = call('ZSCORE', K.dead, ARGV[1]) or ''
 local letter = letter_of(ARGV[1])
 return {

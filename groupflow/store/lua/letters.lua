@@ -17,13 +17,13 @@ end
 -- The group, reason, kind, type, tenant, attempts and whether it died at the door; text '' where there is none.
 local function letter_of(id)
   local kept = call('HMGET', K.life .. id,
-    'group', 'reason', 'type', 'tenant', 'attempts', 'door', 'attempt', 'kind')
-  local task_type, tenant = kept[3], kept[4] or ''
+    'group', 'type', 'tenant', 'attempts', 'door', 'attempt', 'kind')
+  local task_type, tenant = kept[2], kept[3] or ''
   if not task_type then task_type, tenant = facts_in_envelope(id) end
-  local attempts, at_door = tonumber(kept[5] or nil), kept[6] == '1'
-  if not attempts then attempts, at_door = told_by_errors(id, tonumber(kept[7] or nil) or 0) end
+  local attempts, at_door = tonumber(kept[4] or nil), kept[5] == '1'
+  if not attempts then attempts, at_door = told_by_errors(id, tonumber(kept[6] or nil) or 0) end
   return {
-    group = kept[1] or '', reason = kept[2] or '', kind = kept[8] or '', type = task_type, tenant = tenant,
+    group = kept[1] or '', reason = reason_of(id), kind = kept[7] or '', type = task_type, tenant = tenant,
     attempts = attempts, at_door = at_door and 1 or 0,
   }
 end

@@ -137,7 +137,7 @@ local function put_back(element, group, now)
 end
 
 -- What may be held for long is counted in bytes: `delayed_bytes` of tasks that wait for their message's
--- own delay, `dead_bytes` of dead letters whose bodies are here. What a task puts on is noted in its
+-- own delay, `dead_bytes` of dead letters that are here whole. What a task puts on is noted in its
 -- life under the same name, and just that is taken off again, once.
 local function put_on(total, id, bytes)
   call('HSET', K.life .. id, total, bytes)
@@ -161,12 +161,27 @@ local function remove_delay(id)
   take_off('delayed_bytes', id)
 end
 
--- A dead letter begins. One that is large counts, and stands among those whose bodies may leave Redis;
--- what is smaller would leave as much behind.
-local LARGE = 512
-local function add_letter(id, now, bytes)
+-- What a dead letter takes in Redis beside its texts, as measured: its life, and its places in lists
+-- and indexes. Its id stands in four of them.
+local LETTER_COSTS = 1360
+local LETTER_TEXTS = { 'group', 'type', 'tenant', 'reason', 'kind', 'errors', 'stage', 'context' }
+
+-- What stays of an archived letter's reason stands in pieces: Redis keeps a hash whose values are short
+-- in half the memory. A version that knows only the first reads its beginning.
+local function reason_of(id)
+  local pieces = call('HMGET', K.life .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
+  return (pieces[1] or '') .. (pieces[2] or '') .. (pieces[3] or '') .. (pieces[4] or '')
+end
+
+local function remove_reason(id)
+  call('HDEL', K.life .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
+end
+
+-- A dead letter begins, its life written: all that it holds counts, and may leave Redis but for a stub.
+local function add_letter(id, now)
+  local bytes = LETTER_COSTS + 4 * #id + call('HSTRLEN', K.tasks, id)
+  for _, text in ipairs(LETTER_TEXTS) do bytes = bytes + call('HSTRLEN', K.life .. id, text) end
   call('ZADD', K.dead, digits(now), id)
-  if bytes < LARGE then return end
   call('ZADD', K.bodies, digits(now), id)
   put_on('dead_bytes', id, bytes)
 end
@@ -174,5 +189,6 @@ end
 -- Its body leaves, or the letter ends.
 local function remove_body(id)
   call('ZREM', K.bodies, id)
+  call('ZREM', K.staying, id)
   take_off('dead_bytes', id)
 end

@@ -7,14 +7,16 @@
 -- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew or its body
 --          lies in RabbitMQ, else '' · 4 its priority (µs) where it was routed anew, else '' · 5 its type
 --          · 6 its tenant ('' = none) · 7 its scope
---          · 8 bytes that may wait for delays
+--          · 8 bytes that may wait for delays · 9 the message id under which what is given lay in
+--          RabbitMQ, '' where it lay here · 10 its errors · 11 its context (both JSON) where they lay there
 -- returns  1; 0 where no such dead letter is there; -1 where its body lies in RabbitMQ, and was not given;
 --          -2 where it would wait for the rest of a delay, and there is no room for that
 local id, group = ARGV[1], ARGV[2]
 local now = clock()
 local life = K.life .. id
 if not call('ZSCORE', K.dead, id) then return 0 end
-if ARGV[3] == '' and call('HEXISTS', life, 'offset') == 1 then return -1 end
+local archived = call('HGET', life, 'archived_as')
+if archived and string.match(archived, '^[^+]*') ~= ARGV[9] then return -1 end
 local kept = call('HMGET', life, 'standing', 'due')
 local due = kept[1] and tonumber(kept[2] or nil)
 local bytes = ARGV[3] ~= '' and #ARGV[3] or call('HSTRLEN', K.tasks, id)
@@ -25,11 +27,14 @@ local element = (call('HGET', life, 'arrival') or digits(now)) .. '+' .. id
 if ARGV[3] ~= '' then
   call('HSET', K.tasks, id, ARGV[3])
   call('HDEL', life, 'offset', 'archived_as')
+  if archived and ARGV[10] ~= '' then call('HSET', life, 'errors', ARGV[10]) end
+  if archived and ARGV[11] ~= '' then call('HSET', life, 'context', ARGV[11]) end
   call('HSET', life, 'type', ARGV[5], 'tenant', ARGV[6], 'scope', ARGV[7])
 end
 if ARGV[4] ~= '' then call('HSET', life, 'priority', ARGV[4]) end
 unpark(call('HGET', life, 'group') or '', id)
-call('HDEL', life, 'reason', 'attempts', 'kind', 'door', 'standing')
+remove_reason(id)
+call('HDEL', life, 'attempts', 'kind', 'door', 'standing')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
 call('HINCRBY', life, 'redriven', 1)
 if due and due > now then

@@ -1,0 +1,217 @@
+"""What leaves Redis of a dead letter, what stays, who moves it, and what a redrive brings back.
+
+The auditor compares what letters count with what they have at the end of each of these tests too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from groupflow.core.errors import LetterArchived
+from groupflow.core.places import Place
+from groupflow.store.archiving import Body, archive, beside_of, oldest_bodies, stay
+from groupflow.store.dead import DeadLetters
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
+from groupflow.store.sessions import Session
+from groupflow.store.settlements import Advance
+from tests.store.bench import Bench, arrival, bury
+
+MOST = 10**7
+STUB = 1250  # bytes that stay of an archived letter, with what the test takes beside
+REASON = "the body is no JSON: unexpected character: line 1 column 1 (char 0)"
+
+
+def malformed(n: int) -> Arrival:
+    """A tiny message that nobody can route, with its reason twice, as admission writes it."""
+    envelope = Envelope("", None, None, None, {}, b"?", "0123456789abcdef")
+    return Arrival(f"malformed-{n:06}", envelope, dead=REASON)
+
+
+async def bodies_for(bench: Bench, session: Session, bound: int = 0, most: int = 200) -> list[Body]:
+    return await oldest_bodies(bench.client, session, bound, most=most, most_bytes=MOST)
+
+
+async def used(bench: Bench) -> int:
+    return int((await bench.client.info("memory"))["used_memory"])
+
+
+async def archive_all(bench: Bench) -> None:
+    """All that may leave, as if it were in the stream."""
+    while bodies := await bodies_for(bench, Session("d1")):
+        places = [Place(n, f"{n:032x}") for n in range(len(bodies))]
+        assert await archive(bench.client, bodies, places) == len(bodies)
+
+
+async def test_small_letters_count_what_they_take(bench: Bench) -> None:
+    before = await used(bench)
+    for n in range(0, 2000, 200):
+        await bench.enqueue(*(malformed(n + i) for i in range(200)))
+    taken = await used(bench) - before
+    assert taken / 2 < bench.count("dead_bytes") < taken * 2
+
+
+async def test_what_stays_of_an_archived_letter_is_small(bench: Bench) -> None:
+    before = await used(bench)
+    for n in range(0, 2000, 200):
+        await bench.enqueue(*(malformed(n + i) for i in range(200)))
+    await archive_all(bench)
+    assert bench.count("dead_bytes") == 0
+    assert await used(bench) - before < 2000 * STUB
+
+
+async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> None:
+    """A context is as large as a handler makes it, and no list shows it."""
+    context = orjson.dumps({"seen": "ä\n" * 50_000})
+    await bench.enqueue(arrival("t", "g"))
+    daemon = await bench.daemon()
+    await daemon.settle(Advance(await daemon.claim_one(), "second", context, "hold"))
+    said = "no such row: " + "x" * 1500
+    await daemon.settle(bury(await daemon.claim_one(), said))
+    assert bench.count("dead_bytes") > len(context) + len(said)
+
+    (body,) = await bodies_for(bench, Session("d1"))
+    await archive(bench.client, [body], [Place(7, "m7")])
+    life: Any = bench.raw.hgetall(bench.keys("life", "t"))
+    assert sum(map(len, life.values())) < 500
+    letters = DeadLetters(bench.client)
+    letter = await letters.get("t")
+    assert letter is not None
+    assert said.startswith(letter.reason.removesuffix(" …"))
+    assert letter.errors == []
+    assert (await letters.envelope("t"))[1] == Place(7, "m7")
+    assert life[b"archived_as"] != b"m7", "a version before refuses it: it would lose the context"
+
+    beside = beside_of(body.packed)
+    assert beside is not None
+    whole = letter.with_beside(beside)
+    assert (whole.reason, whole.errors[0]["message"]) == (said, said)
+    back = Envelope.unpack(body.packed)
+    assert back == arrival("t", "g").envelope
+    assert await letters.redrive(letter, back, place=Place(7, "m7"), beside=beside)
+    again = await daemon.claim_one()
+    assert (again.task.stage, again.task.context) == ("second", orjson.loads(context))
+    assert again.errors == whole.errors
+    await daemon.complete(again)
+    bench.events.clear()  # a redriven task starts once more, which the history can't know
+
+
+async def test_envelopes_of_earlier_versions_take_it_along(bench: Bench) -> None:
+    known = b'["t",null,null,null'
+    for n, rest in enumerate((b"", b',{"n":1.10}', b",{},null", b',{"n":[ ]},"s"')):
+        packed = known + rest + b"]"
+        await bench.enqueue(arrival(f"t{n}", dead="no"))
+        bench.raw.hset(bench.keys("tasks"), f"t{n}", packed + b"\nbody\n")
+        (body,) = [b for b in await bodies_for(bench, Session("d1")) if b.id == f"t{n}"]
+        assert body.goes_along
+        assert body.packed.startswith(packed[:-1])
+        assert Envelope.unpack(body.packed) == Envelope.unpack(packed + b"\nbody\n")
+        beside = beside_of(body.packed)
+        assert beside is not None
+        assert beside.reason == "no"
+    bench.raw.delete(bench.keys("tasks"), bench.keys("dead"), bench.keys("bodies"))
+    bench.raw.delete(*(bench.keys("life", f"t{n}") for n in range(4)), bench.keys("count"))
+    bench.events.clear()
+
+
+async def test_what_is_no_envelope_keeps_its_errors_here(bench: Bench) -> None:
+    await bench.enqueue(replace(malformed(0), id="t"))
+    bench.raw.hset(bench.keys("tasks"), "t", b"junk")
+    (body,) = await bodies_for(bench, Session("d1"))
+    assert (body.packed, body.goes_along) == (b"junk", False)
+    await archive(bench.client, [body], [Place(0, "m")])
+    letter = await DeadLetters(bench.client).get("t")
+    assert letter is not None
+    assert letter.errors[0]["message"] == REASON
+
+
+async def test_a_redrive_wants_what_lies_where_the_letter_says(bench: Bench) -> None:
+    """It may have died again meanwhile, with another context, and have been archived elsewhere."""
+    await bench.enqueue(arrival("t", dead="no"))
+    (body,) = await bodies_for(bench, Session("d1"))
+    await archive(bench.client, [body], [Place(2, "new")])
+    letters = DeadLetters(bench.client)
+    letter = await letters.get("t")
+    assert letter is not None
+    before, refusal = bench.dump(), ""
+    try:
+        await letters.redrive(letter, Envelope.unpack(body.packed), place=Place(1, "old"))
+    except LetterArchived as error:
+        refusal = str(error)
+    assert "RabbitMQ" in refusal
+    assert bench.dump() == before
+
+
+async def test_one_daemon_archives_at_a_time(bench: Bench) -> None:
+    await bench.enqueue(malformed(0), malformed(1))
+    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
+    (body,) = await bodies_for(bench, one, most=1)
+    assert await bodies_for(bench, two) == []
+    assert [body] == await bodies_for(bench, one, most=1), "asking again is safe"
+    assert await bodies_for(bench, one, most=0) == []  # it gives its turn up
+    assert len(await bodies_for(bench, two)) == 2
+    assert await bodies_for(bench, one) == []
+
+
+async def test_who_has_nothing_to_archive_lets_others(bench: Bench) -> None:
+    """One may be under its bound, while another one's intake stands, whose bound is 0."""
+    await bench.enqueue(malformed(0))
+    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
+    assert await bodies_for(bench, one)
+    assert await bodies_for(bench, one, bound=MOST) == []
+    assert await bodies_for(bench, two)
+
+
+async def test_another_archives_when_the_lease_is_over(bench: Bench) -> None:
+    await bench.enqueue(malformed(0))
+    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
+    assert await bodies_for(bench, one)
+    bench.expire("d1")
+    assert await bodies_for(bench, two)
+
+
+async def test_one_that_came_back_archives_at_once(bench: Bench) -> None:
+    """What archived is dead, though its name has a lease."""
+    await bench.enqueue(malformed(0))
+    before = (await bench.daemon("d1")).session
+    assert await bodies_for(bench, before)
+    after, other = [(await bench.daemon(name)).session for name in ("d1", "d2")]
+    assert await bodies_for(bench, other)
+    assert await bodies_for(bench, after) == []
+
+
+async def test_a_turn_ends_by_itself(bench: Bench) -> None:
+    await bench.enqueue(malformed(0))
+    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
+    assert await bodies_for(bench, one)
+    noted: Any = bench.raw.hget(bench.keys("segments"), "archiver")
+    bench.raw.hset(bench.keys("segments"), "archiver", b"0" * 16 + noted[16:])
+    assert await bodies_for(bench, two)
+
+
+async def test_what_stays_counts_and_is_handed_to_nobody(bench: Bench) -> None:
+    await bench.enqueue(malformed(0), malformed(1))
+    me = Session("d1")
+    first, second = await bodies_for(bench, me)
+    held = bench.count("dead_bytes")
+    assert not await stay(bench.client, replace(first, died_at=b"1"))
+    assert await stay(bench.client, first)
+    assert not await stay(bench.client, first)
+    assert await bodies_for(bench, me) == [second]
+    assert await archive(bench.client, [first], [Place(0, "m")]) == 0
+    assert (bench.count("dead_bytes"), (await bench.status()).dead_staying) == (held, 1)
+    letters = DeadLetters(bench.client)
+    letter = await letters.get(first.id)
+    assert letter is not None
+    assert await letters.drop(letter)
+    assert (await bench.status()).dead_staying == 0
+    assert bench.count("dead_bytes") == held / 2
+
+
+async def test_a_letter_that_an_older_version_dropped_stays_not(bench: Bench) -> None:
+    bench.raw.zadd(bench.keys("staying"), {"gone": 1})
+    await DeadLetters(bench.client).sweep(1e6, 10)
+    assert (await bench.status()).dead_staying == 0
