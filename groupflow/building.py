@@ -6,7 +6,7 @@ its settings and its connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,11 +15,13 @@ from groupflow.core.measures import Measures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.bodies import archive_of
-from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.exchange import Exchanger
+from groupflow.flow.hall import Hall
 from groupflow.flow.intake import Intake, IntakeSettings
-from groupflow.flow.pool import WorkerPool, names_of
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
+from groupflow.flow.worker import Rules
+from groupflow.flow.workforce import WorkerPool
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.settings.model import Settings
@@ -31,7 +33,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
-from groupflow.upkeep.block import BlockWatch
+from groupflow.upkeep.block import BlockWatch, Naming
 from groupflow.upkeep.lease import Holder, LeaseThread
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
 
@@ -80,7 +82,7 @@ class Workbench:
         self._all_runners: list[AllRunners] = []
         self.first_runners = self.runners(settings)
         self.measures = Measures(self.first_runners.types, POOLS if works else ())
-        # Intake and dispatchers share a connection: a claim that is written behind an enqueue finds
+        # Intake and exchangers share a connection: a claim that is written behind an enqueue finds
         # what it brought.
         self._work_client = self.client()
 
@@ -104,7 +106,7 @@ class Workbench:
         holder: Holder,
         info: Callable[[], dict[str, Any]],
         lag: LoopLag,
-        pools: Mapping[Pool, WorkerPool],
+        naming: Naming,
     ) -> LeaseThread:
         """What keeps the lease, apart from the loop that handles tasks.
 
@@ -112,7 +114,7 @@ class Workbench:
             holder: told what becomes of the lease.
             info: what `status` tells of the daemon.
             lag: of that loop.
-            pools: whose attempts may block it.
+            naming: names the attempt that blocks it.
         """
         workers, upkeep = self._settings.workers, self.measures.upkeep
         self.measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
@@ -123,7 +125,7 @@ class Workbench:
         sessions = Sessions(client, self._session, workers.lease)
         watch = BlockWatch(
             lambda: lag.turned,
-            lambda attempt: names_of(pools.values(), attempt),
+            naming,
             lease=workers.lease,
             max_block=workers.longest_block,
             measures=upkeep,
@@ -137,10 +139,17 @@ class Workbench:
             ),
         )
 
-    def dispatcher(self, pool: Pool, holds_lease: Callable[[], bool]) -> Dispatcher:
-        """What serves the workers of a pool."""
-        claims = Claims(self._work_client, self._session, pool, self.latencies.observe)
-        return Dispatcher(claims, holds_lease, self.measures.pools[pool])
+    def pool(self, name: Pool, size: int, holds_lease: Callable[[], bool]) -> WorkerPool:
+        """A pool of workers, and what serves it."""
+        hall = Hall(self.measures.pools[name])
+        claims = Claims(self._work_client, self._session, name, self.latencies.observe)
+        Exchanger(hall, claims, holds_lease)
+        rules = self.rules(self._settings, self.first_runners)
+        return WorkerPool(name, hall, rules, size, self._tracing)
+
+    def rules(self, settings: Settings, runners: AllRunners) -> Rules:
+        """What decides how tasks are run and settled."""
+        return Rules(runners, settings.policies(), settings.workers.max_crashes)
 
     def runners(self, settings: Settings) -> AllRunners:
         """What runs handlers; attempts may still run by those of before."""

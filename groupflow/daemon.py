@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
 
@@ -24,12 +23,10 @@ from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Vitals
 from groupflow.doctor.examination import check_at_start
 from groupflow.flow.backoff import Backoff
-from groupflow.flow.dispatch import Dispatcher
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
-from groupflow.flow.pool import WorkerPool
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import WakeListener
-from groupflow.flow.worker import Worker
+from groupflow.flow.workforce import Workforce
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging
@@ -52,7 +49,6 @@ from groupflow.upkeep.sweep import Sweeper
 
 log = structlog.get_logger("groupflow.daemon")
 
-HAND_BACK = 5.0  # seconds for cancelled handlers to end (a stubborn command is killed after 2)
 INTAKE_END = 5.0  # seconds for the batch in hand
 
 
@@ -95,16 +91,19 @@ class Daemon:
         works = only != "intake"
         bench = self._bench = Workbench(settings, app, self._session, self._tracing, works=works)
         self._reloader = Reloader(settings, load, self)
-        self._runners = bench.first_runners
-        self._policies = settings.policies()
-        self._pools: dict[Pool, WorkerPool] = {}
-        if works:
-            self._add_pool("plain", settings.workers.plain)
-            self._add_pool("grouped", settings.workers.grouped)
+        self._workforce = Workforce(
+            {
+                name: bench.pool(name, size, lambda: self._renewer.holds_lease)
+                for name, size in _sizes(settings).items()
+            }
+            if works
+            else {},
+            self._reloader.retell,
+        )
 
         lease, upkeep = settings.workers.lease, bench.measures.upkeep
         self._lag = LoopLag()
-        self._lease = bench.lease(self, self._info, self._lag, self._pools)
+        self._lease = bench.lease(self._workforce, self._info, self._lag, self._workforce.names_of)
         self._renewer = self._lease.renewer
         client = self._client = bench.client()
         sessions = self._sessions = Sessions(client, self._session, lease)
@@ -116,7 +115,7 @@ class Daemon:
         self._sampler = Sampler(client, bench.latencies)
         self._listener = WakeListener(bench.client(), self._woken)
         self._intake = (
-            None if only == "workers" else bench.intake(self._wake, self._reloader.retell)
+            None if only == "workers" else bench.intake(self._workforce.wake, self._reloader.retell)
         )
         self.metrics = Metrics(
             bench.measures, self.vitals, bench.client(), lease=lease, lag=self._lag
@@ -124,29 +123,6 @@ class Daemon:
         health = Answers(self._started.is_set, self._checks, bench.client(), self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
-
-    def _add_pool(self, pool: Pool, size: int) -> None:
-        dispatcher = self._bench.dispatcher(pool, lambda: self._renewer.holds_lease)
-
-        def make(name: str) -> Worker:
-            return Worker(
-                name,
-                dispatcher,
-                self._runners,
-                self._policies,
-                max_crashes=self._settings.workers.max_crashes,
-                tracing=self._tracing,
-            )
-
-        self._pools[pool] = WorkerPool(pool, dispatcher, make, size)
-
-    @property
-    def _workers(self) -> list[Worker]:
-        return [worker for pool in self._pools.values() for worker in pool.workers]
-
-    @property
-    def _dispatchers(self) -> list[Dispatcher]:
-        return [pool.dispatcher for pool in self._pools.values()]
 
     def _facts(self) -> Facts:
         """What its page shows of it."""
@@ -164,7 +140,7 @@ class Daemon:
         return {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "workers": sum(pool.size for pool in self._pools.values()),
+            "workers": sum(self._workforce.sizes.values()),
             "lease": self._settings.workers.lease,
             **(self._intake.standstill.told() if self._intake else {}),
             **({"reload": reloaded.as_json()} if (reloaded := self._reloader.outcome) else {}),
@@ -172,10 +148,9 @@ class Daemon:
 
     def vitals(self) -> Vitals:
         """How this daemon is just now."""
-        busy = Counter(each.pool for each in self._workers if each.is_busy)
         return Vitals(
-            workers={name: pool.size for name, pool in self._pools.items()},
-            busy={name: busy[name] for name in self._pools},
+            workers=self._workforce.sizes,
+            busy=self._workforce.busy,
             lease_left=self._renewer.left,
             consumes=None if self._intake is None else self._intake.consumes,
             bytes_in_flight=0 if self._intake is None else self._intake.bytes_in_flight,
@@ -198,7 +173,7 @@ class Daemon:
     @property
     def has_running_handlers(self) -> bool:
         """Whether a handler still runs that could not be stopped."""
-        return any(worker.is_busy for worker in self._workers)
+        return any(self._workforce.busy.values())
 
     async def run(self) -> None:
         """Serve until `stop`.
@@ -268,33 +243,30 @@ class Daemon:
                 "wake": self._listener.run(),
                 "loop lag": self._lag.run(),
                 "reload": self._reloader.run(),
-                **{f"dispatch {name}": p.dispatcher.run() for name, p in self._pools.items()},
+                **self._workforce.exchanging(),
             }
             services = [group.create_task(run_for_ever(n, run)) for n, run in endless.items()]
             feeding = self._supervisor.run(self._seconds_stuck, lambda: self._lease.watch.is_within)
             services.append(group.create_task(self._lease.carry(feeding)))
-            for pool in self._pools.values():
-                pool.start(lambda name, run: group.create_task(run_part(name, run)))
+            self._workforce.start(lambda name, run: group.create_task(run_part(name, run)))
             intake = (
                 group.create_task(run_part("intake", self._intake.run())) if self._intake else None
             )
             await self._stopping.wait()
-            workers = [task for pool in self._pools.values() for task in pool.tasks]
-            await self._stop(workers, intake)
-            for task in (*services, *workers):
+            await self._stop(intake)
+            for task in (*services, *self._workforce.tasks):
                 task.cancel()
         with suppress(GroupflowError):
             # What could not be stopped is handed over too: this process ends right behind it. (Only
             # now, as a renewal that finds no session would open another one.)
             await self._sessions.leave()
 
-    async def _stop(
-        self, workers: Sequence[asyncio.Task[None]], intake: asyncio.Task[None] | None
-    ) -> None:
+    async def _stop(self, intake: asyncio.Task[None] | None) -> None:
         """Take nothing more in, claim nothing more, let what runs end, hand back the rest."""
         self._supervisor.stopping()
-        log.info("daemon.stopping", daemon=self.name, drain=self._settings.workers.drain)
-        await asyncio.gather(self._end_intake(intake), self._end_workers(workers))
+        drain = self._settings.workers.drain
+        log.info("daemon.stopping", daemon=self.name, drain=drain)
+        await asyncio.gather(self._end_intake(intake), self._workforce.end(drain))
 
     async def _end_intake(self, intake: asyncio.Task[None] | None) -> None:
         if self._intake is None or intake is None:
@@ -303,75 +275,28 @@ class Daemon:
         await wait_for([intake], INTAKE_END)
         intake.cancel()
 
-    async def _end_workers(self, workers: Sequence[asyncio.Task[None]]) -> None:
-        for dispatcher in self._dispatchers:
-            dispatcher.stop_claiming()
-        if await wait_for(workers, self._settings.workers.drain):
-            log.warning("daemon.hands_back", tasks=sum(w.is_busy for w in self._workers))
-            for worker in self._workers:
-                worker.hand_back()
-            await wait_for(workers, HAND_BACK)
-
     def _seconds_stuck(self) -> float:
         # While the loop stands, nobody takes an answer.
-        stuck = max((d.seconds_in_exchange() for d in self._dispatchers), default=0.0)
-        return max(0.0, stuck - self._lag.worst)
+        return max(0.0, self._workforce.seconds_in_exchange() - self._lag.worst)
 
     def _woken(self, due: bool) -> None:
         if due:
             self._promoter.wake()
-        self._wake(self._pools.keys())
-
-    def _wake(self, pools: Set[Pool]) -> None:
-        for name in pools & self._pools.keys():
-            self._pools[name].dispatcher.wake()
-
-    # What becomes of the lease (upkeep.lease.Holder):
-
-    def lease_ended(self) -> None:
-        """Somebody may rightly have taken over: stop all handlers."""
-        for worker in self._workers:
-            worker.hand_back()
-
-    def session_lost(self) -> None:
-        """Every claim is somebody else's."""
-        for dispatcher in self._dispatchers:
-            dispatcher.close_session()
-        for worker in self._workers:
-            worker.lose()
-
-    def session_opened(self) -> None:
-        """Claims can be made again."""
-        for dispatcher in self._dispatchers:
-            dispatcher.open_session()
-        self._reloader.retell()
-
-    def claimable(self, plain: int, groups: int) -> None:
-        """A wake may have been lost: what waits now is told with each renewal."""
-        waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
-        self._wake({name for name in waiting if waiting[name]})
+        self._workforce.wake()
 
     # What a reload does (flow.reload.Reloading):
 
     def prepare(self, settings: Settings) -> Swap:
         """Build all that a configuration changes."""
-        runners, policies = self._bench.runners(settings), settings.policies()
+        rules = self._bench.rules(settings, self._bench.runners(settings))
         admission = self._bench.admission(settings)
-        sizes: dict[Pool, int] = {
-            "plain": settings.workers.plain,
-            "grouped": settings.workers.grouped,
-        }
 
         def swap() -> None:
-            self._settings, self._runners, self._policies = settings, runners, policies
+            self._settings = settings
             configure_logging(settings.log.level, settings.log.format)
             if self._intake is not None:
                 self._intake.adopt(admission)
-            for worker in self._workers:
-                worker.adopt(runners, policies, max_crashes=settings.workers.max_crashes)
-            if not self.is_stopping:
-                for name, pool in self._pools.items():
-                    pool.resize(sizes[name])
+            self._workforce.adopt(rules, _sizes(settings))
             self._page.tell()
 
         return swap
@@ -387,3 +312,7 @@ class Daemon:
     def reload_ended(self) -> None:
         """Tell it that the daemon is itself again."""
         self._supervisor.ready()
+
+
+def _sizes(settings: Settings) -> dict[Pool, int]:
+    return {"plain": settings.workers.plain, "grouped": settings.workers.grouped}

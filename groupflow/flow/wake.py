@@ -1,4 +1,4 @@
-"""wake: tell the dispatchers that something may be claimed, as soon as a script says so.
+"""wake: tell the workforce that something may be claimed, as soon as a script says so.
 
 A wake that is lost (Redis restarts, a connection breaks) costs at most the time until the next
 renewal of the lease, which tells what could be claimed as well.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -14,7 +15,8 @@ from groupflow.core.policy import Policies
 from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
-from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.exchange import Slot
+from groupflow.flow.hall import Hall
 from groupflow.flow.handling import Failed, Runner, Runners
 from groupflow.flow.settling import settlement_of
 from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
@@ -25,59 +27,43 @@ LATE = 0.1  # seconds that a time limit may be found over late before something 
 STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 
 
-class Worker:
-    """One claiming coroutine.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides how a task is run and settled; a reload brings others.
 
     Attributes:
-        name: unique within the daemon; its checkpoint lies under it.
+        runners: find who runs a type.
+        policies: say what holds for a task.
+        max_crashes: claims of a task that may end in a crash before it is a dead letter.
     """
 
-    def __init__(
-        self,
-        name: str,
-        dispatcher: Dispatcher,
-        runners: Runners,
-        policies: Policies,
-        *,
-        max_crashes: int,
-        tracing: Tracing | None = None,
-    ) -> None:
+    runners: Runners
+    policies: Policies
+    max_crashes: int
+
+
+class Worker:
+    """One claiming coroutine."""
+
+    def __init__(self, name: str, hall: Hall, rules: Rules, tracing: Tracing | None = None) -> None:
         """Binds a worker to its pool.
 
         Args:
-            name: unique within the daemon.
-            dispatcher: of the pool.
-            runners: find who runs a type.
-            policies: say what holds for a task.
-            max_crashes: claims of a task that may end in a crash before it is a dead letter.
+            name: unique within the pool.
+            hall: of the pool.
+            rules: by which it works. An attempt that runs ends as it began; its outcome is settled
+                by the newest, as are those of all tasks that wait.
             tracing: told of each attempt.
         """
-        self._tracing = tracing
         self.name = name
-        self._dispatcher = dispatcher
-        self._types = dispatcher.measures.types
-        self._runners = runners
-        self._policies = policies
-        self._max_crashes = max_crashes
+        self.rules = rules
+        self._tracing = tracing
+        self._hall = hall
+        self._types = hall.measures.types
         self._attempt: asyncio.Task[Outcome | Failed] | None = None
         self._claim: Claim | None = None  # that attempt's
         self._is_lost = False
         self._tells_all: bool = log.is_enabled_for(logging.DEBUG)  # asked once: it is not cheap
-
-    @property
-    def pool(self) -> str:
-        """The pool that it works for; its name begins with it."""
-        return self.name.partition("-")[0]
-
-    def adopt(self, runners: Runners, policies: Policies, *, max_crashes: int) -> None:
-        """Go on by other rules: those of a configuration that was reloaded.
-
-        An attempt that runs ends as it began; its outcome is settled by the new policies, as are
-        those of all tasks that wait.
-        """
-        self._runners = runners
-        self._policies = policies
-        self._max_crashes = max_crashes
 
     def names_of(self, attempt: asyncio.Task[Any]) -> dict[str, Any]:
         """What to log of an attempt, where it is this worker's. May be asked from any thread."""
@@ -101,17 +87,17 @@ class Worker:
         self.hand_back()
 
     async def run(self) -> None:
-        """Work until the dispatcher has nothing more to give."""
+        """Work until the hall has nothing more to give."""
+        slot: Slot | None = None
         settlement: Settlement | None = None
-        while (claim := await self._dispatcher.next_claim(self.name, settlement)) is not None:
-            traced = self._tracing is not None
-            settlement = await (self._traced(claim) if traced else self._work(claim))
+        while (slot := await self._hall.next_slot(self.name, slot, settlement)) is not None:
+            tracing = self._tracing
+            settlement = await (self._traced(slot, tracing) if tracing else self._work(slot))
 
-    async def _traced(self, claim: Claim) -> Settlement | None:
+    async def _traced(self, slot: Slot, tracing: Tracing) -> Settlement | None:
         """The same within a span, which is the handler's current one."""
-        assert self._tracing is not None  # noqa: S101  asked by the caller
-        with self._tracing.processing(claim.task) as attempt:
-            settlement = await self._work(claim)
+        with tracing.processing(slot.held.task) as attempt:
+            settlement = await self._work(slot)
             if settlement is None:
                 attempt.ended("lost", "ClaimLost")
             elif isinstance(settlement, (Retry, Bury)):
@@ -120,44 +106,44 @@ class Worker:
                 attempt.ended(settlement.outcome)
             return settlement
 
-    async def _work(self, claim: Claim) -> Settlement | None:
+    async def _work(self, slot: Slot) -> Settlement | None:
         """Handle one claim. Returns what to settle, or ``None`` where the claim was lost."""
+        claim = slot.held
         task = claim.task
         if self._tells_all:
             log.debug("task.claimed", **_names(claim), attempt=task.attempt, crashes=task.crashes)
         began = perf_counter()
         self._is_lost = False
         self._claim = claim
-        runner = self._runners.find(task.type)
+        runner = self.rules.runners.find(task.type)
         outcome: Outcome | Failed | None
         if runner is None:
             outcome = Dead(f"no handler for type {task.type!r}")
-        elif task.crashes >= self._max_crashes:
+        elif task.crashes >= self.rules.max_crashes:
             outcome = Dead(f"{task.crashes} daemons died, or lost their lease, while they ran it")
         else:
             crash_point("before_handler")
-            outcome = await self._handle(runner, task)
+            outcome = await self._handle(runner, slot, task)
             seconds = perf_counter() - began
             self._types.of(task.type).handling.observe(seconds)
             if outcome is not None:
-                self._dispatcher.handled(seconds)
+                slot.handled(seconds)
             crash_point("after_handler")
         if self._is_lost:
-            self._dispatcher.report_lost(claim)
             return None
         if outcome is None:
             log.info("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))
             return Release(claim)
-        policy = self._policies.of(claim.rule, runner.retry if runner else None)
+        policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
         settlement = settlement_of(claim, outcome, policy)
         if self._tells_all or not isinstance(settlement, Complete):
             _report(settlement, round(perf_counter() - began, 6))
         return settlement
 
-    async def _handle(self, runner: Runner, task: Task) -> Outcome | Failed | None:
+    async def _handle(self, runner: Runner, slot: Slot, task: Task) -> Outcome | Failed | None:
         """Run one attempt within its time. ``None`` where it was cancelled from outside."""
         # A task of its own, so that ending the attempt can't be mistaken for ending the worker.
-        attempt = self._attempt = asyncio.create_task(self._begin(runner, task))
+        attempt = self._attempt = asyncio.create_task(_begin(runner, slot, task))
         try:
             if not await _ends_within(attempt, runner.timeout):
                 return await self._overrun(attempt, runner, task)
@@ -165,15 +151,6 @@ class Worker:
             attempt.cancel()
             raise
         return None if attempt.cancelled() else attempt.result()
-
-    async def _begin(self, runner: Runner, task: Task) -> Outcome | Failed:
-        """Run the attempt, unless the lease ended between the claim and this very moment.
-
-        Another handler may have blocked the loop meanwhile, and others gone on without us.
-        """
-        if not self._dispatcher.holds_lease():
-            raise asyncio.CancelledError
-        return await runner.handle(task)
 
     async def _overrun(
         self, attempt: asyncio.Task[Outcome | Failed], runner: Runner, task: Task
@@ -193,6 +170,16 @@ class Worker:
         if attempt.cancelled():
             return Failed("TimeoutError", f"it ran over its {runner.timeout} s")
         return attempt.result()  # it ended by itself after all, and says how
+
+
+async def _begin(runner: Runner, slot: Slot, task: Task) -> Outcome | Failed:
+    """Run the attempt, unless the lease ended between the claim and this very moment.
+
+    Another handler may have blocked the loop meanwhile, and others gone on without us.
+    """
+    if not slot.is_within_lease:
+        raise asyncio.CancelledError
+    return await runner.handle(task)
 
 
 async def _ends_within(attempt: asyncio.Task[Any], seconds: float | None) -> bool:

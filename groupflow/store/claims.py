@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from groupflow.core.task import Task
@@ -17,6 +18,17 @@ from groupflow.store.settlements import Claim, Settlement, calls_of
 
 _CLAIM = {"plain": Verb.CLAIM_PLAIN, "grouped": Verb.CLAIM_GROUPED}
 _NO_LIFE = Life()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one exchange brought."""
+
+    refused: list[Settlement]  # since their fence is stale
+    claims: list[Claim]
+    # whether the daemon ran a suspect, in whichever pool, when the store last answered a claim of
+    # this one
+    beside_suspect: bool = False
 
 
 class Claims:
@@ -41,23 +53,16 @@ class Claims:
         self._on_settled = on_settled
         self._session = session
         self.pool = pool
-        # whether the daemon ran a suspect, in whichever pool, when the store last answered a
-        # claim of this one
-        self.beside_suspect = False
+        self._beside_suspect = False
         self._claim = _CLAIM[pool]
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], idle: Sequence[str]
-    ) -> tuple[list[Settlement], list[Claim]]:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 
         A suspect (a task with crashes) comes alone, whatever else could be claimed.
 
         May be called again with the same arguments after any error: settles and claims that had
         run answer as they did the first time.
-
-        Returns:
-            The settlements that were refused, since their fence is stale, and the new claims.
 
         Raises:
             SessionLost: every claim of the session is gone.
@@ -66,18 +71,18 @@ class Claims:
         """
         number = self._session.number
         front: list[Argument] = [self._session.daemon, number]
-        ordered, calls = calls_of(front, settlements, wake=len(idle) < len(settlements))
-        if idle:
-            calls.append((self._claim, [*front, *idle]))
+        ordered, calls = calls_of(front, settlements, wake=len(slots) < len(settlements))
+        if slots:
+            calls.append((self._claim, [*front, *slots]))
         if not calls:
-            return [], []
+            return Answer([], [], self._beside_suspect)
         replies = await self._client.run_all(calls)
         for state, *_ in replies:
             self._session.check(state, number)
         rows, now = [], 0
-        if idle:
+        if slots:
             _, rows, now, suspect = replies.pop()
-            self.beside_suspect = bool(suspect)
+            self._beside_suspect = bool(suspect)
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
         refused = []
         for each, ok in zip(ordered, verdicts, strict=True):
@@ -85,7 +90,8 @@ class Claims:
                 self._on_settled(each)
             else:
                 refused.append(each)
-        return refused, [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
+        claims = [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
+        return Answer(refused, claims, self._beside_suspect)
 
 
 def _claim_from(row: list[Any], now: int) -> Claim:

@@ -1,7 +1,7 @@
 """`python -m tests.bench.measures`: what counting costs a task.
 
 First the bare cost, of a task that is enqueued, claimed, handled and settled in exchanges of 16.
-Then the same work drained through dispatcher and workers on a private Redis, in turn with and
+Then the same work drained through exchanges and workers on a private Redis, in turn with and
 without counting, as a ratio within one run. All of it is CPU time of this process, so that a busy
 machine tells much the same.
 """
@@ -25,9 +25,10 @@ import structlog
 from groupflow import App, Task
 from groupflow.core.measures import Histogram, IntakeMeasures, PoolMeasures, ScriptMeasures, Types
 from groupflow.flow.counting import count_batch, count_exchange
-from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.exchange import Exchanger
+from groupflow.flow.hall import Hall
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.worker import Worker
+from groupflow.flow.worker import Rules, Worker
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
@@ -67,7 +68,7 @@ def _bare(repeats: int = 20_000) -> float:
 
 
 async def _drain(client: StoreClient, session: Session, app: App, done: Callable[[], int]) -> float:
-    """Microseconds of our own CPU time a task, through dispatcher and workers."""
+    """Microseconds of our own CPU time a task, through exchanges and workers."""
     enqueuer = Enqueuer(client)
     before = done()
     for first in range(0, TASKS, 500):
@@ -77,22 +78,18 @@ async def _drain(client: StoreClient, session: Session, app: App, done: Callable
                 for n in range(first, first + 500)
             ]
         )
-    dispatcher = Dispatcher(
-        Claims(client, session, "grouped"), measures=PoolMeasures(Types([TYPE]))
-    )
+    hall = Hall(PoolMeasures(Types([TYPE])))
+    exchanger = Exchanger(hall, Claims(client, session, "grouped"))
     with ThreadPoolExecutor(1) as threads:
-        runners, policies = PythonRunners(app, threads), Settings().policies()
-        workers = [
-            Worker(f"grouped-{n}", dispatcher, runners, policies, max_crashes=3)
-            for n in range(WORKERS)
-        ]
-        serving = asyncio.create_task(dispatcher.run())
+        rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
+        workers = [Worker(f"grouped-{n}", hall, rules) for n in range(WORKERS)]
+        serving = asyncio.create_task(exchanger.run())
         running = [asyncio.create_task(each.run()) for each in workers]
         began = process_time()
         while done() < before + TASKS:
             await asyncio.sleep(0.005)
         seconds = process_time() - began
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(running)
         serving.cancel()
         await asyncio.wait([serving])
@@ -103,7 +100,7 @@ def _without_counting() -> ExitStack:
     def nothing(*_: Any) -> None: ...
 
     stack = ExitStack()
-    stack.enter_context(patch("groupflow.flow.dispatch.count_exchange", nothing))
+    stack.enter_context(patch("groupflow.flow.exchange.count_exchange", nothing))
     stack.enter_context(patch.object(Histogram, "observe", nothing))
     stack.enter_context(patch.object(ScriptMeasures, "observe", nothing))
     return stack

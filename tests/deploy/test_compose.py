@@ -20,9 +20,9 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.cli.app_loading import load_app
-from groupflow.daemon import HAND_BACK
 from groupflow.doctor.rabbitmq import examine_broker
 from groupflow.doctor.redis import examine_store
+from groupflow.flow.workforce import HAND_BACK
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from groupflow.daemon import HAND_BACK
+from groupflow.flow.workforce import HAND_BACK
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.daemon import HAND_BACK
+from groupflow.flow.workforce import HAND_BACK
 from groupflow.settings.model import Settings
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"

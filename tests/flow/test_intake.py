@@ -64,7 +64,7 @@ async def order_of(client: StoreClient, number: int) -> list[int]:
     order: list[int] = []
     finished: list[Complete] = []
     for _ in range(number):
-        _, given = await claims.exchange(finished, ["w"])
+        given = (await claims.exchange(finished, ["w"])).claims
         order.append(given[0].task.json()["n"])
         finished = [Complete(given[0])]
     return order

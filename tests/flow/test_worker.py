@@ -15,17 +15,18 @@ import orjson
 import pytest
 
 from groupflow import App, Done, Task
-from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.exchange import Exchanger
+from groupflow.flow.hall import Hall
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.worker import Worker
+from groupflow.flow.worker import Rules, Worker
 from groupflow.servers import RedisServer
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store import settlements
-from groupflow.store.claims import Claims
+from groupflow.store.claims import Answer, Claims
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
-from groupflow.store.settlements import Bury, Claim, Complete, Release, Settlement
+from groupflow.store.settlements import Bury, Complete, Release, Settlement
 from tests.store.bench import Bench, Daemon
 
 DEADLINE = 20.0
@@ -39,14 +40,12 @@ class WatchedClaims(Claims):
         self.settled: list[Settlement] = []
         self.changed = asyncio.Condition()
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], idle: Sequence[str]
-    ) -> tuple[list[Settlement], list[Claim]]:
-        refused, claims = await super().exchange(settlements, idle)
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        answer = await super().exchange(settlements, slots)
         async with self.changed:
-            self.settled += [each for each in settlements if each not in refused]
+            self.settled += [each for each in settlements if each not in answer.refused]
             self.changed.notify_all()
-        return refused, claims
+        return answer
 
     async def until_settled(self, *ids: str) -> list[Settlement]:
         """Wait until these tasks, and no others, are settled."""
@@ -84,6 +83,7 @@ async def working(
     max_attempts: int = 3,
     max_crashes: int = 3,
     parks: bool = False,
+    holds: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Running]:
     """Workers on these tasks, ended when the block is."""
     await bench.enqueue(*tasks)
@@ -92,14 +92,12 @@ async def working(
     settings = Settings(retry=RetryDefaults(max_attempts=max_attempts, interval=-1), groups=(rule,))
     claims = WatchedClaims(daemon, "grouped" if tasks[0].envelope.group else "plain")
     with ThreadPoolExecutor(count) as threads:
-        dispatcher = Dispatcher(claims)
-        runners, policies = PythonRunners(app, threads), settings.policies()
-        workers = [
-            Worker(f"w-{n}", dispatcher, runners, policies, max_crashes=max_crashes)
-            for n in range(count)
-        ]
+        hall = Hall()
+        exchanger = Exchanger(hall, claims, holds)
+        rules = Rules(PythonRunners(app, threads), settings.policies(), max_crashes)
+        workers = [Worker(f"w-{n}", hall, rules) for n in range(count)]
         running = [asyncio.create_task(each.run()) for each in workers]
-        serving = asyncio.create_task(dispatcher.run())
+        serving = asyncio.create_task(exchanger.run())
         try:
             yield Running(daemon, claims, workers)
         finally:
@@ -129,6 +127,27 @@ async def within(event: asyncio.Event) -> None:
 def only(settled: Sequence[Settlement], id_: str) -> Settlement:
     [found] = [each for each in settled if each.claim.task.id == id_]
     return found
+
+
+async def test_an_attempt_is_not_begun_without_the_lease(bench: Bench) -> None:
+    """It ended between the claim and the beginning, as where another handler blocked the loop."""
+    app, ran, lease = App(), list[str](), {"holds": True}
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        lease["holds"] = False
+
+    tasks = [named(f"t{n}", group=f"g{n}") for n in range(4)]
+    async with (
+        working(bench, app, *tasks, count=4, holds=lambda: lease["holds"]) as pool,
+        asyncio.timeout(DEADLINE),
+        pool.claims.changed,
+    ):
+        await pool.claims.changed.wait_for(
+            lambda: {type(each) for each in pool.claims.settled} == {Complete, Release}
+        )
+    assert len(ran) == 1
 
 
 async def test_each_claim_is_settled_once_and_the_worker_goes_on(bench: Bench) -> None:

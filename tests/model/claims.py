@@ -26,12 +26,12 @@ class ClaimsAndSettles(Machine):
             return
         possible = self.claimable(one, pool)
         suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
-        _, claims = self.run(one.claims[pool].exchange([], idle))
+        answer = self.run(one.claims[pool].exchange([], idle))
         if again:
-            _, told = self.run(one.claims[pool].exchange([], idle))
-            told_again = {claim.slot: claim.task.id for claim in told}
-            assert {c.slot: c.task.id for c in claims}.items() <= told_again.items()
-            claims = told
+            first_told = {claim.slot: claim.task.id for claim in answer.claims}
+            answer = self.run(one.claims[pool].exchange([], idle))
+            assert first_told.items() <= {c.slot: c.task.id for c in answer.claims}.items()
+        claims = answer.claims
         if suspects:
             first, *others = sorted(claims, key=lambda each: each.fence)
             assert first.task.id in suspects, "a suspect goes first"
@@ -41,7 +41,7 @@ class ClaimsAndSettles(Machine):
         else:
             assert len(claims) == min(len(possible), len(idle))
             assert {claim.task.id for claim in claims} <= possible
-        assert one.claims[pool].beside_suspect == (one.suspect is not None)
+        assert answer.beside_suspect == (one.suspect is not None)
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
             assert (claim.task.group or "") == task.group
@@ -69,8 +69,8 @@ class ClaimsAndSettles(Machine):
             one.suspect = None
         task = self.promise.tasks[claim.task.id]
         settlement = self._settle_both(how, claim, task, option=option)
-        refused, _ = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
-        assert refused == []
+        answer = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
+        assert answer.refused == []
         one.stale.append(claim)
 
     def _settle_both(
@@ -116,7 +116,7 @@ class ClaimsAndSettles(Machine):
         settlement = late[how]
         before = self._snapshot()
         try:
-            refused, _ = self.run(one.claims["plain"].exchange([settlement], []))
+            refused = self.run(one.claims["plain"].exchange([settlement], [])).refused
         except (SessionLost, SessionReplaced):
             refused = [settlement]
         assert refused == [settlement]

@@ -14,13 +14,14 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, PublishFailed, publishing
 from groupflow.core.errors import BrokerUnavailable
-from groupflow.flow.dispatch import Dispatcher
+from groupflow.flow.exchange import Exchanger
+from groupflow.flow.hall import Hall
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.worker import Worker
+from groupflow.flow.worker import Rules, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
-from groupflow.store.claims import Claims
-from groupflow.store.settlements import Claim, Settlement
+from groupflow.store.claims import Answer, Claims
+from groupflow.store.settlements import Settlement
 from tests.store.bench import Bench, Daemon, arrival
 
 
@@ -80,15 +81,13 @@ class _SleepsOverReply(Claims):
         self.holds_lease = True
         self.was_settled = asyncio.Event()
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], idle: Sequence[str]
-    ) -> tuple[list[Settlement], list[Claim]]:
-        refused, claims = await super().exchange(settlements, idle)
-        if claims and not self.was_settled.is_set():
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        answer = await super().exchange(settlements, slots)
+        if answer.claims and not self.was_settled.is_set():
             self.holds_lease = False
         if settlements:
             self.was_settled.set()
-        return refused, claims
+        return answer
 
 
 async def test_a_claim_that_was_slept_over_is_not_begun(redis_server: RedisServer) -> None:
@@ -101,19 +100,20 @@ async def test_a_claim_that_was_slept_over_is_not_begun(redis_server: RedisServe
     try:
         await bench.enqueue(arrival("a1", "a"))
         claims = _SleepsOverReply(await bench.daemon())
-        dispatcher = Dispatcher(claims, lambda: claims.holds_lease)
-        serving = asyncio.create_task(dispatcher.run())
-        claiming = asyncio.create_task(dispatcher.next_claim("w-0", None))
+        hall = Hall()
+        exchanger = Exchanger(hall, claims, lambda: claims.holds_lease)
+        serving = asyncio.create_task(exchanger.run())
+        claiming = asyncio.create_task(hall.next_slot("w-0"))
         async with asyncio.timeout(20):
             await claims.was_settled.wait()
         assert not claiming.done()
         assert bench.lane("a") == ["a1"]  # released, at its place
         claims.holds_lease = True
-        dispatcher.wake()
+        hall.wake()
         async with asyncio.timeout(20):
-            claim = await claiming
-        assert claim is not None
-        assert claim.task.crashes == 0
+            slot = await claiming
+        assert slot is not None
+        assert slot.held.task.crashes == 0
         for each in (serving, claiming):
             each.cancel()
         assert bench.audit() == []
@@ -138,14 +138,12 @@ async def test_an_attempt_that_was_slept_over_is_not_begun(redis_server: RedisSe
     try:
         await bench.enqueue(arrival("a1", "a"), arrival("b1", "b"))
         claims = Claims(bench.client, (await bench.daemon()).session, "grouped")
-        dispatcher = Dispatcher(claims, lambda: lease["holds"])
+        hall = Hall()
+        exchanger = Exchanger(hall, claims, lambda: lease["holds"])
         with ThreadPoolExecutor(1) as threads:
-            runners, policies = PythonRunners(app, threads), Settings().policies()
-            work = [
-                Worker(f"w-{n}", dispatcher, runners, policies, max_crashes=3).run()
-                for n in range(2)
-            ]
-            running = [asyncio.create_task(each) for each in (*work, dispatcher.run())]
+            rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
+            work = [Worker(f"w-{n}", hall, rules).run() for n in range(2)]
+            running = [asyncio.create_task(each) for each in (*work, exchanger.run())]
             async with asyncio.timeout(20):
                 while not began or bench.lane("b") != ["b1"]:
                     await asyncio.sleep(0.01)

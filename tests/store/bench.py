@@ -182,7 +182,7 @@ class Daemon:
 
     async def claim(self, pool: Pool, *workers: str) -> list[Claim]:
         """Claim for idle workers, and start what they got."""
-        _, claims = await self._claims[pool].exchange([], workers)
+        claims = (await self._claims[pool].exchange([], workers)).claims
         known = {event.fence for event in self.bench.events if event.kind == "start"}
         for claim in claims:
             if claim.fence not in known:  # else it is the same claim, told again
@@ -193,7 +193,8 @@ class Daemon:
         self, pool: Pool, settlements: Sequence[Settlement], idle: Sequence[str]
     ) -> tuple[list[Settlement], list[Claim]]:
         """Settle and claim in one round trip, without a word in the history."""
-        return await self._claims[pool].exchange(settlements, idle)
+        answer = await self._claims[pool].exchange(settlements, idle)
+        return answer.refused, answer.claims
 
     async def claim_one(self, pool: Pool = "grouped", worker: str = "w1") -> Claim:
         """Claim for one worker, which must get something."""
@@ -210,7 +211,7 @@ class Daemon:
         """
         for each in settlements if end else ():
             self.bench.events.append(event_of("end", each.claim.task, how=_how(each)))
-        refused, _ = await self._claims["plain"].exchange(settlements, [])
+        refused = (await self._claims["plain"].exchange(settlements, [])).refused
         for each in settlements:
             how = "refused" if each in refused else "accepted"
             event = event_of("settle", each.claim.task, how=how)

@@ -24,6 +24,20 @@ async def test_group_is_exclusive(bench: Bench) -> None:
     assert ids(await second.claim("grouped", "w1", "w2")) == ["a1"]
 
 
+async def test_nothing_new_is_given_to_a_daemon_whose_lease_is_over(bench: Bench) -> None:
+    """It might be taken away at once. What it holds it is told again: nobody has come for it."""
+    await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"), arrival("p0"), arrival("p1"))
+    daemon = await bench.daemon()
+    held = [await daemon.claim_one("grouped", "w1"), await daemon.claim_one("plain", "w2")]
+    bench.expire("d1")
+    assert ids(await daemon.claim("grouped", "w1", "w3")) == ["a0"]
+    assert ids(await daemon.claim("plain", "w2", "w4")) == ["p0"]
+    await daemon.sessions.renew()
+    assert ids(await daemon.claim("grouped", "w3")) == ["b0"]
+    assert ids(await daemon.claim("plain", "w4")) == ["p1"]
+    assert await daemon.complete(*held) == []
+
+
 async def test_one_call_serves_many_groups(bench: Bench) -> None:
     """One call gives each idle worker a group of its own, the oldest first."""
     await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abcd"))

@@ -1,4 +1,4 @@
-"""The dispatcher: who travels together, and that nobody waits for what could be claimed."""
+"""Exchanges: who travels together, and that nobody waits for what could be claimed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from random import Random
 import pytest
 
 from groupflow.core.errors import StoreUnavailable
-from groupflow.flow.ahead import MOST, Ahead
-from groupflow.flow.dispatch import Dispatcher
-from groupflow.flow.slots import Slots
+from groupflow.flow.demand import Asked
+from groupflow.flow.exchange import Exchange, Exchanger, Slot, Slots
+from groupflow.flow.hall import Hall
 from groupflow.servers import RedisServer
-from groupflow.store.claims import Claims
+from groupflow.store.claims import Answer, Claims
 from groupflow.store.envelope import Pool
-from groupflow.store.settlements import Claim, Complete, Settlement
+from groupflow.store.settlements import Complete, Settlement
 from tests.store.bench import Bench, Daemon, arrival
 
 DEADLINE = 30.0
@@ -30,16 +30,14 @@ class ListedClaims(Claims):
         self.exchanges: list[tuple[set[str], list[str], set[str]]] = []
         self.lose: set[int] = set()
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], idle: Sequence[str]
-    ) -> tuple[list[Settlement], list[Claim]]:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         number = len(self.exchanges)
-        self.exchanges.append(({each.claim.slot for each in settlements}, list(idle), set()))
-        refused, claims = await super().exchange(settlements, idle)
-        self.exchanges[number][2].update(claim.slot for claim in claims)
+        self.exchanges.append(({each.claim.slot for each in settlements}, list(slots), set()))
+        answer = await super().exchange(settlements, slots)
+        self.exchanges[number][2].update(claim.slot for claim in answer.claims)
         if number in self.lose:
             raise StoreUnavailable("the reply is lost")
-        return refused, claims
+        return answer
 
 
 @pytest.fixture
@@ -52,9 +50,22 @@ async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
         await bench.close()
 
 
+def hall_of(*claims: Claims) -> Hall:
+    """A hall that these stores serve."""
+    hall = Hall()
+    for each in claims:
+        Exchanger(hall, each)
+    return hall
+
+
+async def run_once(hall: Hall) -> None:
+    [exchanger] = hall.exchangers
+    await exchanger.run_once()
+
+
 @asynccontextmanager
-async def serving(dispatcher: Dispatcher) -> AsyncIterator[None]:
-    run = asyncio.create_task(dispatcher.run())
+async def serving(hall: Hall) -> AsyncIterator[None]:
+    run = asyncio.gather(*(exchanger.run() for exchanger in hall.exchangers))
     try:
         async with asyncio.timeout(DEADLINE):
             yield
@@ -63,25 +74,24 @@ async def serving(dispatcher: Dispatcher) -> AsyncIterator[None]:
         await asyncio.wait([run])
 
 
-async def _work(dispatcher: Dispatcher, name: str, ran: list[str], chance: Random) -> None:
+async def _work(hall: Hall, name: str, ran: list[str], chance: Random) -> None:
+    slot: Slot | None = None
     settlement: Settlement | None = None
-    while (claim := await dispatcher.next_claim(name, settlement)) is not None:
-        ran.append(claim.task.id)
+    while (slot := await hall.next_slot(name, slot, settlement)) is not None:
+        ran.append(slot.held.task.id)
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
-        settlement = Complete(claim)
+        settlement = Complete(slot.held)
 
 
 async def _drain(bench: Bench, claims: ListedClaims, workers: int, tasks: int) -> list[str]:
     """Run workers, without a single wake, until so many tasks are settled."""
-    dispatcher, ran, chance = Dispatcher(claims), list[str](), Random(7)
-    async with serving(dispatcher):
-        running = [
-            asyncio.create_task(_work(dispatcher, f"w-{n}", ran, chance)) for n in range(workers)
-        ]
+    hall, ran, chance = hall_of(claims), list[str](), Random(7)
+    async with serving(hall):
+        running = [asyncio.create_task(_work(hall, f"w-{n}", ran, chance)) for n in range(workers)]
         while bench.count("done") < tasks:
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(running)
     return ran
 
@@ -137,15 +147,15 @@ async def test_what_a_lost_reply_gave_is_handed_back_where_all_workers_went(benc
     await bench.enqueue(arrival("t0", "a"))
     claims = ListedClaims(await bench.daemon())
     claims.lose = {0}
-    dispatcher, ran = Dispatcher(claims), list[str]()
-    worker = asyncio.create_task(_work(dispatcher, "w-0", ran, Random(1)))
+    hall, ran = hall_of(claims), list[str]()
+    worker = asyncio.create_task(_work(hall, "w-0", ran, Random(1)))
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable):
-        await dispatcher.run_once()
-    dispatcher.retire({"w-0"})
+        await run_once(hall)
+    hall.retire({"w-0"})
     await worker
     assert bench.count("running_grouped") == 1
-    async with serving(dispatcher):
+    async with serving(hall):
         while bench.count("running_grouped"):
             await asyncio.sleep(0.01)
     assert ran == []
@@ -155,17 +165,17 @@ async def test_what_a_lost_reply_gave_is_handed_back_where_all_workers_went(benc
 async def test_a_worker_that_goes_first_has_its_settlement_written(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     claims = ListedClaims(await bench.daemon())
-    dispatcher = Dispatcher(claims)
-    worker = asyncio.create_task(dispatcher.next_claim("w-0", None))
+    hall = hall_of(claims)
+    worker = asyncio.create_task(hall.next_slot("w-0"))
     await asyncio.sleep(0)
-    await dispatcher.run_once()
-    claim = await worker
-    assert claim is not None
-    dispatcher.retire({"w-0"})
-    worker = asyncio.create_task(dispatcher.next_claim("w-0", Complete(claim)))
+    await run_once(hall)
+    slot = await worker
+    assert slot is not None
+    hall.retire({"w-0"})
+    worker = asyncio.create_task(hall.next_slot("w-0", slot, Complete(slot.held)))
     await asyncio.sleep(0.01)
     assert not worker.done()
-    await dispatcher.run_once()
+    await run_once(hall)
     assert await worker is None
     assert bench.count("done") == 1
 
@@ -174,31 +184,81 @@ async def test_a_claim_that_ran_late_comes_to_light(bench: Bench) -> None:
     """A call times out, its workers go on, and its bytes arrive when its slots are long free."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(100)))
     claims = ListedClaims(await bench.daemon())
-    dispatcher, slow = Dispatcher(claims), _Slow()
-    async with serving(dispatcher):
-        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 100, slow)) for n in range(4)]
+    hall, slow = hall_of(claims), _Slow()
+    async with serving(hall):
+        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 100, slow)) for n in range(4)]
         while bench.count("done") < 100:
             await asyncio.sleep(0.01)
         names = sorted({name for _, idle, _ in claims.exchanges for name in idle})
         await bench.enqueue(*(arrival(f"u{n}", f"h{n}") for n in range(len(names))))
         await Claims.exchange(claims, [], names)
         while bench.count("done") < 100 + len(names):
-            dispatcher.wake()
+            hall.wake()
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(workers)
     assert len(names) > 4
 
 
-def test_each_free_slot_is_asked_in_its_turn() -> None:
+async def test_nothing_is_claimed_without_the_lease(bench: Bench) -> None:
+    """What is finished is handed in all the same: whether it still counts is the store's to say."""
+    await bench.enqueue(arrival("t0", "a"), arrival("t1", "b"))
+    claims, lease = ListedClaims(await bench.daemon()), {"holds": True}
+    hall = Hall()
+    exchanger = Exchanger(hall, claims, lambda: lease["holds"])
+    worker = asyncio.create_task(hall.next_slot("w-0"))
+    await asyncio.sleep(0)
+    await exchanger.run_once()
+    slot = await worker
+    assert slot is not None
+    lease["holds"] = False
+    worker = asyncio.create_task(hall.next_slot("w-0", slot, Complete(slot.held)))
+    await asyncio.sleep(0)
+    await exchanger.run_once()
+    assert claims.exchanges[-1] == ({slot.name}, [], set())
+    assert (bench.count("done"), bench.count("running_grouped")) == (1, 0)
+    lease["holds"] = True
+    await exchanger.run_once()
+    assert await worker is not None
+
+
+async def test_one_hall_is_served_by_any_number_of_stores(redis_server: RedisServer) -> None:
+    """Each with a session of its own; no worker waits while any of them has something."""
+    benches = [Bench(redis_server.url) for _ in range(3)]
+    try:
+        stores = [ListedClaims(await each.daemon()) for each in benches]
+        for n, each in enumerate(benches):
+            await each.enqueue(*(arrival(f"t{n}-{m}", f"g{m % 7}") for m in range(60)))
+        hall, ran, chance = hall_of(*stores), list[str](), Random(7)
+        async with serving(hall):
+            workers = [asyncio.create_task(_work(hall, f"w-{n}", ran, chance)) for n in range(5)]
+            while sum(each.count("done") for each in benches) < 180:
+                await asyncio.sleep(0.01)
+            hall.exchangers[0].close_session()  # of one store alone
+            await benches[1].enqueue(arrival("last", "g"))
+            hall.exchangers[1].wake()
+            while benches[1].count("done") < 61:
+                await asyncio.sleep(0.01)
+            hall.stop_claiming()
+            await asyncio.wait(workers)
+        assert len(ran) == len(set(ran)) == 181
+        assert [each.judge_drained() for each in benches[1:]] == [[], []]
+    finally:
+        for each in benches:
+            await each.close()
+
+
+async def test_each_free_slot_is_asked_in_its_turn(bench: Bench) -> None:
     """Whatever the store may hold under one that nobody knows of comes to light by that."""
-    slots = Slots("grouped")
-    slots.arrive([], slots.choose([], 6, 500), [])
-    asked: list[str] = []
-    for _ in range(3):
-        chosen = slots.choose([], 2, 500)
-        asked += [slot.name for slot in chosen]
-        slots.arrive([], chosen, [])
+    slots = Slots(Exchanger(Hall(), ListedClaims(await bench.daemon())))
+
+    def ask(number: int) -> list[Slot]:
+        chosen = slots.choose([], number)
+        slots.arrive(Exchange(slots, [], chosen, Asked(number, 0, False), 0.0), [])
+        return chosen
+
+    ask(6)
+    asked = [slot.name for _ in range(3) for slot in ask(2)]
     assert sorted(asked) == [f"grouped-{n}" for n in range(6)]
 
 
@@ -210,10 +270,8 @@ class HeldClaims(ListedClaims):
         self.go = asyncio.Event()
         self.held = 0
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], idle: Sequence[str]
-    ) -> tuple[list[Settlement], list[Claim]]:
-        answer = await super().exchange(settlements, idle)
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        answer = await super().exchange(settlements, slots)
         self.held += 1
         await self.go.wait()
         return answer
@@ -222,18 +280,18 @@ class HeldClaims(ListedClaims):
 async def test_a_wake_that_overtakes_a_reply_counts(bench: Bench) -> None:
     """All there is room for is asked for, the script found nothing, and a task came behind it."""
     claims = HeldClaims(await bench.daemon())
-    dispatcher, ran = Dispatcher(claims), list[str]()
-    async with serving(dispatcher):
-        worker = asyncio.create_task(_work(dispatcher, "w-0", ran, Random(1)))
+    hall, ran = hall_of(claims), list[str]()
+    async with serving(hall):
+        worker = asyncio.create_task(_work(hall, "w-0", ran, Random(1)))
         while not claims.held:
             await asyncio.sleep(0.001)
         await bench.enqueue(arrival("t0", "a"))
-        dispatcher.wake()
+        hall.wake()
         await asyncio.sleep(0.01)  # it finds no room to ask for more
         claims.go.set()
         while bench.count("done") < 1:
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await worker
 
 
@@ -242,23 +300,23 @@ async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(20)))
     claims = HeldClaims(await bench.daemon())
     claims.go.set()
-    dispatcher, slow = Dispatcher(claims), _Slow()
-    async with serving(dispatcher):
-        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 0, slow)) for n in range(4)]
+    hall, slow = hall_of(claims), _Slow()
+    async with serving(hall):
+        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 0, slow)) for n in range(4)]
         while slow.running != 4:
             await asyncio.sleep(0.001)
-        dispatcher.retire({f"w-{n}" for n in range(4)})
+        hall.retire({f"w-{n}" for n in range(4)})
         claims.go.clear()
         held = claims.held
         slow.may_end.set()
         while claims.held == held:
             await asyncio.sleep(0.001)
-        dispatcher.retire(set())
+        hall.retire(set())
         claims.go.set()
         while bench.count("done") < 20:
-            dispatcher.wake()
+            hall.wake()
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(workers)
 
 
@@ -276,14 +334,15 @@ class _Slow:
         self.running -= 1
 
 
-async def _handle(dispatcher: Dispatcher, name: str, quick: int, slow: _Slow) -> None:
+async def _handle(hall: Hall, name: str, quick: int, slow: _Slow) -> None:
     """Handle tasks in no time as long as their number is below `quick`."""
+    slot: Slot | None = None
     settlement: Settlement | None = None
-    while (claim := await dispatcher.next_claim(name, settlement)) is not None:
-        if int(claim.task.id[1:]) >= quick:
+    while (slot := await hall.next_slot(name, slot, settlement)) is not None:
+        if int(slot.held.task.id[1:]) >= quick:
             await slow.handle()
-        dispatcher.handled(1e-4)
-        settlement = Complete(claim)
+        slot.handled(1e-4)
+        settlement = Complete(slot.held)
 
 
 async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_ones(
@@ -292,9 +351,9 @@ async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_on
     """What lies ready while all workers are busy goes back, and is for anybody to claim."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
     claims, slow = ListedClaims(await bench.daemon()), _Slow()
-    dispatcher = Dispatcher(claims)
-    async with serving(dispatcher):
-        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+    hall = hall_of(claims)
+    async with serving(hall):
+        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while bench.count("running_grouped") != 4 or slow.running != 4:
             await asyncio.sleep(0.01)
         held = max(len(served) for _, _, served in claims.exchanges)
@@ -304,7 +363,7 @@ async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_on
         slow.may_end.set()
         while bench.count("done") < 400:
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(workers)
     assert slow.most == 4
     assert bench.judge_drained() == []
@@ -314,18 +373,18 @@ async def test_nothing_is_claimed_ahead_beside_what_may_have_ended_a_daemon(benc
     """What lies ready when it does so again would be one crash richer, and buried in the end."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(80)))
     crasher, slots = await bench.daemon("crasher"), [f"w-{n}" for n in range(80)]
-    _, held = await Claims(bench.client, crasher.session, "grouped").exchange([], slots)
-    assert len(held) == 80
+    held = await Claims(bench.client, crasher.session, "grouped").exchange([], slots)
+    assert len(held.claims) == 80
     await crasher.register()
     bench.with_faults = True
     await bench.enqueue(*(arrival(f"u{n}", f"h{n}") for n in range(300)))
     claims, slow = ListedClaims(await bench.daemon()), _Slow()
-    dispatcher = Dispatcher(claims)
-    async with serving(dispatcher):
-        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+    hall = hall_of(claims)
+    async with serving(hall):
+        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while bench.count("done") < 380:
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(workers)
     served = [len(served) for _, _, served in claims.exchanges]
     suspects = next(n for n in range(len(served)) if sum(served[:n]) >= 80)
@@ -344,21 +403,19 @@ async def test_nothing_is_claimed_ahead_while_the_other_pool_runs_a_suspect(benc
     (suspect,) = await daemon.claim("grouped", "grouped-0", "grouped-1")
     await bench.enqueue(*(arrival(f"t{n}") for n in range(300)))
     claims = ListedClaims(daemon, "plain")
-    dispatcher = Dispatcher(claims)
-    async with serving(dispatcher):
-        workers = [
-            asyncio.create_task(_handle(dispatcher, f"w-{n}", 600, _Slow())) for n in range(4)
-        ]
+    hall = hall_of(claims)
+    async with serving(hall):
+        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 600, _Slow())) for n in range(4)]
         while bench.count("done") < 300:
             await asyncio.sleep(0.01)
         beside = len(claims.exchanges)
         assert max(len(served) for _, _, served in claims.exchanges) <= 4
         await daemon.complete(suspect)
         await bench.enqueue(*(arrival(f"u{n}") for n in range(300)))
-        dispatcher.wake()
+        hall.wake()
         while bench.count("done") < 601:
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(workers)
     assert max(len(served) for _, _, served in claims.exchanges[beside:]) > 4
 
@@ -371,28 +428,28 @@ async def test_workers_go_on_beside_a_suspect(bench: Bench) -> None:
     await crasher.sessions.leave()
     bench.with_faults = True
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
-    dispatcher = Dispatcher(ListedClaims(await bench.daemon()))
-    async with serving(dispatcher):
-        held = await asyncio.gather(*(dispatcher.next_claim(f"w-{n}", None) for n in range(4)))
-        assert sorted(claim.task.id for claim in held if claim) == ["s", "t0", "t1", "t2"]
-        for claim in held:
-            if claim is not None and claim.task.crashes == 0:
-                beside = await dispatcher.next_claim("w-9", Complete(claim))
+    hall = hall_of(ListedClaims(await bench.daemon()))
+    async with serving(hall):
+        held = await asyncio.gather(*(hall.next_slot(f"w-{n}") for n in range(4)))
+        assert sorted(slot.held.task.id for slot in held if slot) == ["s", "t0", "t1", "t2"]
+        for slot in held:
+            if slot is not None and slot.held.task.crashes == 0:
+                beside = await hall.next_slot("w-9", slot, Complete(slot.held))
                 assert beside is not None
-                assert beside.task.crashes == 0
+                assert beside.held.task.crashes == 0
 
 
 async def test_a_stop_hands_back_what_lies_ready(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
     claims, slow = ListedClaims(await bench.daemon()), _Slow()
-    dispatcher = Dispatcher(claims)
-    async with serving(dispatcher):
-        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+    hall = hall_of(claims)
+    async with serving(hall):
+        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while slow.running != 4:
             await asyncio.sleep(0)
-        assert dispatcher.ready
-        dispatcher.stop_claiming()
-        assert not dispatcher.ready
+        assert hall.ready
+        hall.stop_claiming()
+        assert not hall.ready
         slow.may_end.set()
         await asyncio.wait(workers)
     assert bench.count("running_grouped") == 0
@@ -405,85 +462,21 @@ async def test_a_session_that_is_lost_takes_all_claims_along(bench: Bench) -> No
     bench.with_faults = True
     daemon = await bench.daemon()
     claims, slow = ListedClaims(daemon), _Slow()
-    dispatcher = Dispatcher(claims)
-    async with serving(dispatcher):
-        workers = [asyncio.create_task(_handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+    hall = hall_of(claims)
+    async with serving(hall):
+        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while slow.running != 4:
             await asyncio.sleep(0)
-        dispatcher.close_session()
-        assert not dispatcher.ready
-        lost = dispatcher.measures.lost
+        hall.exchangers[0].close_session()
+        assert not hall.ready
+        lost = hall.measures.lost
         await daemon.register()
-        dispatcher.open_session()
+        hall.exchangers[0].open_session()
         slow.may_end.set()  # four of them settle what isn't theirs any more
         while bench.count("done") < 400:
             await asyncio.sleep(0.01)
-        dispatcher.stop_claiming()
+        hall.stop_claiming()
         await asyncio.wait(workers)
     assert lost
-    assert dispatcher.measures.lost == lost + 4
+    assert hall.measures.lost == lost + 4
     assert bench.count("running_grouped") == 0
-
-
-@pytest.mark.parametrize(
-    ("attempt", "exchange", "workers", "expected"),
-    [
-        (60.0, 0.002, 64, 0),
-        (0.05, 0.002, 64, 0),  # 4 % of a worker's time, and each claim keeps its group from others
-        (0.02, 0.002, 64, 13),
-        (0.005, 0.002, 64, 51),
-        (1e-9, 0.002, 1, MOST),  # next to no time at all
-    ],
-)
-def test_as_many_are_ahead_as_are_begun_meanwhile(
-    attempt: float, exchange: float, workers: int, expected: int
-) -> None:
-    ahead = Ahead()
-    ahead.exchanged(exchange, workers, 500, all_came=True)
-    assert ahead.number == 0  # nothing is known yet
-    for _ in range(3):
-        ahead.handled(attempt)
-        ahead.exchanged(exchange, workers, 500, all_came=True)
-    assert ahead.number == expected
-    ahead.refrain()
-    assert ahead.number == 0
-
-
-def test_what_is_ahead_grows_with_what_comes() -> None:
-    """Where the store has little, little is asked for; where it has more, soon more."""
-    ahead, numbers = Ahead(), []
-    came = [(16, True), (16, True), (24, True), (0, True), (60, True), (3, False), (0, False)]
-    for number, all_came in came:
-        ahead.handled(1e-9)
-        ahead.exchanged(0.002, 16, number, all_came=all_came)
-        numbers.append(ahead.number)
-    assert numbers == [32, 64, 128, MOST, MOST, 6, 0]
-    ahead.handled(1e-9)
-    ahead.exchanged(0.002, 16, 8, all_came=False)
-    assert ahead.number == 16
-    ahead.exchanged(0.002, 16, 0, all_came=False)  # nothing was handled meanwhile
-    assert ahead.number == 0
-
-
-def test_fewer_are_ahead_only_once_half_as_many_are_enough() -> None:
-    """A claim for fewer than are settled wakes every daemon."""
-    ahead = Ahead()
-    numbers = []
-    for n in range(40):
-        ahead.handled(0.01 * (1 + n / 20))
-        ahead.exchanged(0.01, 16, 500, all_came=True)
-        numbers.append(ahead.number)
-    assert len(set(numbers)) == 2
-    assert numbers[0] == 32
-    assert numbers[-1] < 16
-
-
-def test_the_last_one_ahead_goes_too() -> None:
-    ahead = Ahead()
-    ahead.handled(0.01)
-    ahead.exchanged(0.001, 5, 500, all_came=True)
-    assert ahead.number == 1
-    for _ in range(40):
-        ahead.handled(1.0)
-        ahead.exchanged(0.001, 5, 500, all_came=True)
-    assert ahead.number == 0

@@ -1,0 +1,118 @@
+"""How many claims to ask one store for. Plain numbers: no store, no clock, no event loop.
+
+Whether it has any: an exchange that got less than it asked for says that there is nothing more.
+From then on no more is asked for than is settled, since a task that is settled frees its own group
+at most; of all else there is a call.
+
+And how far ahead of the workers: one that has to wait for the store between two tasks is idle for a
+round trip, and where handlers are quick that is most of its time. Where they are slow it is next to
+nothing, and a claim that lies ready keeps its group from workers elsewhere. So as many are made
+ahead as workers begin during one exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AT_ONCE = 500  # claims an exchange: bounds what one script does
+PARTS = 2  # of what is in play: an exchange carries one of them
+MOST = 256  # ahead, whatever both take: all that lie ready are taken over when a daemon dies
+SPARE = 2  # exchanges and handlers vary
+LEAST = 1 / 16  # of an attempt: an exchange that takes less of a worker's time is none to save
+_WEIGHT = 0.2  # of the latest exchange in both averages
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one exchange asks for, and what was known when it did."""
+
+    number: int
+    calls: int
+    was_empty: bool
+
+
+class Demand:
+    """Learns from calls, attempts and answers."""
+
+    def __init__(self) -> None:
+        self.ahead = 0  # claims to have ready or on their way, beside those that workers hold
+        self._calls = 0  # reasons to claim for all who are idle, ever
+        self._is_empty = False  # the last claim got less than it asked for, and nobody called since
+        self._attempts = 0  # since the last answer; what they took together
+        self._seconds = 0.0
+        self._attempt = 0.0  # averages
+        self._exchange = 0.0
+
+    def call(self) -> None:
+        """Something may be claimable now."""
+        self._calls += 1
+        self._is_empty = False
+
+    def handled(self, seconds: float) -> None:
+        """An attempt has ended, and took so long."""
+        self._attempts += 1
+        self._seconds += seconds
+
+    def wanted(self, workers: int, held: int, freed: int = 0) -> int:
+        """How many claims there is room for.
+
+        Args:
+            workers: that go on claiming.
+            held: claims that they have, that lie ready for them, or that are asked for.
+            freed: slots that are about to be settled.
+        """
+        room = workers + self.ahead - held if workers else 0
+        return max(0, min(room, freed) if self._is_empty else room)
+
+    @staticmethod
+    def share(in_play: int) -> int:
+        """How much one exchange carries.
+
+        Slots that travel together stay together, and their workers wait for each other. So half of
+        what is in play goes, while the store works on the other half.
+        """
+        return max(1, min(AT_ONCE, -(-in_play // PARTS)))
+
+    def ask(self, number: int, freed: int) -> Asked:
+        """An exchange asks for so many claims, and settles for so many slots."""
+        asked = Asked(number, self._calls, self._is_empty)
+        if number < freed:
+            self._is_empty = False  # some of what they free is left
+        return asked
+
+    def answered(self, asked: Asked, came: int, workers: int, seconds: float) -> None:
+        """An exchange took so long and brought so many claims: learn how many to make ahead.
+
+        To ask for a claim costs something, whether the store has one or not: so the number grows as
+        long as all come that are asked for.
+        """
+        all_came = came == asked.number and not asked.was_empty
+        most = SPARE * max(came, self.ahead if all_came else 0)
+        self.ahead = min(self.ahead, most)
+        if not self._attempts:
+            return
+        attempt, self._attempts, self._seconds = self._seconds / self._attempts, 0, 0.0
+        self._attempt += (attempt - self._attempt) * (_WEIGHT if self._attempt else 1.0)
+        self._exchange += (seconds - self._exchange) * (_WEIGHT if self._exchange else 1.0)
+        share = self._exchange / max(self._attempt, 1e-6)
+        number = round(min(MOST, most, SPARE * workers * share)) if share > LEAST else 0
+        # To claim for fewer than are settled has every daemon woken: so not for each small change.
+        if number > self.ahead or 2 * number < self.ahead:
+            self.ahead = number
+
+    def goes_on(self, asked: Asked, came: int, workers: int, held: int) -> bool:
+        """Whether there is more to ask for behind an answer that brought so many claims."""
+        if not asked.number:
+            return False
+        if asked.calls != self._calls:
+            return True  # one that came since may have found no room to ask for anything
+        if came < asked.number:
+            self._is_empty = True
+        elif not asked.was_empty and self.wanted(workers, held):
+            self.call()  # there may be more than one exchange carries
+            return True
+        return False
+
+    def refrain(self) -> None:
+        """None ahead until the next exchange."""
+        self.ahead = 0

@@ -1,0 +1,374 @@
+"""One round trip settles everything finished and claims for everybody idle.
+
+Each worker hands in what it finished and takes its next claim; whatever comes while exchanges with
+the store are under way gathers for the next one. So the number of round trips depends on how long
+one takes, not on how many workers there are.
+
+A pool's claims of one store sit in slots. A slot's checkpoint in the store lies under its name,
+and holds one claim at a time. There are as many as the pool has workers, and some more for claims
+that are made ahead. A slot is in one place at a time: free, claimed (its claim is in a worker's
+hands, or ready for one), due (something is to be settled), unsure (a claim may have been made for
+it), or on its way with an exchange.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+import structlog
+
+from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.crashpoints import crash_point
+from groupflow.flow.backoff import Backoff
+from groupflow.flow.counting import count_exchange
+from groupflow.flow.demand import AT_ONCE, Asked, Demand
+from groupflow.flow.hall import Hall
+from groupflow.store.claims import Answer, Claims
+from groupflow.store.settlements import Claim, Release, Settlement
+
+UNDER_WAY = 4  # exchanges at a time
+
+log = structlog.get_logger("groupflow.exchange")
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """Room for one claim.
+
+    Attributes:
+        name: unique within the daemon.
+        home: the slots of the same session.
+        claim: what it holds, as far as workers are concerned.
+        finished: what is to be settled first. It travels in the same exchange as the slot's next
+            claim, or in an earlier one: a slot whose last claim isn't settled yet would be given
+            that one again.
+        is_unsure: whether a claim was asked for it and the reply was lost: it may hold one.
+    """
+
+    name: str
+    home: Slots
+    claim: Claim | None = None
+    finished: Settlement | None = None
+    is_unsure: bool = False
+
+    @property
+    def held(self) -> Claim:
+        """Its claim; only for whoever has the slot in hand."""
+        assert self.claim is not None  # noqa: S101
+        return self.claim
+
+    @property
+    def is_within_lease(self) -> bool:
+        """Whether its claim may be begun."""
+        return self.home.exchanger.holds_lease()
+
+    def handled(self, seconds: float) -> None:
+        """The attempt at its claim has ended, and took so long."""
+        self.home.exchanger.demand.handled(seconds)
+
+    def end(self, settlement: Settlement | None) -> None:
+        """Its claim has ended, by a settlement, or since it was lost."""
+        self.home.exchanger.end(self, settlement)
+
+
+class Slots:
+    """All slots of one session; they are made when they are needed."""
+
+    def __init__(self, exchanger: Exchanger) -> None:
+        self.exchanger = exchanger
+        self.claimed = 0  # claims that are in workers' hands or ready for them
+        self.due: deque[Slot] = deque()  # those that wait with something to settle
+        self.unsure: list[Slot] = []  # those that may hold a claim which nobody knows of
+        self._all: dict[str, Slot] = {}
+        self._free: deque[Slot] = deque()
+
+    def end(self, slot: Slot, settlement: Settlement | None) -> None:
+        """A claim has ended; what is to be settled is due."""
+        slot.claim, slot.finished = None, settlement
+        self.claimed -= 1
+        (self._free if settlement is None else self.due).append(slot)
+
+    def take_due(self, most: int) -> list[Slot]:
+        """Those that have something to settle, the longest due first; they are on their way now."""
+        return [self.due.popleft() for _ in range(min(most, len(self.due)))]
+
+    def choose(self, settling: Sequence[Slot], wanted: int) -> list[Slot]:
+        """Whom to ask a claim for, `AT_ONCE` at most; they are on their way now.
+
+        First all that are unsure, then free ones, the longest free first, then those that are about
+        to be settled. So each slot is asked every now and then, and a claim comes to light that the
+        store holds under it and nobody knows of (a Redis that lost its last second, a call that ran
+        late).
+
+        Args:
+            settling: what `take_due` gave.
+            wanted: how many claims are wanted, beside what the unsure ones may hold.
+        """
+        chosen = [slot for slot in settling if slot.is_unsure]
+        room = AT_ONCE - len(chosen)
+        chosen += self.unsure[:room]
+        del self.unsure[:room]
+        while len(chosen) < wanted and self._free:
+            chosen.append(self._free.popleft())
+        if len(chosen) < wanted:
+            chosen += [slot for slot in settling if not slot.is_unsure][: wanted - len(chosen)]
+        while len(chosen) < wanted:
+            chosen.append(self._make())
+        return chosen
+
+    def _make(self) -> Slot:
+        slot = Slot(f"{self.exchanger.pool}-{len(self._all)}", self)
+        self._all[slot.name] = slot
+        return slot
+
+    def arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
+        """What was due is settled. Returns the slots that hold the new claims."""
+        for slot in exchange.settling:
+            slot.finished = None
+        for slot in exchange.asking:
+            slot.is_unsure = False
+        held = [self._all[claim.slot] for claim in claims]
+        for slot, claim in zip(held, claims, strict=True):
+            slot.claim = claim
+        self.claimed += len(claims)
+        for slot in dict.fromkeys((*exchange.settling, *exchange.asking)):
+            if slot.claim is None:
+                (self.unsure if slot.is_unsure else self._free).append(slot)
+        return held
+
+    def turn_back(self, exchange: Exchange) -> None:
+        """It got no answer, and may have run."""
+        for slot in exchange.asking:
+            slot.is_unsure = True
+        self.due.extendleft(reversed(exchange.settling))
+        self.unsure += [slot for slot in exchange.asking if slot.finished is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One round trip on its way.
+
+    Attributes:
+        slots: of the session in which it began.
+        settling: whose claims it settles.
+        asking: for whom it claims.
+        asked: how many that are, and why.
+        began: when (monotonic).
+    """
+
+    slots: Slots
+    settling: list[Slot]
+    asking: list[Slot]
+    asked: Asked
+    began: float
+
+
+class Exchanger:
+    """The exchanges of one pool with one store."""
+
+    def __init__(
+        self, hall: Hall, claims: Claims, holds_lease: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Serves a hall from here on.
+
+        Args:
+            hall: of the pool.
+            claims: of the pool, in one store.
+            holds_lease: whether that store's lease still runs by our own clock. A claim that was on
+                its way while this process was frozen is not begun: others may have gone on without
+                it.
+        """
+        self.pool = claims.pool
+        self.holds_lease = holds_lease
+        self.demand = Demand()
+        self._hall = hall
+        self._claims = claims
+        self._slots = Slots(self)
+        self._under_way: list[Exchange] = []
+        self._stir = asyncio.Event()
+        self._next = asyncio.Lock()
+        self._session_open = asyncio.Event()
+        self._session_open.set()
+        hall.exchangers.append(self)
+
+    def wake(self) -> None:
+        """Something may be claimable now."""
+        self.demand.call()
+        self._stir.set()
+
+    def stir(self) -> None:
+        """There may be room for more claims, or something to be settled."""
+        self._stir.set()
+
+    def end(self, slot: Slot, settlement: Settlement | None) -> None:
+        """A slot's claim has ended, by a settlement, or since it was lost."""
+        claim, is_ours = slot.held, slot.home is self._slots
+        if is_ours:
+            self._slots.end(slot, settlement)
+        if is_ours and settlement is not None:
+            self._stir.set()
+        else:  # a session that was lost took all of its claims along
+            self._report_lost(claim)
+
+    def close_session(self) -> None:
+        """The session is lost: nothing can be settled or claimed until there is a new one."""
+        self._session_open.clear()
+        lost, self._slots = self._slots, Slots(self)
+        for slot in self._hall.withdraw(self):
+            self._report_lost(slot.held)
+        self._drop(lost.due)
+
+    def open_session(self) -> None:
+        """There is a new session."""
+        self._session_open.set()
+        self.wake()
+
+    @property
+    def held(self) -> int:
+        """How many claims are in workers' hands, ready for them, or asked for."""
+        return self._slots.claimed + sum(each.asked.number for each in self._under_way)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits to be settled, here or on its way."""
+        return not (self._under_way or self._slots.due)
+
+    def seconds_in_exchange(self) -> float:
+        """How long the oldest exchange under way has taken; 0 where none is. From any thread."""
+        now = monotonic()
+        return now - min((each.began for each in tuple(self._under_way)), default=now)
+
+    async def run(self) -> None:
+        """Exchange with the store for ever.
+
+        Raises:
+            SessionReplaced: the daemon's name was taken over.
+        """
+        async with asyncio.TaskGroup() as group:
+            for _ in range(UNDER_WAY):
+                group.create_task(self._exchange_for_ever())
+
+    async def _exchange_for_ever(self) -> None:
+        backoff = Backoff()
+        while True:
+            async with self._next:  # one exchange hears of the next reason, not each of them
+                await self._stir.wait()
+                await self._session_open.wait()
+                self._stir.clear()
+                # One turn of the loop lets everybody who became ready together travel together.
+                await asyncio.sleep(0)
+            try:
+                await self.run_once()
+                backoff.reset()
+                if not self._slots.unsure or not self._hall.may_claim:
+                    continue
+                # The lease is over by our clock, or nearly: they are asked once it is renewed.
+            except StoreUnavailable as error:
+                log.warning("store.unavailable", error=str(error))
+            except SessionLost:
+                pass  # renewal notices it too, drops the claims and opens a new session
+            await backoff.wait()
+            self._stir.set()
+
+    async def run_once(self) -> None:
+        """One exchange; after any error the same settlements and slots go into another."""
+        exchange = self._begin()
+        finished = [slot.finished for slot in exchange.settling if slot.finished]
+        names = [slot.name for slot in exchange.asking]
+        try:
+            crash_point("before_settle", finished)
+            crash_point("before_claim", names)
+            answer = await self._claims.exchange(finished, names)
+            crash_point("after_settle", finished)
+            crash_point("after_claim", answer.claims)
+        except BaseException:
+            self._under_way.remove(exchange)
+            self._take_back(exchange)
+            raise
+        self._under_way.remove(exchange)
+        count_exchange(self._hall.measures, finished, answer.refused, answer.claims)
+        for settlement in answer.refused:
+            self._report_lost(settlement.claim)
+        self._take(exchange, finished, answer)
+
+    def _begin(self) -> Exchange:
+        """Choose what goes with the next exchange."""
+        slots, hall, demand = self._slots, self._hall, self.demand
+        on_their_way = sum(each.asked.number for each in self._under_way)
+        in_play = slots.claimed + len(slots.due) + on_their_way
+        share = demand.share(in_play + demand.wanted(hall.workers, hall.held))
+        settling = slots.take_due(share)
+        if slots.due:
+            self._stir.set()  # the rest goes with another exchange
+        asking: list[Slot] = []
+        if hall.may_claim and self.holds_lease():
+            wanted = demand.wanted(hall.workers, hall.held, len(settling))
+            asking = slots.choose(settling, min(share, wanted))
+        asked = demand.ask(len(asking), len(settling))
+        exchange = Exchange(slots, settling, asking, asked, monotonic())
+        self._under_way.append(exchange)
+        return exchange
+
+    def _take_back(self, exchange: Exchange) -> None:
+        """After an error: all of it goes into another exchange, unless its session is over."""
+        if exchange.slots is self._slots:
+            self._slots.turn_back(exchange)
+        else:
+            self._drop(exchange.settling)
+        self.wake()
+
+    def _take(self, exchange: Exchange, finished: Sequence[Settlement], answer: Answer) -> None:
+        """Give claims to the hall, and learn from them."""
+        hall, demand, came = self._hall, self.demand, len(answer.claims)
+        if exchange.slots is not self._slots:  # the session went while they were on their way
+            for slot in exchange.settling:
+                slot.finished = None
+            for claim in answer.claims:
+                self._report_lost(claim)
+        else:
+            slots = self._slots.arrive(exchange, answer.claims)
+            if exchange.settling or exchange.asking:
+                seconds = monotonic() - exchange.began
+                demand.answered(exchange.asked, came, hall.workers, seconds)
+            if answer.beside_suspect:
+                # It may end this process again: as few as can be should go with it.
+                demand.refrain()
+            if slots:
+                self._deliver(slots)
+        if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
+            self.wake()  # a suspect comes alone, and behind the end of one there may be the next
+        elif demand.goes_on(exchange.asked, came, hall.workers, hall.held):
+            self._stir.set()
+        if self._slots.due:
+            self._stir.set()
+        hall.answered(self, is_short=came < exchange.asked.number)
+
+    def _deliver(self, slots: list[Slot]) -> None:
+        if self._hall.may_claim and self.holds_lease():
+            self._hall.deliver(slots)
+            return
+        # A stop or the lease's end came while they were on their way.
+        for slot in (*self._hall.withdraw(self), *slots):
+            self.end(slot, Release(slot.held))
+
+    def _drop(self, slots: Iterable[Slot]) -> None:
+        """What they should have settled is somebody else's."""
+        for slot in slots:
+            if slot.finished is not None:
+                self._report_lost(slot.finished.claim)
+                slot.finished = None
+
+    def _report_lost(self, claim: Claim) -> None:
+        """A claim was lost: its task belongs to somebody else, and nothing was written."""
+        self._hall.measures.lost += 1
+        log.warning(
+            "claim.lost",
+            task=claim.task.id,
+            group=claim.task.group,
+            fence=claim.fence,
+            slot=claim.slot,
+        )

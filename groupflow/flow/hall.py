@@ -1,0 +1,180 @@
+"""Where the workers of one pool wait, and what lies ready for them.
+
+There is one hall a pool, however many stores serve it. Each of these has exchanges of its own
+(`exchange.py`), which ask here how much room there is, and bring slots that hold claims.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence, Set
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from groupflow.core.measures import PoolMeasures
+from groupflow.crashpoints import crash_point
+from groupflow.store.settlements import Release, Settlement
+
+if TYPE_CHECKING:
+    from groupflow.flow.exchange import Exchanger, Slot
+
+PATIENCE = 0.1  # seconds that a claim may be ready without being begun
+
+
+class Hall:
+    """Who waits."""
+
+    def __init__(self, measures: PoolMeasures | None = None) -> None:
+        self.measures = measures or PoolMeasures()
+        self.exchangers: list[Exchanger] = []  # one a store; they add themselves
+        self.may_claim = True  # `stop_claiming` has not been called
+        self._ready: deque[tuple[Slot, float]] = deque()  # claims made ahead, and since when
+        self._patience: asyncio.TimerHandle | None = None
+        self._idle: dict[str, asyncio.Future[None]] = {}  # workers that wait for a claim
+        self._workers: set[str] = set()  # those that go on claiming
+        self._retiring: set[str] = set()
+
+    async def next_slot(
+        self, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
+    ) -> Slot | None:
+        """Hand in a slot and wait for the next one that holds a claim.
+
+        Args:
+            worker: who waits.
+            slot: what it had, if anything.
+            settlement: of that slot's claim; ``None`` where the claim was lost.
+
+        Returns:
+            The slot, or ``None`` when no more is claimed, at all or for this worker, and what it
+            handed in is settled.
+        """
+        if slot is not None:
+            slot.end(settlement)
+        if settlement is None:
+            self.wake()
+        loop = asyncio.get_running_loop()
+        while True:
+            if worker in self._retiring:
+                if slot is None or settlement is None or slot.finished is not settlement:
+                    return None
+            elif self._ready:
+                return self._ready.popleft()[0]
+            elif not self.may_claim and self.is_settled:
+                return None
+            else:
+                self._workers.add(worker)
+                for exchanger in self.exchangers:
+                    exchanger.stir()
+            self._idle[worker] = turn = loop.create_future()
+            await turn
+
+    def wake(self) -> None:
+        """Something may be claimable now."""
+        for exchanger in self.exchangers:
+            exchanger.wake()
+
+    def stop_claiming(self) -> None:
+        """Claim no more; what is finished is still settled. Idle workers are told to end."""
+        self.may_claim = False
+        self._hand_back()
+        for exchanger in self.exchangers:
+            exchanger.stir()
+        crash_point("during_drain")
+
+    def retire(self, workers: Set[str]) -> None:
+        """Claim no more for these workers, and for all others again.
+
+        One that runs a task ends it first; then, or at once where it is idle, it is told to end.
+        """
+        called = (self._retiring | workers) & self._idle.keys()  # some may stay after all
+        self._retiring = set(workers)
+        self._workers -= workers
+        self._call(called)
+
+    @property
+    def workers(self) -> int:
+        """How many go on claiming."""
+        return len(self._workers)
+
+    @property
+    def ready(self) -> int:
+        """How many claims were made ahead and lie ready."""
+        return len(self._ready)
+
+    @property
+    def held(self) -> int:
+        """How many claims are in workers' hands, ready for them, or asked for, of all stores."""
+        return sum(exchanger.held for exchanger in self.exchangers)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits to be settled, here or on its way."""
+        return all(exchanger.is_settled for exchanger in self.exchangers)
+
+    # What exchanges bring:
+
+    def deliver(self, slots: Sequence[Slot]) -> None:
+        """Have claims ready, and call as many workers as wait for one."""
+        now = monotonic()
+        self._ready.extend([(slot, now) for slot in slots])
+        if self._patience is None:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(PATIENCE, self._look_at_ready)
+        self._call_idle(len(self._ready))
+
+    def answered(self, by: Exchanger, *, is_short: bool) -> None:
+        """An exchange was answered: who waited for that may go.
+
+        Args:
+            by: one store's.
+            is_short: whether that had less than was asked for: there is room for the others'.
+        """
+        if not self.may_claim and self.is_settled:
+            crash_point("before_leave")
+            self._call(self._idle.keys())
+        elif self._retiring:
+            self._call(self._retiring & self._idle.keys())
+        if is_short:
+            for exchanger in self.exchangers:
+                if exchanger is not by:
+                    exchanger.stir()
+
+    def withdraw(self, of: Exchanger) -> list[Slot]:
+        """Take back what lies ready from one store."""
+        found = [slot for slot, _ in self._ready if slot.home.exchanger is of]
+        self._ready = deque(each for each in self._ready if each[0].home.exchanger is not of)
+        return found
+
+    def _call_idle(self, number: int) -> None:
+        """Let so many idle workers look again, the longest idle first."""
+        while number > 0 and self._idle:
+            worker = next(iter(self._idle))
+            number -= worker in self._workers and not self._idle[worker].done()
+            self._call([worker])
+
+    def _call(self, workers: Iterable[str]) -> None:
+        for worker in list(workers):
+            turn = self._idle.pop(worker)
+            if not turn.done():  # else its worker was cancelled
+                turn.set_result(None)
+
+    def _look_at_ready(self) -> None:
+        """Hand back what was claimed ahead and is not begun: others may have workers for it."""
+        self._patience = None
+        if not self._ready:
+            return
+        age = monotonic() - self._ready[0][1]
+        if age < PATIENCE:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(PATIENCE - age, self._look_at_ready)
+        else:
+            for exchanger in self.exchangers:
+                exchanger.demand.refrain()
+            self._hand_back()
+
+    def _hand_back(self) -> None:
+        """Release the claims that no worker has begun."""
+        ready, self._ready = self._ready, deque()
+        for slot, _ in ready:
+            slot.end(Release(slot.held))

@@ -1,0 +1,153 @@
+"""What is asked of a store: nothing in vain, nothing left lying, no more ahead than is begun."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupflow.flow.demand import AT_ONCE, MOST, Demand
+
+
+def emptied(demand: Demand, workers: int = 4) -> None:
+    """The store had nothing for so many workers."""
+    asked = demand.ask(demand.wanted(workers, 0), 0)
+    demand.answered(asked, 0, workers, 0.001)
+    assert not demand.goes_on(asked, 0, workers, 0)
+
+
+class TestWhatIsWanted:
+    def test_as_many_as_workers_have_none(self) -> None:
+        demand = Demand()
+        assert demand.wanted(workers=4, held=1) == 3
+        assert demand.wanted(workers=4, held=6) == 0
+        demand.ahead = 8
+        assert demand.wanted(workers=4, held=6) == 6
+
+    def test_nothing_without_workers(self) -> None:
+        demand = Demand()
+        demand.ahead = 8
+        assert demand.wanted(workers=0, held=0) == 0
+
+    def test_of_an_empty_store_only_what_is_freed(self) -> None:
+        demand = Demand()
+        emptied(demand)
+        assert demand.wanted(4, 0) == 0
+        assert demand.wanted(4, 0, freed=3) == 3
+        demand.call()
+        assert demand.wanted(4, 0) == 4
+
+    def test_who_claims_for_fewer_than_it_settles_leaves_some(self) -> None:
+        """Nobody calls for what they free: that is known here alone."""
+        demand = Demand()
+        emptied(demand)
+        demand.ask(2, freed=2)
+        assert demand.wanted(4, 0) == 0
+        demand.ask(1, freed=2)
+        assert demand.wanted(4, 0) == 4
+
+    def test_an_exchange_carries_half_of_what_is_in_play(self) -> None:
+        assert [Demand.share(n) for n in (0, 1, 2, 3, 16)] == [1, 1, 1, 2, 8]
+        assert Demand.share(10_000) == AT_ONCE
+
+
+class TestWhatAnAnswerTells:
+    def test_a_short_one_says_that_there_is_nothing_more(self) -> None:
+        demand = Demand()
+        asked = demand.ask(4, 0)
+        assert not demand.goes_on(asked, 3, workers=4, held=3)
+        assert demand.wanted(4, 3) == 0
+
+    def test_a_whole_one_says_that_there_may_be_more(self) -> None:
+        demand = Demand()
+        assert demand.goes_on(demand.ask(2, 0), 2, workers=4, held=2)
+        assert not demand.goes_on(demand.ask(2, 0), 2, workers=4, held=4)  # but no room for it
+
+    def test_a_whole_one_of_an_empty_store_is_what_was_freed(self) -> None:
+        demand = Demand()
+        emptied(demand)
+        asked = demand.ask(2, freed=2)
+        assert not demand.goes_on(asked, 2, workers=4, held=2)
+
+    def test_a_call_on_its_way_counts_whatever_came(self) -> None:
+        demand = Demand()
+        asked = demand.ask(4, 0)
+        demand.call()
+        assert demand.goes_on(asked, 0, workers=4, held=0)
+        assert demand.wanted(4, 0) == 4
+
+    def test_one_that_asked_for_nothing_tells_nothing(self) -> None:
+        demand = Demand()
+        asked = demand.ask(0, 0)
+        demand.call()
+        assert not demand.goes_on(asked, 0, workers=4, held=0)
+
+
+def exchanged(
+    demand: Demand, seconds: float, workers: int, came: int, *, all_came: bool = True
+) -> None:
+    """An exchange that brought so many claims."""
+    demand.call()  # whoever is called is not empty
+    demand.answered(demand.ask(came if all_came else came + 1, 0), came, workers, seconds)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "exchange", "workers", "expected"),
+    [
+        (60.0, 0.002, 64, 0),
+        (0.05, 0.002, 64, 0),  # 4 % of a worker's time, and each claim keeps its group from others
+        (0.02, 0.002, 64, 13),
+        (0.005, 0.002, 64, 51),
+        (1e-9, 0.002, 1, MOST),  # next to no time at all
+    ],
+)
+def test_as_many_are_ahead_as_are_begun_meanwhile(
+    attempt: float, exchange: float, workers: int, expected: int
+) -> None:
+    demand = Demand()
+    exchanged(demand, exchange, workers, 500)
+    assert demand.ahead == 0  # nothing is known yet
+    for _ in range(3):
+        demand.handled(attempt)
+        exchanged(demand, exchange, workers, 500)
+    assert demand.ahead == expected
+    demand.refrain()
+    assert demand.ahead == 0
+
+
+def test_what_is_ahead_grows_with_what_comes() -> None:
+    """Where the store has little, little is asked for; where it has more, soon more."""
+    demand, numbers = Demand(), []
+    came = [(16, True), (16, True), (24, True), (0, True), (60, True), (3, False), (0, False)]
+    for number, all_came in came:
+        demand.handled(1e-9)
+        exchanged(demand, 0.002, 16, number, all_came=all_came)
+        numbers.append(demand.ahead)
+    assert numbers == [32, 64, 128, MOST, MOST, 6, 0]
+    demand.handled(1e-9)
+    exchanged(demand, 0.002, 16, 8, all_came=False)
+    assert demand.ahead == 16
+    exchanged(demand, 0.002, 16, 0, all_came=False)  # nothing was handled meanwhile
+    assert demand.ahead == 0
+
+
+def test_fewer_are_ahead_only_once_half_as_many_are_enough() -> None:
+    """A claim for fewer than are settled wakes every daemon."""
+    demand = Demand()
+    numbers = []
+    for n in range(40):
+        demand.handled(0.01 * (1 + n / 20))
+        exchanged(demand, 0.01, 16, 500)
+        numbers.append(demand.ahead)
+    assert len(set(numbers)) == 2
+    assert numbers[0] == 32
+    assert numbers[-1] < 16
+
+
+def test_the_last_one_ahead_goes_too() -> None:
+    demand = Demand()
+    demand.handled(0.01)
+    exchanged(demand, 0.001, 5, 500)
+    assert demand.ahead == 1
+    for _ in range(40):
+        demand.handled(1.0)
+        exchanged(demand, 0.001, 5, 500)
+    assert demand.ahead == 0
