@@ -7,24 +7,25 @@ and so does everybody after Redis itself was started.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from time import monotonic
 
 import structlog
 
-from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Sessions
+from groupflow.upkeep.duty import Duty
 from groupflow.upkeep.renew import log_handed_over
 
 log = structlog.get_logger("groupflow.reap")
 
 
-class Reaper:
+class Reaper(Duty):
     """Looks when the nearest lease may end, at least once a lease."""
+
+    name = "reap"
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class Reaper:
         client: StoreClient,
         lease: float,
         steady_since: Callable[[], float],
-        measures: UpkeepMeasures | None = None,
+        measures: UpkeepMeasures,
     ) -> None:
         """Binds the duty.
 
@@ -43,29 +44,17 @@ class Reaper:
             steady_since: when (monotonic) this daemon's own renewals last failed.
             measures: where to count.
         """
-        self._measures = measures or UpkeepMeasures()
+        super().__init__()
+        self.again = lease / 4
+        self._measures = measures
         self._sessions = sessions
         self._client = client
         self._lease = lease
         self._steady_since = steady_since
         self._began = monotonic()
 
-    async def run(self) -> None:
-        """Reap for ever."""
-        while True:
-            try:
-                pause = await self.run_once()
-            except GroupflowError as error:
-                log.warning("reap.failed", error=str(error))
-                pause = self._lease / 4
-            await asyncio.sleep(pause)
-
     async def run_once(self) -> float:
-        """One pass.
-
-        Returns:
-            Seconds after which the next one is due.
-        """
+        """Take over from whose lease is over."""
         grace = await self._grace_left()
         if grace > 0:
             return grace

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.sampling import INTERVAL, Latencies, survey, take_sample
 from groupflow.store.client import StoreClient
+from groupflow.upkeep.duty import Duty
 
 log = structlog.get_logger("groupflow.sample")
 
 
-class Sampler:
-    """Samples once an interval. Any number of daemons may: the script keeps one of all of them."""
+class Sampler(Duty):
+    """Samples once an interval; the script keeps one of all daemons."""
+
+    name = "sample"
+    again = INTERVAL
 
     def __init__(self, client: StoreClient, latencies: Latencies) -> None:
+        super().__init__()
         self._client = client
         self._latencies = latencies
 
-    async def run(self) -> None:
-        """Sample for ever."""
-        while True:
-            try:
-                await self.run_once()
-            except GroupflowError as error:
-                log.debug("sample.failed", error=str(error))  # the others say it aloud
-            await asyncio.sleep(INTERVAL)
+    def report(self, error: GroupflowError) -> None:
+        """Nothing aloud: the others do that."""
+        log.debug("sample.failed", error=str(error))
 
-    async def run_once(self) -> bool:
-        """One sample; who begins an interval also walks on in search of the longest lanes.
-
-        Returns:
-            Whether this one began it.
-        """
-        is_new = await take_sample(self._client, self._latencies)
-        if is_new:
+    async def run_once(self) -> float:
+        """One sample; who begins an interval also walks on in search of the longest lanes."""
+        if await take_sample(self._client, self._latencies):
             await survey(self._client)
-        return is_new
+        return INTERVAL
