@@ -173,12 +173,12 @@ class Workbench:
         )
 
     def intake(
-        self, on_written: Callable[[Set[Pool]], None], on_standstill: Callable[[], None]
+        self, wake: Callable[[Set[Pool]], None], on_standstill: Callable[[], None]
     ) -> Intake:
         """The way in, and beside it what keeps dead letters from blocking it.
 
         Args:
-            on_written: told which pools' workers may find something.
+            wake: told which pools' workers may find something.
             on_standstill: called when intake begins or ends to stand.
         """
         settings, rabbitmq, redis = self._settings, self._settings.rabbitmq, self._settings.redis
@@ -198,13 +198,14 @@ class Workbench:
                 name=f"groupflow {self._session.daemon}",
             ),
             self.admission(settings),
-            Enqueuer(client, self._session.daemon, on_written, dedup_window=redis.dedup_window),
+            Enqueuer(client, self._session.daemon, dedup_window=redis.dedup_window),
             Pressure(
                 client,
                 max_waiting=redis.max_waiting,
                 max_memory=redis.max_memory,
                 delayed_memory=redis.delayed_memory,
             ),
+            wake=wake,
             measures=self.measures.intake,
             tracing=self._tracing,
             on_standstill=stands,

@@ -18,11 +18,11 @@ import structlog
 
 from groupflow.building import Workbench
 from groupflow.core.app import App
+from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Vitals
 from groupflow.doctor.examination import check_at_start
-from groupflow.flow.backoff import Backoff
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import WakeListener
@@ -212,7 +212,7 @@ class Daemon:
                 await self._lease.open()
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
-                await backoff.wait()
+                await asyncio.sleep(backoff.next())
             else:
                 return True
         return False

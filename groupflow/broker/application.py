@@ -23,6 +23,7 @@ from groupflow.broker import topology
 from groupflow.broker.connection import close_quietly, connect, open_channel
 from groupflow.broker.messages import Body, Message
 from groupflow.broker.publisher import IN_FLIGHT, Outgoing, TermPublisher
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import (
     BrokerUnavailable,
     ConfirmTimeout,
@@ -32,7 +33,6 @@ from groupflow.core.errors import (
 )
 
 HANDSHAKE = 10.0  # seconds for one try to connect
-PAUSES = (0.05, 0.1, 0.2, 0.4, 0.5)  # seconds between two tries; the last one goes on
 HEARTBEAT = 10  # seconds
 
 
@@ -222,8 +222,9 @@ class Publisher:
 
     async def _reach(self) -> _Term:
         """The open term, or a new one, however long that takes."""
+        backoff = Backoff()
         async with self._opening:
-            for pause in _growing(PAUSES):
+            while True:
                 if self._is_closed:
                     raise GroupflowError("the publisher is closed")
                 if self._term is not None and not self._term.channel.is_closed:
@@ -234,8 +235,7 @@ class Publisher:
                     self._trouble = None
                 except BrokerUnavailable as error:
                     self._trouble = error
-                    await asyncio.sleep(pause)
-        raise AssertionError
+                    await asyncio.sleep(backoff.next())
 
     async def _begin(self) -> _Term:
         connection = await connect(
@@ -255,7 +255,7 @@ class Publisher:
         self._trouble = error
         if self._term is term:
             await self._end(term)
-        await asyncio.sleep(PAUSES[0])
+        await asyncio.sleep(Backoff.shortest)
 
     async def _end(self, term: _Term | None) -> None:
         if term is not None:
@@ -337,12 +337,6 @@ class _Run:
 
     def _confirm_clock(self) -> None:
         self._progress = asyncio.get_running_loop().time()
-
-
-def _growing(pauses: tuple[float, ...]) -> Iterator[float]:
-    yield from pauses
-    while True:
-        yield pauses[-1]
 
 
 def _connection_url(section: dict[str, Any]) -> str:

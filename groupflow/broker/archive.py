@@ -21,7 +21,7 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.common import FieldValue
 
-from groupflow.broker import dead_stream
+from groupflow.broker import dead_stream, frames
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BodyRefused, BrokerUnavailable
 from groupflow.core.places import Place
@@ -187,6 +187,7 @@ class Archive:
     ) -> AsyncIterator[asyncio.Queue[DeliveredMessage | None]]:
         """Deliveries from an offset on; ``None`` at the connection's end."""
         deliveries: asyncio.Queue[DeliveredMessage | None] = asyncio.Queue()
+        frames.tolerate_strangers()
         channel = await open_channel(connection, confirms=False)
         channel.closing.add_done_callback(lambda _: deliveries.put_nowait(None))
 

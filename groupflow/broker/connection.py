@@ -19,11 +19,8 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 from yarl import URL
 
-from groupflow.broker import frames
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnreachable
 from groupflow.settings.transport import split_tls
-
-frames.tolerate_strangers()
 
 Connection: TypeAlias = AbstractConnection
 

@@ -17,6 +17,7 @@ from typing import Any
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
+from groupflow.broker import frames
 from groupflow.broker.connection import broker_calls, close_quietly, open_channel
 from groupflow.broker.frames import Table
 from groupflow.core.errors import BrokerUnavailable
@@ -189,6 +190,7 @@ async def consuming(
     Raises:
         BrokerUnavailable: the connection has ended, or the queue can't be consumed.
     """
+    frames.tolerate_strangers()
     channel = await open_channel(connection, confirms=False)
     try:
         with broker_calls("RabbitMQ lets nobody consume the queue"):

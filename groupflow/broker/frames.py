@@ -60,7 +60,11 @@ Reader: TypeAlias = Callable[[_Source, int, int, int], tuple[int, Any]]
 
 
 def tolerate_strangers() -> None:
-    """Have pamqp read these kinds with the functions below."""
+    """Have pamqp read these kinds with the functions below, in this whole process.
+
+    So only who consumes strangers' messages calls it: an application that publishes has a pamqp of
+    its own, which others may use beside us.
+    """
     pamqp.decode.METHODS.update(
         {"shortstr": short_string, "table": table, "timestamp": timestamp},
     )

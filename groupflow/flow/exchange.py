@@ -21,9 +21,9 @@ from time import monotonic
 
 import structlog
 
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.crashpoints import crash_point
-from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_exchange
 from groupflow.flow.demand import AT_ONCE, Asked, Demand
 from groupflow.flow.hall import Hall
@@ -271,7 +271,7 @@ class Exchanger:
                 log.warning("store.unavailable", error=str(error))
             except SessionLost:
                 pass  # renewal notices it too, drops the claims and opens a new session
-            await backoff.wait()
+            await asyncio.sleep(backoff.next())
             self._stir.set()
 
     async def run_once(self) -> None:

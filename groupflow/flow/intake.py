@@ -9,7 +9,7 @@ it waits with it, unacked, in RabbitMQ.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
@@ -19,17 +19,18 @@ import structlog
 from groupflow.broker import topology
 from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
+from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission
-from groupflow.flow.backoff import Backoff
 from groupflow.flow.counting import count_batch
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.standstill import Standstill
-from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, no_room
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, no_room, pools_of
+from groupflow.store.envelope import Pool
 
 log = structlog.get_logger("groupflow.intake")
 
@@ -73,10 +74,12 @@ class Intake:
         enqueuer: Enqueuer,
         pressure: Pressure,
         *,
+        wake: Callable[[Set[Pool]], None] = lambda _: None,
         measures: IntakeMeasures | None = None,
         tracing: Tracing | None = None,
         on_standstill: Callable[[], None] = lambda: None,
     ) -> None:
+        self._wake = wake
         self._tracing = tracing
         self._measures = measures or IntakeMeasures()
         self.standstill = Standstill(self._measures, on_standstill)
@@ -142,7 +145,7 @@ class Intake:
                     raise
                 self.standstill.trouble(str(error))
                 log.error("intake.refused", error=str(error))
-            await backoff.wait()
+            await asyncio.sleep(backoff.next())
 
     async def _consume_one_term(self, backoff: Backoff) -> None:
         settings = self._settings
@@ -256,6 +259,8 @@ class Intake:
         backoff = Backoff()
         while True:
             try:
+                # Workers claim over the same connection: what they ask from here on runs behind.
+                self._wake(pools_of(arrivals))
                 enqueued = await self._enqueuer.enqueue(arrivals, self._pressure.delayed_memory)
             except StoreFull as error:
                 reason = "Redis is out of memory"
@@ -268,7 +273,7 @@ class Intake:
                 return enqueued
             if not consumer.is_open:
                 raise BrokerUnavailable("the connection ended while Redis was away")
-            await backoff.wait()
+            await asyncio.sleep(backoff.next())
 
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)

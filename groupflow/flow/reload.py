@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import structlog
 
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import ConfigError, GroupflowError, SessionLost, StoreUnavailable
-from groupflow.flow.backoff import Backoff
 from groupflow.settings.changes import Change, compare
 from groupflow.settings.model import Settings
 
@@ -154,7 +154,7 @@ class Reloader:
                 return None  # the next session tells it
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
-                await backoff.wait()
+                await asyncio.sleep(backoff.next())
             except GroupflowError as error:
                 log.warning("reload.not_told", error=str(error))
                 return None

@@ -6,12 +6,13 @@ renewal of the lease, which tells what could be claimed as well.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
 
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError, StoreUnavailable
-from groupflow.flow.backoff import Backoff
 from groupflow.store.client import StoreClient
 
 log = structlog.get_logger("groupflow.wake")
@@ -43,4 +44,4 @@ class WakeListener:
                 log.debug("wake.interrupted", error=str(error))
             except GroupflowError as error:
                 log.warning("wake.interrupted", error=str(error))
-            await backoff.wait()
+            await asyncio.sleep(backoff.next())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic, perf_counter
 from typing import Any, TypeAlias
@@ -125,7 +125,7 @@ class StoreClient:
         self._measures = measures or ScriptMeasures()
         self._wires = Wires(url)
         self._wire: Wire | None = None
-        self._opening = asyncio.Lock()
+        self._preparing = asyncio.Lock()  # what is called meanwhile waits its turn
         self._pool = make_pool(url, timeout)
         self._redis = Redis(connection_pool=self._pool)
 
@@ -139,15 +139,11 @@ class StoreClient:
         """
         return (await self.run_all([(verb, arguments)]))[0]
 
-    async def run_all(
-        self, calls: Sequence[Call], on_written: Callable[[], None] | None = None
-    ) -> list[Any]:
+    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts in the order given, in one round trip; each is atomic, the whole is not.
 
-        Args:
-            calls: the scripts, with their arguments.
-            on_written: told each time that they are on their way: what this client is asked for
-                from then on runs behind them.
+        What this client is asked for runs in the order in which it was asked, as long as Redis
+        answers: no call overtakes another, whatever has to be opened or loaded first.
 
         Raises:
             StoreUnavailable: no answer to at least one; any of them may have run.
@@ -156,18 +152,16 @@ class StoreClient:
         verb = calls[0][0] if len(calls) == 1 else EXCHANGE
         began = perf_counter()
         try:
-            replies = await self._answers(calls, on_written)
+            replies = await self._answers(calls)
         except GroupflowError:
             self._measures.fail(verb)
             raise
         self._measures.observe(verb, perf_counter() - began)
         return replies
 
-    async def _answers(
-        self, calls: Sequence[Call], on_written: Callable[[], None] | None
-    ) -> list[Any]:
+    async def _answers(self, calls: Sequence[Call]) -> list[Any]:
         for may_load in (True, False):
-            replies = await self._send(calls, on_written)
+            replies = await self._send(calls)
             if may_load and any(_is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
                 await self._load({type(verb) for verb, _ in calls})
@@ -178,9 +172,7 @@ class StoreClient:
             return replies
         raise StoreUnavailable(f"Redis at {self.address} forgets scripts")
 
-    async def _send(
-        self, calls: Sequence[Call], on_written: Callable[[], None] | None
-    ) -> list[Any]:
+    async def _send(self, calls: Sequence[Call]) -> list[Any]:
         """Write all calls at once and read their replies; an error reply is a value here."""
         packed = [
             pack("EVALSHA", self.scripts[verb].sha, 1, self._slot, *arguments)
@@ -189,9 +181,9 @@ class StoreClient:
         until = monotonic() + self._timeout
         try:
             wire = self._wire
-            if wire is None or not wire.is_open:
+            if wire is None or not wire.is_open or self._preparing.locked():
                 wire = await self._open(until)
-            return await wire.call(packed, until - monotonic(), on_written)
+            return await wire.call(packed, until - monotonic())
         except TimeoutError as error:
             what = f"no answer within {self._timeout} s"
             raise StoreUnavailable(f"Redis at {self.address} does not answer: {what}") from error
@@ -199,7 +191,7 @@ class StoreClient:
             raise translated(error, self.address) from error
 
     async def _open(self, until: float) -> Wire:
-        async with self._opening:
+        async with self._preparing:
             if self._wire is None or not self._wire.is_open:
                 self._wire = await self._wires.open(until - monotonic())
             return self._wire
@@ -207,7 +199,7 @@ class StoreClient:
     async def _load(self, rooms: Iterable[type[AnyVerb]]) -> None:
         """Load all scripts of a room at once: of several calls, none is then run before another."""
         try:
-            async with asyncio.timeout(self._timeout):
+            async with self._preparing, asyncio.timeout(self._timeout):
                 for room in rooms:
                     for verb in room:
                         await self._redis.script_load(self.scripts[verb].text)

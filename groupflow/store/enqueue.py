@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 
@@ -76,6 +76,11 @@ class Enqueued:
     crowded_out: frozenset[int] = frozenset()
 
 
+def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
+    """Whose workers will find something in the store once these are there."""
+    return {each.envelope.pool for each in arrivals if not (each.dead or each.delay)}
+
+
 class Enqueuer:
     """Writes batches. Running one again is safe: what was taken is a duplicate the second time."""
 
@@ -83,7 +88,6 @@ class Enqueuer:
         self,
         client: StoreClient,
         daemon: str = "",
-        on_written: Callable[[Set[Pool]], None] = lambda _: None,
         *,
         dedup_window: float = 3600.0,
     ) -> None:
@@ -92,8 +96,6 @@ class Enqueuer:
         Args:
             client: the one that the daemon claims through as well.
             daemon: who writes. Where there is no other, nobody is woken by Redis.
-            on_written: told, each time that a batch is on its way, which pools' workers may find
-                something: a claim that is written from then on runs behind it.
             dedup_window: seconds for which a dead letter keeps its id from other messages.
         """
         self._front: tuple[Argument, ...] = (
@@ -102,7 +104,6 @@ class Enqueuer:
             token_hex(16),  # where no store has a salt yet
         )
         self._client = client
-        self._on_written = on_written
 
     async def enqueue(
         self, arrivals: Sequence[Arrival], delayed_memory: int = UNBOUNDED
@@ -121,13 +122,7 @@ class Enqueuer:
         arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
         for arrival in arrivals:
             arguments.extend(arrival.arguments())
-        pools = {
-            arrival.envelope.pool for arrival in arrivals if not (arrival.dead or arrival.delay)
-        }
-        (reply,) = await self._client.run_all(
-            [(Verb.ENQUEUE, arguments)], lambda: self._on_written(pools)
-        )
-        queued, taken, crowded_out = reply
+        queued, taken, crowded_out = await self._client.run(Verb.ENQUEUE, *arguments)
         return Enqueued(
             queued=queued,
             taken=[verdict != 0 for verdict in taken],

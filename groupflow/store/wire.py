@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import hiredis
@@ -53,17 +53,16 @@ class Wire(asyncio.Protocol):
         self,
         commands: Sequence[Packed],
         timeout: float,
-        on_written: Callable[[], None] | None = None,
     ) -> list[Any]:
         """Send commands and wait for all their replies; an error reply is a value here.
 
-        A caller that is cancelled leaves the connection sound: its replies are read and dropped.
+        They are written before anything is awaited. A caller that is cancelled leaves the
+        connection sound: its replies are read and dropped.
 
         Args:
             commands: packed.
             timeout: seconds. When they are over the connection is given up, and with it every
                 other call on it: nobody could tell their replies apart from late ones.
-            on_written: told when they are on their way: what is called from then on runs later.
 
         Raises:
             redis.exceptions.TimeoutError: not all replies came in time; any command may have run.
@@ -75,8 +74,6 @@ class Wire(asyncio.Protocol):
         waiting = _Waiting(len(commands), loop.create_future())
         self._waiting.append(waiting)
         cast(asyncio.WriteTransport, self._transport).write(b"".join(commands))
-        if on_written is not None:
-            on_written()
         timer = loop.call_later(timeout, self._give_up, waiting, timeout)
         try:
             return await waiting.done

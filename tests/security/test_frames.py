@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -182,6 +184,18 @@ def _short_bytes(value: str) -> bytes:
 
 def _raw_table(whole: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return lambda value: bytes(value["raw"]) if "raw" in value else whole(value)
+
+
+def test_a_publisher_leaves_pamqp_as_it_is() -> None:
+    """An application's other connections are read as they were before."""
+    look = """
+import pamqp.decode
+before = dict(pamqp.decode.METHODS)
+from groupflow import Publisher
+import groupflow.broker.consumer, groupflow.broker.archive
+assert pamqp.decode.METHODS == before
+"""
+    subprocess.run([sys.executable, "-c", look], check=True)
 
 
 async def test_no_message_stops_intake(

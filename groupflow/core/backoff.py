@@ -6,12 +6,11 @@ fleet from hammering a server that starts.
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 
 class Backoff:
-    """Waits 0.05, 0.1, 0.2 … 0.5 seconds, spread by ±20 % so that daemons don't march in step."""
+    """Steps of 0.05, 0.1, 0.2 … 0.5 s, spread by ±20 % so that daemons don't march in step."""
 
     shortest = 0.05
     longest = 0.5
@@ -23,8 +22,7 @@ class Backoff:
         """The server answers again."""
         self._next = self.shortest
 
-    async def wait(self) -> None:
-        """Sleep for the current step and grow it."""
-        spread = random.uniform(0.8, 1.2)  # noqa: S311  not for secrets
-        await asyncio.sleep(self._next * spread)
-        self._next = min(self._next * 2, self.longest)
+    def next(self) -> float:
+        """Seconds to wait now; the step after it is longer."""
+        step, self._next = self._next, min(self._next * 2, self.longest)
+        return step * random.uniform(0.8, 1.2)  # noqa: S311  not for secrets
