@@ -1,17 +1,14 @@
-"""What a daemon is built of, as far as the settings decide it: the composition root's workbench.
-
-`daemon.py` says which parts there are and in which order they live and end; here each of them gets
-its settings and its connections.
-"""
+"""How the parts of a daemon are made of settings and of each other; `daemon.py` lists them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from groupflow.core.app import App
-from groupflow.core.measures import Measures
+from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.bodies import archive_of
@@ -21,184 +18,204 @@ from groupflow.flow.intake import Intake, IntakeSettings
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules
-from groupflow.flow.workforce import WorkerPool
+from groupflow.flow.workforce import WorkerPool, Workforce
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
+from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
-from groupflow.upkeep.block import BlockWatch, Naming
-from groupflow.upkeep.lease import Holder, LeaseThread
+from groupflow.upkeep.block import BlockWatch
+from groupflow.upkeep.duty import Duty
+from groupflow.upkeep.lease import LeaseThread, Told
+from groupflow.upkeep.promote import Promoter
+from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
+from groupflow.upkeep.roll import Roller
+from groupflow.upkeep.sample import Sampler
+from groupflow.upkeep.sweep import Sweeper
 
 MAX_THREADS = 20_000  # they are made when they are needed; a reload may ask for more workers
 
-POOLS: tuple[Pool, ...] = ("plain", "grouped")
 
+class Connections:
+    """A daemon's connections to Redis; all that it opens are closed at its end."""
 
-class Workbench:
-    """Builds parts, and keeps what must be closed at the end.
-
-    Attributes:
-        clients: every connection to Redis that was made.
-        threads: where handlers that aren't coroutines run.
-        latencies: of what was settled, for the page.
-        archiver: what archives dead letters' bodies, where there is an intake.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        app: App,
-        session: Session,
-        tracing: Tracing | None,
-        *,
-        works: bool,
-    ) -> None:
-        """Binds what all parts share.
-
-        Args:
-            settings: those of the start; what a reload may change is given to each method.
-            app: the Python handlers.
-            session: of the daemon.
-            tracing: where spans go.
-            works: whether there are workers.
-        """
-        self.clients: list[StoreClient] = []
-        self.threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
-        self.latencies = Latencies()
-        self.archiver: Archiver | None = None
+    def __init__(self, settings: Settings, measures: ScriptMeasures) -> None:
         self._settings = settings
-        self._app = app
-        self._session = session
-        self._tracing = tracing
-        self._keys = Keys(settings.redis.namespace)
-        self._all_runners: list[AllRunners] = []
-        self.first_runners = self.runners(settings)
-        self.measures = Measures(self.first_runners.types, POOLS if works else ())
-        # Intake and exchangers share a connection: a claim that is written behind an enqueue finds
-        # what it brought.
-        self._work_client = self.client()
+        self._measures = measures
+        self._opened: list[StoreClient] = []
 
-    def client(self) -> StoreClient:
-        """A connection to Redis."""
-        client = self._new_client(self._settings.redis.timeout)
-        self.clients.append(client)
-        return client
-
-    def _new_client(self, timeout: float) -> StoreClient:
+    def make(self, timeout: float) -> StoreClient:
+        """A connection that somebody else closes; `timeout` in seconds."""
         return StoreClient(
             self._settings.redis_url(),
-            self._keys,
+            Keys(self._settings.redis.namespace),
             self._settings.workers.order,
             timeout=timeout,
-            measures=self.measures.scripts,
+            measures=self._measures,
         )
+
+    def open(self) -> StoreClient:
+        """A connection; it connects on first use."""
+        client = self.make(self._settings.redis.timeout)
+        self._opened.append(client)
+        return client
+
+    async def close(self) -> None:
+        """Close them all, the newest first."""
+        for client in reversed(self._opened):
+            await client.close()
+
+
+class Handlers:
+    """What runs tasks, by one configuration after another; attempts may still run by an old one."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
+        self._runners: list[AllRunners] = []
+
+    def rules(self, settings: Settings) -> Rules:
+        """The rules of a configuration.
+
+        Raises:
+            ConfigError: it asks for what isn't there.
+        """
+        connections = max(1, sum(sizes_of(settings).values()))
+        runners = AllRunners(self._app, settings.handlers, self._threads, connections=connections)
+        self._runners.append(runners)
+        return Rules(runners, settings.policies(), settings.workers.max_crashes)
+
+    async def close(self) -> None:
+        """Close their connections, and wait for no thread."""
+        for runners in self._runners:
+            await runners.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def sizes_of(settings: Settings) -> dict[Pool, int]:
+    """How many workers a pool has."""
+    return {"plain": settings.workers.plain, "grouped": settings.workers.grouped}
+
+
+def admission_of(settings: Settings) -> Admission:
+    """What turns messages into tasks."""
+    return Admission(
+        settings.router(),
+        max_body=settings.rabbitmq.max_body,
+        max_headers=settings.rabbitmq.max_headers,
+        step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the parts of a daemon stand on, and how each is made of it, in any order.
+
+    Attributes:
+        settings: those of the start.
+        session: the daemon's.
+        redis: its connections.
+        measures: where all parts count.
+        tracing: where spans go.
+    """
+
+    settings: Settings
+    session: Session
+    redis: Connections
+    measures: Measures
+    tracing: Tracing | None
+
+    def pool(
+        self, name: Pool, size: int, rules: Rules, claims: Claims, holds_lease: Callable[[], bool]
+    ) -> WorkerPool:
+        """A pool of workers, and the exchanges that serve it."""
+        hall = Hall(self.measures.pools[name])
+        Exchanger(hall, claims, holds_lease)
+        return WorkerPool(name, hall, rules, size, self.tracing)
 
     def lease(
-        self,
-        holder: Holder,
-        info: Callable[[], dict[str, Any]],
-        lag: LoopLag,
-        naming: Naming,
+        self, workforce: Workforce, info: Callable[[], dict[str, Any]], lag: LoopLag
     ) -> LeaseThread:
-        """What keeps the lease, apart from the loop that handles tasks.
-
-        Args:
-            holder: told what becomes of the lease.
-            info: what `status` tells of the daemon.
-            lag: of that loop.
-            naming: names the attempt that blocks it.
-        """
-        workers, upkeep = self._settings.workers, self.measures.upkeep
+        """What keeps the lease, apart from the loop that handles tasks; `info` is for `status`."""
+        workers, upkeep = self.settings.workers, self.measures.upkeep
         self.measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
         # It must know of a dead server well before a third of the lease has gone.
-        client = self._new_client(
-            min(self._settings.redis.timeout, workers.lease / RENEWALS_PER_LEASE)
-        )
-        sessions = Sessions(client, self._session, workers.lease)
+        timeout = min(self.settings.redis.timeout, workers.lease / RENEWALS_PER_LEASE)
+        client = self.redis.make(timeout)
+        sessions = Sessions(client, self.session, workers.lease)
         watch = BlockWatch(
             lambda: lag.turned,
-            naming,
+            workforce.names_of,
             lease=workers.lease,
             max_block=workers.longest_block,
             measures=upkeep,
         )
-        return LeaseThread(
-            client,
-            watch,
-            holder,
-            lambda told: Renewer(
-                sessions, told, workers.lease, info, measures=upkeep, may_renew=watch.look
-            ),
+
+        def renewer(told: Told) -> Renewer:
+            may_renew = watch.look
+            lease = workers.lease
+            return Renewer(sessions, told, lease, info, measures=upkeep, may_renew=may_renew)
+
+        return LeaseThread(client, watch, workforce, renewer)
+
+    def duties(self, sessions: Sessions, renewer: Renewer, latencies: Latencies) -> dict[str, Duty]:
+        """What keeps the store true, by name."""
+        client, upkeep, history = self.redis.open(), self.measures.upkeep, self.settings.history
+        keep = max(self.settings.redis.dedup_window, history.retention)
+        lease = self.settings.workers.lease
+        duties = (
+            Reaper(sessions, client, lease, lambda: renewer.steady_since, upkeep),
+            Promoter(client, upkeep),
+            Roller(client, keep=keep, size=history.segment),
+            Sweeper(DeadLetters(client), history.dead_retention, upkeep),
+            Sampler(client, latencies),
         )
+        return {duty.name: duty for duty in duties}
 
-    def pool(self, name: Pool, size: int, holds_lease: Callable[[], bool]) -> WorkerPool:
-        """A pool of workers, and what serves it."""
-        hall = Hall(self.measures.pools[name])
-        claims = Claims(self._work_client, self._session, name, self.latencies.observe)
-        Exchanger(hall, claims, holds_lease)
-        rules = self.rules(self._settings, self.first_runners)
-        return WorkerPool(name, hall, rules, size, self._tracing)
-
-    def rules(self, settings: Settings, runners: AllRunners) -> Rules:
-        """What decides how tasks are run and settled."""
-        return Rules(runners, settings.policies(), settings.workers.max_crashes)
-
-    def runners(self, settings: Settings) -> AllRunners:
-        """What runs handlers; attempts may still run by those of before."""
-        connections = max(1, settings.workers.plain + settings.workers.grouped)
-        runners = AllRunners(self._app, settings.handlers, self.threads, connections=connections)
-        self._all_runners.append(runners)
-        return runners
-
-    async def close_runners(self) -> None:
-        """Close all that were ever built."""
-        for runners in self._all_runners:
-            await runners.close()
-
-    def admission(self, settings: Settings) -> Admission:
-        """What turns messages into tasks."""
-        return Admission(
-            settings.router(),
-            max_body=settings.rabbitmq.max_body,
-            max_headers=settings.rabbitmq.max_headers,
-            step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
+    def archiver(self, is_pressed: Callable[[], bool]) -> Archiver:
+        """What keeps dead letters from blocking intake; `is_pressed` says whether memory does."""
+        return Archiver(
+            self.redis.open(),
+            self.session,
+            archive_of(self.settings, f"groupflow {self.session.daemon} archive"),
+            self.settings.history.dead_memory,
+            is_pressed,
+            self.measures.upkeep,
         )
 
     def intake(
-        self, wake: Callable[[Set[Pool]], None], on_standstill: Callable[[], None]
+        self,
+        client: StoreClient,
+        wake: Callable[[Set[Pool]], None],
+        on_standstill: Callable[[], None],
     ) -> Intake:
-        """The way in, and beside it what keeps dead letters from blocking it.
+        """The way in.
 
         Args:
-            wake: told which pools' workers may find something.
+            client: over which workers claim as well.
+            wake: told which pools' workers will find something.
             on_standstill: called when intake begins or ends to stand.
         """
-        settings, rabbitmq, redis = self._settings, self._settings.rabbitmq, self._settings.redis
-        client = self._work_client
-
-        def stands() -> None:
-            on_standstill()
-            archiver.wake()
-
-        intake = Intake(
+        rabbitmq, redis, daemon = self.settings.rabbitmq, self.settings.redis, self.session.daemon
+        return Intake(
             IntakeSettings(
-                url=settings.rabbitmq_url(),
+                url=self.settings.rabbitmq_url(),
                 queue=rabbitmq.queue,
                 prefetch=rabbitmq.prefetch,
                 heartbeat=rabbitmq.heartbeat,
                 max_in_flight=rabbitmq.max_in_flight,
-                name=f"groupflow {self._session.daemon}",
+                name=f"groupflow {daemon}",
             ),
-            self.admission(settings),
-            Enqueuer(client, self._session.daemon, dedup_window=redis.dedup_window),
+            admission_of(self.settings),
+            Enqueuer(client, daemon, dedup_window=redis.dedup_window),
             Pressure(
                 client,
                 max_waiting=redis.max_waiting,
@@ -207,15 +224,6 @@ class Workbench:
             ),
             wake=wake,
             measures=self.measures.intake,
-            tracing=self._tracing,
-            on_standstill=stands,
+            tracing=self.tracing,
+            on_standstill=on_standstill,
         )
-        archiver = self.archiver = Archiver(
-            self.client(),
-            self._session,
-            archive_of(settings, f"groupflow {self._session.daemon} archive"),
-            settings.history.dead_memory,
-            lambda: intake.standstill.is_for_memory,
-            self.measures.upkeep,
-        )
-        return intake

@@ -16,17 +16,19 @@ from typing import Any, Literal
 
 import structlog
 
-from groupflow.building import Workbench
+from groupflow.building import Connections, Ground, Handlers, admission_of, sizes_of
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
-from groupflow.core.measures import Vitals
+from groupflow.core.measures import Measures, Vitals
 from groupflow.doctor.examination import check_at_start
+from groupflow.flow.intake import Intake
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import WakeListener
 from groupflow.flow.workforce import Workforce
+from groupflow.operate.sampling import Latencies
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging
@@ -38,14 +40,8 @@ from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
-from groupflow.store.dead import DeadLetters
-from groupflow.store.envelope import Pool
+from groupflow.store.claims import Claims
 from groupflow.store.sessions import Session, Sessions
-from groupflow.upkeep.promote import Promoter
-from groupflow.upkeep.reap import Reaper
-from groupflow.upkeep.roll import Roller
-from groupflow.upkeep.sample import Sampler
-from groupflow.upkeep.sweep import Sweeper
 
 log = structlog.get_logger("groupflow.daemon")
 
@@ -85,44 +81,43 @@ class Daemon:
         self._app = app
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
-        self._session = Session(name)
         self._supervisor = Supervisor.from_environment()
-        self._tracing = open_tracing(settings)
-        works = only != "intake"
-        bench = self._bench = Workbench(settings, app, self._session, self._tracing, works=works)
         self._reloader = Reloader(settings, load, self)
-        self._workforce = Workforce(
-            {
-                name: bench.pool(name, size, lambda: self._renewer.holds_lease)
-                for name, size in _sizes(settings).items()
-            }
-            if works
-            else {},
-            self._reloader.retell,
-        )
-
-        lease, upkeep = settings.workers.lease, bench.measures.upkeep
-        self._lag = LoopLag()
-        self._lease = bench.lease(self._workforce, self._info, self._lag, self._workforce.names_of)
-        self._renewer = self._lease.renewer
-        client = self._client = bench.client()
-        sessions = self._sessions = Sessions(client, self._session, lease)
-        self._reaper = Reaper(sessions, client, lease, lambda: self._renewer.steady_since, upkeep)
-        keep = max(settings.redis.dedup_window, settings.history.retention)
-        self._roller = Roller(client, keep=keep, size=settings.history.segment)
-        self._promoter = Promoter(client, upkeep)
-        self._sweeper = Sweeper(DeadLetters(client), settings.history.dead_retention, upkeep)
-        self._sampler = Sampler(client, bench.latencies)
-        self._listener = WakeListener(bench.client(), self._woken)
-        self._intake = (
-            None if only == "workers" else bench.intake(self._workforce.wake, self._reloader.retell)
-        )
+        self._handlers = Handlers(app)
+        rules = self._handlers.rules(settings)
+        session, lag, latencies = Session(name), LoopLag(), Latencies()
+        sizes = {} if only == "intake" else sizes_of(settings)
+        measures = Measures([*app.types, *settings.handlers], sizes)
+        self._redis = redis = Connections(settings, measures.scripts)
+        ground = Ground(settings, session, redis, measures, open_tracing(settings))
+        # Intake and exchangers share one: a claim that is asked for behind an enqueue finds what it
+        # brought.
+        path = redis.open()
+        pools = {
+            pool: ground.pool(
+                pool, size, rules, Claims(path, session, pool, latencies.observe), self._holds_lease
+            )
+            for pool, size in sizes.items()
+        }
+        self._workforce = Workforce(pools, self._reloader.retell)
+        self._lease = ground.lease(self._workforce, self._info, lag)
+        self._sessions = Sessions(redis.open(), session, settings.workers.lease)
+        self._duties = ground.duties(self._sessions, self._lease.renewer, latencies)
+        self._listener = WakeListener(redis.open(), self._woken)
+        self._intake: Intake | None = None
+        if only != "workers":
+            intake = self._intake = ground.intake(path, self._workforce.wake, self._stood)
+            self._duties["archive"] = ground.archiver(lambda: intake.standstill.is_for_memory)
+        self._lag = lag
         self.metrics = Metrics(
-            bench.measures, self.vitals, bench.client(), lease=lease, lag=self._lag
+            measures, self.vitals, redis.open(), lease=settings.workers.lease, lag=lag
         )
-        health = Answers(self._started.is_set, self._checks, bench.client(), self.metrics.render)
+        health = Answers(self._started.is_set, self._checks, redis.open(), self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
+
+    def _holds_lease(self) -> bool:
+        return self._lease.renewer.holds_lease
 
     def _facts(self) -> Facts:
         """What its page shows of it."""
@@ -132,7 +127,7 @@ class Daemon:
         """What `/readyz` tells of this daemon's own parts."""
         if self.is_stopping:
             return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
-        holds = self._started.is_set() and self._renewer.holds_lease
+        holds = self._started.is_set() and self._lease.renewer.holds_lease
         lease = Check("lease", "ok" if holds else "fail", "held" if holds else "none: nothing runs")
         return [lease, *([self._intake.check()] if self._intake else [])]
 
@@ -151,7 +146,7 @@ class Daemon:
         return Vitals(
             workers=self._workforce.sizes,
             busy=self._workforce.busy,
-            lease_left=self._renewer.left,
+            lease_left=self._lease.renewer.left,
             consumes=None if self._intake is None else self._intake.consumes,
             bytes_in_flight=0 if self._intake is None else self._intake.bytes_in_flight,
         )
@@ -183,10 +178,8 @@ class Daemon:
             SessionReplaced: another process took over this daemon's name.
         """
         async with AsyncExitStack() as stack:
-            for client in self._bench.clients:
-                stack.push_async_callback(client.close)
-            stack.callback(self._bench.threads.shutdown, wait=False, cancel_futures=True)
-            stack.push_async_callback(self._bench.close_runners)
+            stack.push_async_callback(self._redis.close)
+            stack.push_async_callback(self._handlers.close)
             await stack.enter_async_context(self._responder.serving())
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
@@ -224,7 +217,7 @@ class Daemon:
             ConfigError: Redis evicts keys.
         """
         try:
-            await check_at_start(self._client, self._settings.workers.lease)
+            await check_at_start(self._redis.open(), self._settings.workers.lease)
         except ConfigError:
             with suppress(GroupflowError):
                 await self._sessions.leave()
@@ -233,13 +226,8 @@ class Daemon:
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
             endless = {
-                "renew": self._lease.carry(self._renewer.run()),
-                "reap": self._reaper.run(),
-                "roll": self._roller.run(),
-                "promote": self._promoter.run(),
-                "sweep": self._sweeper.run(),
-                **({"archive": archiver.run()} if (archiver := self._bench.archiver) else {}),
-                "sample": self._sampler.run(),
+                "renew": self._lease.carry(self._lease.renewer.run()),
+                **{name: duty.run() for name, duty in self._duties.items()},
                 "wake": self._listener.run(),
                 "loop lag": self._lag.run(),
                 "reload": self._reloader.run(),
@@ -281,22 +269,26 @@ class Daemon:
 
     def _woken(self, due: bool) -> None:
         if due:
-            self._promoter.wake()
+            self._duties["promote"].wake()
         self._workforce.wake()
+
+    def _stood(self) -> None:
+        """Intake has begun or ended to stand: others hear of it, and memory may be missing."""
+        self._reloader.retell()
+        self._duties["archive"].wake()
 
     # What a reload does (flow.reload.Reloading):
 
     def prepare(self, settings: Settings) -> Swap:
         """Build all that a configuration changes."""
-        rules = self._bench.rules(settings, self._bench.runners(settings))
-        admission = self._bench.admission(settings)
+        rules, admission = self._handlers.rules(settings), admission_of(settings)
 
         def swap() -> None:
             self._settings = settings
             configure_logging(settings.log.level, settings.log.format)
             if self._intake is not None:
                 self._intake.adopt(admission)
-            self._workforce.adopt(rules, _sizes(settings))
+            self._workforce.adopt(rules, sizes_of(settings))
             self._page.tell()
 
         return swap
@@ -312,7 +304,3 @@ class Daemon:
     def reload_ended(self) -> None:
         """Tell it that the daemon is itself again."""
         self._supervisor.ready()
-
-
-def _sizes(settings: Settings) -> dict[Pool, int]:
-    return {"plain": settings.workers.plain, "grouped": settings.workers.grouped}

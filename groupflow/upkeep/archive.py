@@ -7,7 +7,6 @@ stands for want of memory the bound is 0: whoever sends what can't be handled st
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -20,6 +19,7 @@ from groupflow.crashpoints import crash_point
 from groupflow.store.archiving import Body, archive, oldest_bodies, stay
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Session
+from groupflow.upkeep.duty import Duty
 
 log = structlog.get_logger("groupflow.archive")
 
@@ -28,9 +28,14 @@ BYTES_AT_ONCE = 8 * 1024 * 1024  # bytes a pass, but for the first letter: bound
 PAUSE = 1.0  # seconds between two looks at what dead letters hold
 REFUSED_PAUSE = 60.0  # seconds until RabbitMQ may have got a stream for us
 
+_REMEDY = "history.dead_memory can't be kept: see groupflow doctor"
 
-class Archiver:
+
+class Archiver(Duty):
     """Archives bodies of dead letters. Any number of daemons may: the store lets one at a time."""
+
+    name = "archive"
+    bears = Exception  # one letter's oddity ends no daemon
 
     def __init__(  # noqa: PLR0917  both sides, and what binds them
         self,
@@ -51,49 +56,36 @@ class Archiver:
             is_pressed: whether intake stands for want of memory.
             measures: where to count.
         """
+        super().__init__()
         self._client = client
         self._session = session
         self._stream = stream
         self._bound = bound
         self._is_pressed = is_pressed
         self._measures = measures or UpkeepMeasures()
-        self._stir = asyncio.Event()
         self._trouble = ""
 
-    def wake(self) -> None:
-        """Intake has begun to stand."""
-        self._stir.set()
-
-    async def run(self) -> None:
-        """Archive for ever."""
-        while True:
-            self._stir.clear()
-            try:
-                if await self.run_once():
-                    self._trouble = ""
-                    continue
-                pause = PAUSE
-            except ArchiveRefused as error:
-                remedy = "history.dead_memory can't be kept: see groupflow doctor"
-                self._report("archive.refused", error, remedy=remedy)
-                pause = REFUSED_PAUSE
-            except GroupflowError as error:
-                self._report("archive.failed", error)
-                pause = PAUSE
-            except Exception as error:  # noqa: BLE001  one letter's oddity ends no daemon
-                self._report("archive.failed", error, kind=type(error).__name__)
-                pause = REFUSED_PAUSE
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._stir.wait()
-
-    def _report(self, event: str, error: Exception, **facts: str) -> None:
+    def failed(self, error: Exception) -> float:
         """Say it once, until it is another or over."""
+        event, facts = "archive.failed", {}
+        if isinstance(error, ArchiveRefused):
+            event, facts = "archive.refused", {"remedy": _REMEDY}
+        elif not isinstance(error, GroupflowError):
+            facts = {"kind": type(error).__name__}
         if event != self._trouble:
             self._trouble = event
             log.warning(event, error=str(error), **facts)
+        is_lasting = isinstance(error, ArchiveRefused) or not isinstance(error, GroupflowError)
+        return REFUSED_PAUSE if is_lasting else PAUSE
 
-    async def run_once(self) -> int:
+    async def run_once(self) -> float:
+        """One pass, and another at once where there may be more."""
+        if not await self.archive():
+            return PAUSE
+        self._trouble = ""
+        return 0.0
+
+    async def archive(self) -> int:
         """One pass.
 
         Returns:

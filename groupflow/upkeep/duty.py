@@ -18,10 +18,12 @@ class Duty(ABC):
     Attributes:
         name: in the log.
         again: seconds after which a pass that failed is tried again.
+        bears: what a pass may fail of; anything else ends the daemon.
     """
 
     name: ClassVar[str]
-    again: float
+    again = 1.0
+    bears: ClassVar[type[Exception]] = GroupflowError
 
     def __init__(self) -> None:
         self._stir = asyncio.Event()
@@ -36,17 +38,17 @@ class Duty(ABC):
             self._stir.clear()
             try:
                 pause = await self.run_once()
-            except GroupflowError as error:
-                self.report(error)
-                pause = self.again
+            except self.bears as error:
+                pause = self.failed(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stir.wait()
 
-    def report(self, error: GroupflowError) -> None:
-        """Say that a pass has failed."""
+    def failed(self, error: Exception) -> float:
+        """Say that a pass has failed. Returns the seconds until the next one."""
         log = structlog.get_logger(f"groupflow.{self.name}")
         log.warning(f"{self.name}.failed", error=str(error))
+        return self.again
 
     @abstractmethod
     async def run_once(self) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import structlog
 
-from groupflow.core.errors import GroupflowError
 from groupflow.operate.sampling import INTERVAL, Latencies, survey, take_sample
 from groupflow.store.client import StoreClient
 from groupflow.upkeep.duty import Duty
@@ -23,9 +22,10 @@ class Sampler(Duty):
         self._client = client
         self._latencies = latencies
 
-    def report(self, error: GroupflowError) -> None:
-        """Nothing aloud: the others do that."""
+    def failed(self, error: Exception) -> float:
+        """Say nothing aloud: the others do that."""
         log.debug("sample.failed", error=str(error))
+        return self.again
 
     async def run_once(self) -> float:
         """One sample; who begins an interval also walks on in search of the longest lanes."""

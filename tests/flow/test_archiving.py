@@ -63,10 +63,10 @@ async def test_under_its_bound_nothing_is_asked_of_rabbitmq(client: StoreClient)
     pressed = False
     stream = Archive(f"amqp://guest:guest@127.0.0.1:{port}/", "q", retention=60.0, name="t")
     archiver = Archiver(client, Session("d1"), stream, 3 * SIZE, lambda: pressed)
-    assert await archiver.run_once() == 0
+    assert await archiver.archive() == 0
     pressed = True  # intake stands: now the bound is 0, and nobody answers there
     with pytest.raises(BrokerUnavailable):
-        await archiver.run_once()
+        await archiver.archive()
 
 
 async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
@@ -88,7 +88,7 @@ async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
     try:
         for _ in range(2):
             with pytest.raises(ArchiveRefused):
-                await archiver.run_once()
+                await archiver.archive()
         with capture_logs() as logs:
             running = asyncio.create_task(archiver.run())
             while passes < 5:  # the third of its own begins when the second has been refused
@@ -139,7 +139,7 @@ async def test_what_is_no_envelope_leaves_and_comes_back(
     stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
     settings = Settings(rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue))
     try:
-        assert await Archiver(client, Session("d1"), stream, 0, lambda: False).run_once() == 2
+        assert await Archiver(client, Session("d1"), stream, 0, lambda: False).archive() == 2
         assert not await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=1)
         whole = (await whole_letter(settings, letters, "t0")).envelope
         assert (whole.body, whole.type) == (packed, "t")
@@ -176,7 +176,7 @@ async def test_two_daemons_archive_each_body_once(
     ]
     try:
         moved = 0
-        while found := sum(await asyncio.gather(*(each.run_once() for each in archivers))):
+        while found := sum(await asyncio.gather(*(each.archive() for each in archivers))):
             moved += found
         assert moved == 302
         (place,) = await streams[0].write([b"the last one"])
@@ -211,8 +211,8 @@ async def test_a_body_that_rabbitmq_refuses_stops_no_other(
     stream = Archive(small_rabbitmq.url, queue, retention=60.0, name="test")
     archiver = Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False)
     with capture_logs() as logs:
-        assert await archiver.run_once() == 7
-        assert await archiver.run_once() == 0
+        assert await archiver.archive() == 7
+        assert await archiver.archive() == 0
     stays = [log["task"] for log in logs if log["event"] == "archive.body_stays"]
     assert stays == ["large", "larger"]
     assert (await read_totals(client)).dead_staying == 2
@@ -234,7 +234,7 @@ async def test_where_nothing_is_taken_nothing_is_marked(client: StoreClient) -> 
     """And another daemon may try at once."""
     stream = Refusing("amqp://nobody/", "q", retention=60.0, name="test")
     with pytest.raises(ArchiveRefused):
-        await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).run_once()
+        await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).archive()
     assert (await read_totals(client)).dead_staying == 0
     other = await daemon(client, "d2")
     assert len(await oldest_bodies(client, other, 0, most=9, most_bytes=10**6)) == 2
@@ -247,7 +247,7 @@ async def test_a_redrive_brings_back_no_more_than_there_is_room_for(
     queue = f"archiving-{uuid4().hex}"
     await enqueue(client, {"large": 8_000_000})
     stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
-    await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).run_once()
+    await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).archive()
     letters = DeadLetters(client)
     letter = await letters.get("large")
     assert letter is not None
