@@ -35,23 +35,36 @@ class Hall:
         self._workers: set[str] = set()  # those that go on claiming
         self._retiring: set[str] = set()
 
-    async def next_slot(
+    def hand_in(self, worker: str, slot: Slot, settlement: Settlement | None) -> Slot | None:
+        """Take a slot back, and give out one that holds a claim where one lies ready.
+
+        Args:
+            worker: who hands it in.
+            slot: what it had.
+            settlement: of that slot's claim; ``None`` where the claim was lost.
+        """
+        slot.end(settlement)
+        if settlement is None:
+            self.wake()
+        if self._ready and worker not in self._retiring:
+            return self._ready.popleft()[0]
+        return None
+
+    async def wait(
         self, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
     ) -> Slot | None:
-        """Hand in a slot and wait for the next one that holds a claim.
+        """Wait for a slot that holds a claim.
 
         Args:
             worker: who waits.
-            slot: what it had, if anything.
-            settlement: of that slot's claim; ``None`` where the claim was lost.
+            slot: what it has handed in last, if anything.
+            settlement: that slot's, then.
 
         Returns:
             The slot, or ``None`` when no more is claimed, at all or for this worker, and what it
             handed in is settled.
         """
-        if slot is not None:
-            slot.end(settlement)
-        if settlement is None:
+        if slot is None:
             self.wake()
         loop = asyncio.get_running_loop()
         while True:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from contextvars import copy_context
 from dataclasses import dataclass
 from time import monotonic, perf_counter
 from typing import Any
@@ -43,7 +45,7 @@ class Rules:
 
 
 class Worker:
-    """One claiming coroutine."""
+    """Has one attempt at a time, each in a task of its own, which begins the next."""
 
     def __init__(self, name: str, hall: Hall, rules: Rules, tracing: Tracing | None = None) -> None:
         """Binds a worker to its pool.
@@ -57,28 +59,34 @@ class Worker:
         """
         self.name = name
         self.rules = rules
-        self._tracing = tracing
         self._hall = hall
+        self._tracing = tracing
         self._types = hall.measures.types
-        self._attempt: asyncio.Task[Outcome | Failed] | None = None
-        self._claim: Claim | None = None  # that attempt's
+        self._context = copy_context()  # what a handler sets in its own is nobody else's
+        self._ended: asyncio.Future[None] | None = None
+        self._attempt: asyncio.Task[None] | None = None
+        self._slot: Slot | None = None  # that attempt's, until it is handed in
+        self._has_begun = False
+        self._is_cut = False
         self._is_lost = False
         self._tells_all: bool = log.is_enabled_for(logging.DEBUG)  # asked once: it is not cheap
 
     def names_of(self, attempt: asyncio.Task[Any]) -> dict[str, Any]:
         """What to log of an attempt, where it is this worker's. May be asked from any thread."""
-        claim = self._claim
-        return _names(claim) if claim is not None and self._attempt is attempt else {}
+        slot = self._slot
+        return _names(slot.held) if slot is not None and self._attempt is attempt else {}
 
     @property
     def is_busy(self) -> bool:
         """Whether a handler is running."""
-        return self._attempt is not None and not self._attempt.done()
+        return self._slot is not None
 
     def hand_back(self) -> None:
         """Cancel the running attempt; its task goes back to the store."""
         crash_point("hand_back", self.is_busy)
-        if self._attempt is not None:
+        self._is_cut = True
+        # Cancelled before its first step, it would not even hand its slot in.
+        if self._attempt is not None and self._slot is not None and self._has_begun:
             self._attempt.cancel()
 
     def lose(self) -> None:
@@ -88,11 +96,61 @@ class Worker:
 
     async def run(self) -> None:
         """Work until the hall has nothing more to give."""
-        slot: Slot | None = None
-        settlement: Settlement | None = None
-        while (slot := await self._hall.next_slot(self.name, slot, settlement)) is not None:
-            tracing = self._tracing
-            settlement = await (self._traced(slot, tracing) if tracing else self._work(slot))
+        self._ended = asyncio.get_running_loop().create_future()
+        self._spawn(self._wait(None, None))
+        try:
+            await self._ended
+        finally:
+            if self._attempt is not None:
+                self._attempt.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._attempt = asyncio.create_task(work, context=self._context.copy())
+
+    def _take(self, slot: Slot) -> None:
+        self._slot = slot
+        self._has_begun = self._is_cut = self._is_lost = False
+
+    async def _wait(self, slot: Slot | None, settlement: Settlement | None) -> None:
+        """Wait for a slot that holds a claim, and attend to it."""
+        assert self._ended is not None  # noqa: S101
+        try:
+            found = await self._hall.wait(self.name, slot, settlement)
+        except BaseException as error:  # noqa: BLE001  `run` raises it
+            self._fail(error)
+        else:
+            if found is not None:
+                self._take(found)
+                await self._attend(found)
+            elif not self._ended.done():
+                self._ended.set_result(None)
+
+    async def _attend(self, slot: Slot) -> None:
+        """One claim from its attempt to its settlement. Nothing is awaited but the handler.
+
+        So a cancellation of the attempt, whenever it comes, ends the attempt and nothing else.
+        """
+        assert self._ended is not None  # noqa: S101
+        self._has_begun = True
+        try:
+            settlement = await (
+                self._traced(slot, self._tracing) if self._tracing else self._work(slot)
+            )
+            self._slot = None
+            if self._ended.done():
+                return  # cut off at the daemon's end: whatever is left is handed over
+            found = self._hall.hand_in(self.name, slot, settlement)
+            if found is None:
+                self._spawn(self._wait(slot, settlement))
+            else:
+                self._take(found)
+                self._spawn(self._attend(found))
+        except BaseException as error:  # noqa: BLE001  not foreseen: `run` raises it
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(error)
 
     async def _traced(self, slot: Slot, tracing: Tracing) -> Settlement | None:
         """The same within a span, which is the handler's current one."""
@@ -113,8 +171,6 @@ class Worker:
         if self._tells_all:
             log.debug("task.claimed", **_names(claim), attempt=task.attempt, crashes=task.crashes)
         began = perf_counter()
-        self._is_lost = False
-        self._claim = claim
         runner = self.rules.runners.find(task.type)
         outcome: Outcome | Failed | None
         if runner is None:
@@ -141,77 +197,65 @@ class Worker:
         return settlement
 
     async def _handle(self, runner: Runner, slot: Slot, task: Task) -> Outcome | Failed | None:
-        """Run one attempt within its time. ``None`` where it was cancelled from outside."""
-        # A task of its own, so that ending the attempt can't be mistaken for ending the worker.
-        attempt = self._attempt = asyncio.create_task(_begin(runner, slot, task))
+        """Run one attempt within its time. ``None`` where it was cut off, or must not begin."""
+        # The lease may have ended since the claim, where another handler blocked the loop: others
+        # have gone on without us.
+        if self._is_cut or not slot.is_within_lease:
+            return None
+        seconds = runner.timeout
+        limit = None if seconds is None else _Limit(task, seconds)
         try:
-            if not await _ends_within(attempt, runner.timeout):
-                return await self._overrun(attempt, runner, task)
+            return await runner.handle(task)
         except asyncio.CancelledError:
-            attempt.cancel()
-            raise
-        return None if attempt.cancelled() else attempt.result()
-
-    async def _overrun(
-        self, attempt: asyncio.Task[Outcome | Failed], runner: Runner, task: Task
-    ) -> Outcome | Failed | None:
-        """Cancel an attempt that is over its time and wait for its end, however long that takes.
-
-        The claim is kept and its lease renewed meanwhile: to give it up would be to run the task a
-        second time beside the first. The other workers go on.
-        """
-        attempt.cancel()
-        waited = 0.0
-        while True:
-            if await _ends_within(attempt, STUCK_LOOK):
-                break
-            waited += STUCK_LOOK
-            log.error("handler.stuck", task=task.id, type=task.type, ignored_for=waited)
-        if attempt.cancelled():
-            return Failed("TimeoutError", f"it ran over its {runner.timeout} s")
-        return attempt.result()  # it ended by itself after all, and says how
+            if limit is not None and limit.is_over:
+                return Failed("TimeoutError", f"it ran over its {seconds} s")
+            return None
+        finally:
+            if limit is not None:
+                limit.lift()
 
 
-async def _begin(runner: Runner, slot: Slot, task: Task) -> Outcome | Failed:
-    """Run the attempt, unless the lease ended between the claim and this very moment.
+class _Limit:
+    """Cancels the attempt that runs now once it is over its time, and waits for its end.
 
-    Another handler may have blocked the loop meanwhile, and others gone on without us.
+    However long that takes: the claim is kept and its lease renewed meanwhile. To give it up would
+    be to run the task a second time beside the first. The other workers go on.
     """
-    if not slot.is_within_lease:
-        raise asyncio.CancelledError
-    return await runner.handle(task)
 
+    def __init__(self, task: Task, seconds: float) -> None:
+        self.is_over = False
+        self._task = task
+        self._attempt = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._due = monotonic() + seconds
+        self._stuck = 0.0
+        self._timer = self._loop.call_later(seconds, self._look)
 
-async def _ends_within(attempt: asyncio.Task[Any], seconds: float | None) -> bool:
-    """Wait for an attempt to end, however it does; `asyncio.wait` costs three times as much.
+    def lift(self) -> None:
+        """The attempt has ended."""
+        self._timer.cancel()
 
-    A time that is found over late was over while another handler blocked the loop: it is put off by
-    as much. Once, since the attempt may be the one that blocks, again and again.
-    """
-    loop = asyncio.get_running_loop()
-    over: asyncio.Future[bool] = loop.create_future()
-
-    def tell(_: object) -> None:
-        if not over.done():
-            over.set_result(attempt.done())
-
-    attempt.add_done_callback(tell)
-    if seconds is None:
-        return await over
-    due = monotonic() + seconds
-    timer = loop.call_later(seconds, lambda: put_off(monotonic() - due))
-
-    def put_off(late: float) -> None:
-        nonlocal timer
+    def _look(self) -> None:
+        # What is found over late was over while another handler blocked the loop: it is put off by
+        # as much. Once, since the attempt may be the one that blocks, again and again.
+        late = monotonic() - self._due
         if late > LATE:
-            timer = loop.call_later(late, tell, None)
+            self._timer = self._loop.call_later(late, self._end)
         else:
-            tell(None)
+            self._end()
 
-    try:
-        return await over
-    finally:
-        timer.cancel()
+    def _end(self) -> None:
+        self.is_over = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+        self._timer = self._loop.call_later(STUCK_LOOK, self._report)
+
+    def _report(self) -> None:
+        self._stuck += STUCK_LOOK
+        log.error(
+            "handler.stuck", task=self._task.id, type=self._task.type, ignored_for=self._stuck
+        )
+        self._timer = self._loop.call_later(STUCK_LOOK, self._report)
 
 
 def _names(claim: Claim) -> dict[str, Any]:

@@ -58,6 +58,14 @@ def hall_of(*claims: Claims) -> Hall:
     return hall
 
 
+async def next_slot(
+    hall: Hall, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
+) -> Slot | None:
+    """Hand in a slot, if there is one, and get the next."""
+    found = hall.hand_in(worker, slot, settlement) if slot else None
+    return found or await hall.wait(worker, slot, settlement)
+
+
 async def run_once(hall: Hall) -> None:
     [exchanger] = hall.exchangers
     await exchanger.run_once()
@@ -77,7 +85,7 @@ async def serving(hall: Hall) -> AsyncIterator[None]:
 async def _work(hall: Hall, name: str, ran: list[str], chance: Random) -> None:
     slot: Slot | None = None
     settlement: Settlement | None = None
-    while (slot := await hall.next_slot(name, slot, settlement)) is not None:
+    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
         ran.append(slot.held.task.id)
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
@@ -166,13 +174,13 @@ async def test_a_worker_that_goes_first_has_its_settlement_written(bench: Bench)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     claims = ListedClaims(await bench.daemon())
     hall = hall_of(claims)
-    worker = asyncio.create_task(hall.next_slot("w-0"))
+    worker = asyncio.create_task(next_slot(hall, "w-0"))
     await asyncio.sleep(0)
     await run_once(hall)
     slot = await worker
     assert slot is not None
     hall.retire({"w-0"})
-    worker = asyncio.create_task(hall.next_slot("w-0", slot, Complete(slot.held)))
+    worker = asyncio.create_task(next_slot(hall, "w-0", slot, Complete(slot.held)))
     await asyncio.sleep(0.01)
     assert not worker.done()
     await run_once(hall)
@@ -206,13 +214,13 @@ async def test_nothing_is_claimed_without_the_lease(bench: Bench) -> None:
     claims, lease = ListedClaims(await bench.daemon()), {"holds": True}
     hall = Hall()
     exchanger = Exchanger(hall, claims, lambda: lease["holds"])
-    worker = asyncio.create_task(hall.next_slot("w-0"))
+    worker = asyncio.create_task(next_slot(hall, "w-0"))
     await asyncio.sleep(0)
     await exchanger.run_once()
     slot = await worker
     assert slot is not None
     lease["holds"] = False
-    worker = asyncio.create_task(hall.next_slot("w-0", slot, Complete(slot.held)))
+    worker = asyncio.create_task(next_slot(hall, "w-0", slot, Complete(slot.held)))
     await asyncio.sleep(0)
     await exchanger.run_once()
     assert claims.exchanges[-1] == ({slot.name}, [], set())
@@ -338,7 +346,7 @@ async def _handle(hall: Hall, name: str, quick: int, slow: _Slow) -> None:
     """Handle tasks in no time as long as their number is below `quick`."""
     slot: Slot | None = None
     settlement: Settlement | None = None
-    while (slot := await hall.next_slot(name, slot, settlement)) is not None:
+    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
         if int(slot.held.task.id[1:]) >= quick:
             await slow.handle()
         slot.handled(1e-4)
@@ -430,11 +438,11 @@ async def test_workers_go_on_beside_a_suspect(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
     hall = hall_of(ListedClaims(await bench.daemon()))
     async with serving(hall):
-        held = await asyncio.gather(*(hall.next_slot(f"w-{n}") for n in range(4)))
+        held = await asyncio.gather(*(next_slot(hall, f"w-{n}") for n in range(4)))
         assert sorted(slot.held.task.id for slot in held if slot) == ["s", "t0", "t1", "t2"]
         for slot in held:
             if slot is not None and slot.held.task.crashes == 0:
-                beside = await hall.next_slot("w-9", slot, Complete(slot.held))
+                beside = await next_slot(hall, "w-9", slot, Complete(slot.held))
                 assert beside is not None
                 assert beside.held.task.crashes == 0
 

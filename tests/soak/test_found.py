@@ -103,7 +103,7 @@ async def test_a_claim_that_was_slept_over_is_not_begun(redis_server: RedisServe
         hall = Hall()
         exchanger = Exchanger(hall, claims, lambda: claims.holds_lease)
         serving = asyncio.create_task(exchanger.run())
-        claiming = asyncio.create_task(hall.next_slot("w-0"))
+        claiming = asyncio.create_task(hall.wait("w-0"))
         async with asyncio.timeout(20):
             await claims.was_settled.wait()
         assert not claiming.done()
