@@ -138,8 +138,8 @@ class Ground:
     ) -> WorkerPool:
         """A pool of workers, and the exchanges that serve it."""
         hall = Hall(self.measures.pools[name])
-        Exchanger(hall, claims, holds_lease)
-        return WorkerPool(name, hall, rules, size, self.tracing)
+        exchanger = Exchanger(hall, claims, holds_lease)
+        return WorkerPool(name, hall, [exchanger], rules=rules, size=size, tracing=self.tracing)
 
     def lease(
         self, workforce: Workforce, info: Callable[[], dict[str, Any]], lag: LoopLag

@@ -26,7 +26,7 @@ from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import count_exchange
 from groupflow.flow.demand import AT_ONCE, Asked, Demand
-from groupflow.flow.hall import Hall
+from groupflow.flow.hall import Hall, Slot
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Claim, Release, Settlement
 
@@ -35,56 +35,20 @@ UNDER_WAY = 4  # exchanges at a time
 log = structlog.get_logger("groupflow.exchange")
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
-    """Room for one claim.
-
-    Attributes:
-        name: unique within the daemon.
-        home: the slots of the same session.
-        claim: what it holds, as far as workers are concerned.
-        finished: what is to be settled first. It travels in the same exchange as the slot's next
-            claim, or in an earlier one: a slot whose last claim isn't settled yet would be given
-            that one again.
-        is_unsure: whether a claim was asked for it and the reply was lost: it may hold one.
-    """
-
-    name: str
-    home: Slots
-    claim: Claim | None = None
-    finished: Settlement | None = None
-    is_unsure: bool = False
-
-    @property
-    def held(self) -> Claim:
-        """Its claim; only for whoever has the slot in hand."""
-        assert self.claim is not None  # noqa: S101
-        return self.claim
-
-    @property
-    def is_within_lease(self) -> bool:
-        """Whether its claim may be begun."""
-        return self.home.exchanger.holds_lease()
-
-    def handled(self, seconds: float) -> None:
-        """The attempt at its claim has ended, and took so long."""
-        self.home.exchanger.demand.handled(seconds)
-
-    def end(self, settlement: Settlement | None) -> None:
-        """Its claim has ended, by a settlement, or since it was lost."""
-        self.home.exchanger.end(self, settlement)
-
-
 class Slots:
     """All slots of one session; they are made when they are needed."""
 
     def __init__(self, exchanger: Exchanger) -> None:
-        self.exchanger = exchanger
+        self._exchanger = exchanger
         self.claimed = 0  # claims that are in workers' hands or ready for them
         self.due: deque[Slot] = deque()  # those that wait with something to settle
         self.unsure: list[Slot] = []  # those that may hold a claim which nobody knows of
         self._all: dict[str, Slot] = {}
         self._free: deque[Slot] = deque()
+
+    def has(self, slot: Slot) -> bool:
+        """Whether it is of this session."""
+        return self._all.get(slot.name) is slot
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A claim has ended; what is to be settled is due."""
@@ -121,7 +85,7 @@ class Slots:
         return chosen
 
     def _make(self) -> Slot:
-        slot = Slot(f"{self.exchanger.pool}-{len(self._all)}", self)
+        slot = Slot(f"{self._exchanger.pool}-{len(self._all)}", self._exchanger)
         self._all[slot.name] = slot
         return slot
 
@@ -193,7 +157,7 @@ class Exchanger:
         self._next = asyncio.Lock()
         self._session_open = asyncio.Event()
         self._session_open.set()
-        hall.exchangers.append(self)
+        hall.sources.append(self)
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -206,7 +170,7 @@ class Exchanger:
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
-        claim, is_ours = slot.held, slot.home is self._slots
+        claim, is_ours = slot.held, self._slots.has(slot)
         if is_ours:
             self._slots.end(slot, settlement)
         if is_ours and settlement is not None:

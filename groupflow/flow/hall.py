@@ -8,18 +8,60 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
-from groupflow.store.settlements import Release, Settlement
-
-if TYPE_CHECKING:
-    from groupflow.flow.exchange import Exchanger, Slot
+from groupflow.flow.demand import Demand
+from groupflow.store.settlements import Claim, Release, Settlement
 
 PATIENCE = 0.1  # seconds that a claim may be ready without being begun
+
+
+class Source(Protocol):
+    """Where a hall's claims come from: the exchanges with one store."""
+
+    demand: Demand
+    holds_lease: Callable[[], bool]
+
+    @property
+    def held(self) -> int:
+        """How many claims are in workers' hands, ready for them, or asked for."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits to be settled, there or on its way."""
+
+    def wake(self) -> None:
+        """Something may be claimable now."""
+
+    def stir(self) -> None:
+        """There may be room for more claims, or something to be settled."""
+
+    def end(self, slot: Slot, settlement: Settlement | None) -> None:
+        """A slot's claim has ended, by a settlement, or since it was lost."""
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """Room for one claim."""
+
+    name: str  # unique within the daemon and store
+    source: Source
+    claim: Claim | None = None  # what it holds, as far as workers are concerned
+    # What is to be settled first. It travels in the same exchange as the slot's next claim, or in
+    # an earlier one: a slot whose last claim isn't settled yet would be given that one again.
+    finished: Settlement | None = None
+    is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
+
+    @property
+    def held(self) -> Claim:
+        """Its claim; only for whoever has the slot in hand."""
+        assert self.claim is not None  # noqa: S101
+        return self.claim
 
 
 class Hall:
@@ -27,7 +69,7 @@ class Hall:
 
     def __init__(self, measures: PoolMeasures | None = None) -> None:
         self.measures = measures or PoolMeasures()
-        self.exchangers: list[Exchanger] = []  # one a store; they add themselves
+        self.sources: list[Source] = []  # one a store; they add themselves
         self.may_claim = True  # `stop_claiming` has not been called
         self._ready: deque[tuple[Slot, float]] = deque()  # claims made ahead, and since when
         self._patience: asyncio.TimerHandle | None = None
@@ -43,7 +85,7 @@ class Hall:
             slot: what it had.
             settlement: of that slot's claim; ``None`` where the claim was lost.
         """
-        slot.end(settlement)
+        slot.source.end(slot, settlement)
         if settlement is None:
             self.wake()
         if self._ready and worker not in self._retiring:
@@ -77,22 +119,22 @@ class Hall:
                 return None
             else:
                 self._workers.add(worker)
-                for exchanger in self.exchangers:
-                    exchanger.stir()
+                for source in self.sources:
+                    source.stir()
             self._idle[worker] = turn = loop.create_future()
             await turn
 
     def wake(self) -> None:
         """Something may be claimable now."""
-        for exchanger in self.exchangers:
-            exchanger.wake()
+        for source in self.sources:
+            source.wake()
 
     def stop_claiming(self) -> None:
         """Claim no more; what is finished is still settled. Idle workers are told to end."""
         self.may_claim = False
         self._hand_back()
-        for exchanger in self.exchangers:
-            exchanger.stir()
+        for source in self.sources:
+            source.stir()
         crash_point("during_drain")
 
     def retire(self, workers: Set[str]) -> None:
@@ -118,12 +160,12 @@ class Hall:
     @property
     def held(self) -> int:
         """How many claims are in workers' hands, ready for them, or asked for, of all stores."""
-        return sum(exchanger.held for exchanger in self.exchangers)
+        return sum(source.held for source in self.sources)
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing waits to be settled, here or on its way."""
-        return all(exchanger.is_settled for exchanger in self.exchangers)
+        return all(source.is_settled for source in self.sources)
 
     # What exchanges bring:
 
@@ -136,7 +178,7 @@ class Hall:
             self._patience = loop.call_later(PATIENCE, self._look_at_ready)
         self._call_idle(len(self._ready))
 
-    def answered(self, by: Exchanger, *, is_short: bool) -> None:
+    def answered(self, by: Source, *, is_short: bool) -> None:
         """An exchange was answered: who waited for that may go.
 
         Args:
@@ -149,14 +191,14 @@ class Hall:
         elif self._retiring:
             self._call(self._retiring & self._idle.keys())
         if is_short:
-            for exchanger in self.exchangers:
-                if exchanger is not by:
-                    exchanger.stir()
+            for source in self.sources:
+                if source is not by:
+                    source.stir()
 
-    def withdraw(self, of: Exchanger) -> list[Slot]:
+    def withdraw(self, of: Source) -> list[Slot]:
         """Take back what lies ready from one store."""
-        found = [slot for slot, _ in self._ready if slot.home.exchanger is of]
-        self._ready = deque(each for each in self._ready if each[0].home.exchanger is not of)
+        found = [slot for slot, _ in self._ready if slot.source is of]
+        self._ready = deque(each for each in self._ready if each[0].source is not of)
         return found
 
     def _call_idle(self, number: int) -> None:
@@ -182,12 +224,12 @@ class Hall:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(PATIENCE - age, self._look_at_ready)
         else:
-            for exchanger in self.exchangers:
-                exchanger.demand.refrain()
+            for source in self.sources:
+                source.demand.refrain()
             self._hand_back()
 
     def _hand_back(self) -> None:
         """Release the claims that no worker has begun."""
         ready, self._ready = self._ready, deque()
         for slot, _ in ready:
-            slot.end(Release(slot.held))
+            slot.source.end(slot, Release(slot.held))

@@ -17,8 +17,7 @@ from groupflow.core.policy import Policies
 from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
-from groupflow.flow.exchange import Slot
-from groupflow.flow.hall import Hall
+from groupflow.flow.hall import Hall, Slot
 from groupflow.flow.handling import Failed, Runner, Runners
 from groupflow.flow.settling import settlement_of
 from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
@@ -183,7 +182,7 @@ class Worker:
             seconds = perf_counter() - began
             self._types.of(task.type).handling.observe(seconds)
             if outcome is not None:
-                slot.handled(seconds)
+                slot.source.demand.handled(seconds)
             crash_point("after_handler")
         if self._is_lost:
             return None
@@ -200,7 +199,7 @@ class Worker:
         """Run one attempt within its time. ``None`` where it was cut off, or must not begin."""
         # The lease may have ended since the claim, where another handler blocked the loop: others
         # have gone on without us.
-        if self._is_cut or not slot.is_within_lease:
+        if self._is_cut or not slot.source.holds_lease():
             return None
         seconds = runner.timeout
         limit = None if seconds is None else _Limit(task, seconds)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 import structlog
 
 from groupflow.core.tracing import Tracing
+from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.flow.parts import wait_for
 from groupflow.flow.worker import Rules, Worker
@@ -28,18 +29,27 @@ class WorkerPool:
     """
 
     def __init__(
-        self, name: Pool, hall: Hall, rules: Rules, size: int, tracing: Tracing | None = None
+        self,
+        name: Pool,
+        hall: Hall,
+        exchangers: Sequence[Exchanger],
+        *,
+        rules: Rules,
+        size: int,
+        tracing: Tracing | None = None,
     ) -> None:
         """Make the first workers; they run once `start` is called.
 
         Args:
             name: of the pool; its workers are called after it.
             hall: where they wait.
+            exchangers: what serves it, one a store.
             rules: by which they work.
             size: how many.
             tracing: told of each attempt.
         """
         self.hall = hall
+        self.exchangers = exchangers
         self._name = name
         self._rules = rules
         self._tracing = tracing
@@ -118,6 +128,7 @@ class Workforce:
             on_session: called when there is a new session.
         """
         self._pools = pools
+        self._exchangers = [each for pool in pools.values() for each in pool.exchangers]
         self._on_session = on_session
 
     @property
@@ -143,8 +154,7 @@ class Workforce:
 
     def seconds_in_exchange(self) -> float:
         """How long the oldest exchange under way has taken. From any thread."""
-        exchangers = [each for pool in self._pools.values() for each in pool.hall.exchangers]
-        return max((each.seconds_in_exchange() for each in exchangers), default=0.0)
+        return max((each.seconds_in_exchange() for each in self._exchangers), default=0.0)
 
     def wake(self, pools: Set[Pool] | None = None) -> None:
         """Something may be claimable now, in these pools, or in any."""
@@ -161,11 +171,7 @@ class Workforce:
 
     def exchanging(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What serves the pools, to be run for ever, by name."""
-        return {
-            f"exchange {name}": exchanger.run()
-            for name, pool in self._pools.items()
-            for exchanger in pool.hall.exchangers
-        }
+        return {f"exchange {each.pool}": each.run() for each in self._exchangers}
 
     def start(self, spawn: Spawn) -> None:
         """Let all work; `spawn` as for a pool."""
@@ -196,17 +202,15 @@ class Workforce:
 
     def session_lost(self) -> None:
         """Every claim is somebody else's."""
-        for pool in self._pools.values():
-            for exchanger in pool.hall.exchangers:
-                exchanger.close_session()
+        for exchanger in self._exchangers:
+            exchanger.close_session()
         for worker in self._workers:
             worker.lose()
 
     def session_opened(self) -> None:
         """Claims can be made again."""
-        for pool in self._pools.values():
-            for exchanger in pool.hall.exchangers:
-                exchanger.open_session()
+        for exchanger in self._exchangers:
+            exchanger.open_session()
         self._on_session()
 
     def claimable(self, plain: int, groups: int) -> None:

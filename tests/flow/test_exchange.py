@@ -11,8 +11,8 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.flow.demand import Asked
-from groupflow.flow.exchange import Exchange, Exchanger, Slot, Slots
-from groupflow.flow.hall import Hall
+from groupflow.flow.exchange import Exchange, Exchanger, Slots
+from groupflow.flow.hall import Hall, Slot
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.envelope import Pool
@@ -50,11 +50,16 @@ async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
         await bench.close()
 
 
-def hall_of(*claims: Claims) -> Hall:
+class Served(Hall):
+    """A hall, and what serves it."""
+
+    exchangers: list[Exchanger]
+
+
+def hall_of(*claims: Claims) -> Served:
     """A hall that these stores serve."""
-    hall = Hall()
-    for each in claims:
-        Exchanger(hall, each)
+    hall = Served()
+    hall.exchangers = [Exchanger(hall, each) for each in claims]
     return hall
 
 
@@ -66,13 +71,13 @@ async def next_slot(
     return found or await hall.wait(worker, slot, settlement)
 
 
-async def run_once(hall: Hall) -> None:
+async def run_once(hall: Served) -> None:
     [exchanger] = hall.exchangers
     await exchanger.run_once()
 
 
 @asynccontextmanager
-async def serving(hall: Hall) -> AsyncIterator[None]:
+async def serving(hall: Served) -> AsyncIterator[None]:
     run = asyncio.gather(*(exchanger.run() for exchanger in hall.exchangers))
     try:
         async with asyncio.timeout(DEADLINE):
@@ -349,7 +354,7 @@ async def _handle(hall: Hall, name: str, quick: int, slow: _Slow) -> None:
     while (slot := await next_slot(hall, name, slot, settlement)) is not None:
         if int(slot.held.task.id[1:]) >= quick:
             await slow.handle()
-        slot.handled(1e-4)
+        slot.source.demand.handled(1e-4)
         settlement = Complete(slot.held)
 
 
