@@ -117,21 +117,13 @@ def admission_of(settings: Settings) -> Admission:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the parts of a daemon stand on, and how each is made of it, in any order.
+    """What the parts of a daemon stand on, and how each is made of it, in any order."""
 
-    Attributes:
-        settings: those of the start.
-        session: the daemon's.
-        redis: its connections.
-        measures: where all parts count.
-        tracing: where spans go.
-    """
-
-    settings: Settings
-    session: Session
-    redis: Connections
-    measures: Measures
-    tracing: Tracing | None
+    settings: Settings  # those of the start
+    session: Session  # the daemon's
+    redis: Connections  # its connections
+    measures: Measures  # where all parts count
+    tracing: Tracing | None  # where spans go
 
     def pool(
         self, name: Pool, size: int, rules: Rules, claims: Claims, holds_lease: Callable[[], bool]

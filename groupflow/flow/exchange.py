@@ -114,21 +114,13 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One round trip on its way.
+    """One round trip on its way."""
 
-    Attributes:
-        slots: of the session in which it began.
-        settling: whose claims it settles.
-        asking: for whom it claims.
-        asked: how many that are, and why.
-        began: when (monotonic).
-    """
-
-    slots: Slots
-    settling: list[Slot]
-    asking: list[Slot]
-    asked: Asked
-    began: float
+    slots: Slots  # of the session in which it began
+    settling: list[Slot]  # whose claims it settles
+    asking: list[Slot]  # for whom it claims
+    asked: Asked  # how many that are, and why
+    began: float  # when (monotonic)
 
 
 class Exchanger:

@@ -16,17 +16,11 @@ MESSAGE_CHARS = 2_000  # of an exception's text that is kept with the attempt
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed: the handler raised, ran over its time, or answered what none may.
+    """The attempt failed: the handler raised, ran over its time, or answered what none may."""
 
-    Attributes:
-        error: the exception's type.
-        message: its text, capped.
-        is_final: whether no further attempt is to be made.
-    """
-
-    error: str
-    message: str
-    is_final: bool = False
+    error: str  # the exception's type
+    message: str  # its text, capped
+    is_final: bool = False  # whether no further attempt is to be made
 
 
 class Runner(Protocol):

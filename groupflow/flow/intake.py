@@ -45,23 +45,14 @@ PAUSE_LOOK = 0.25  # seconds between two looks during a pause
 
 @dataclass(frozen=True, slots=True)
 class IntakeSettings:
-    """What intake needs to know.
+    """What intake needs to know."""
 
-    Attributes:
-        url: the broker's.
-        queue: which queue.
-        prefetch: unacked deliveries at most.
-        heartbeat: seconds.
-        max_in_flight: bytes of messages that may be held here before they are written.
-        name: shown on RabbitMQ's page.
-    """
-
-    url: str
-    queue: str
-    prefetch: int
-    heartbeat: int
-    max_in_flight: int
-    name: str
+    url: str  # the broker's
+    queue: str  # which queue
+    prefetch: int  # unacked deliveries at most
+    heartbeat: int  # seconds
+    max_in_flight: int  # bytes of messages that may be held here before they are written
+    name: str  # shown on RabbitMQ's page
 
 
 class Intake:

@@ -28,21 +28,13 @@ _GONE = (ProcessLookupError, FileNotFoundError, PermissionError)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A process, as the kernel tells of it.
+    """A process, as the kernel tells of it."""
 
-    Attributes:
-        pid: its number; with `start`, no other process of this machine is the same.
-        parent: the number of its parent.
-        group: of its process group.
-        session: of its session.
-        start: when it started, in the kernel's own ticks.
-    """
-
-    pid: int
-    parent: int
-    group: int
-    session: int
-    start: int
+    pid: int  # its number; with `start`, no other process of this machine is the same
+    parent: int  # the number of its parent
+    group: int  # of its process group
+    session: int  # of its session
+    start: int  # when it started, in the kernel's own ticks
 
 
 def look(pid: int) -> Entry | None:
@@ -60,15 +52,10 @@ def look(pid: int) -> Entry | None:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look into ``/proc`` has found.
+    """What one look into ``/proc`` has found."""
 
-    Attributes:
-        since: no process that started before it is in here.
-        marks: all younger ones, with their environment's marks.
-    """
-
-    since: int
-    marks: Mapping[Entry, frozenset[bytes]]
+    since: int  # no process that started before it is in here
+    marks: Mapping[Entry, frozenset[bytes]]  # all younger ones, with their environment's marks
 
 
 def look_around(since: int) -> Look:

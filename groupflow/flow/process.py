@@ -32,17 +32,12 @@ _LOOKS = Looks()  # shared by all: attempts are mostly cut off together
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        code: its exit code; below 0 the signal that ended it; ``None`` where it can't be known.
-        stdout: the last `OUTPUT_BYTES` of it.
-        stderr: likewise.
-    """
-
+    # its exit code; below 0 the signal that ended it; ``None`` where it can't be known
     code: int | None
-    stdout: bytes
-    stderr: bytes
+    stdout: bytes  # the last `OUTPUT_BYTES` of it
+    stderr: bytes  # likewise
 
 
 class Process:

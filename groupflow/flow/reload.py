@@ -29,18 +29,13 @@ Swap: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one reload.
+    """What became of one reload."""
 
-    Attributes:
-        number: counts this daemon's reloads, from 1.
-        verdict: ``refused`` means that the old configuration goes on.
-        changes: settings that were taken over; of a refusal, those that need a restart.
-        problems: why it was refused, as lines for an operator.
-    """
-
-    number: int
-    verdict: Verdict
+    number: int  # counts this daemon's reloads, from 1
+    verdict: Verdict  # ``refused`` means that the old configuration goes on
+    # settings that were taken over; of a refusal, those that need a restart
     changes: list[dict[str, Any]] = field(default_factory=list)
+    # why it was refused, as lines for an operator
     problems: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:

@@ -30,17 +30,11 @@ STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides how a task is run and settled; a reload brings others.
+    """What decides how a task is run and settled; a reload brings others."""
 
-    Attributes:
-        runners: find who runs a type.
-        policies: say what holds for a task.
-        max_crashes: claims of a task that may end in a crash before it is a dead letter.
-    """
-
-    runners: Runners
-    policies: Policies
-    max_crashes: int
+    runners: Runners  # find who runs a type
+    policies: Policies  # say what holds for a task
+    max_crashes: int  # claims of a task that may end in a crash before it is a dead letter
 
 
 class Worker:
