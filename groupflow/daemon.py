@@ -26,7 +26,7 @@ from groupflow.doctor.examination import check_at_start
 from groupflow.flow.intake import Intake
 from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
-from groupflow.flow.wake import WakeListener
+from groupflow.flow.wake import listen
 from groupflow.flow.workforce import Workforce
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.health.answers import Answers
@@ -103,7 +103,7 @@ class Daemon:
         self._lease = ground.lease(self._workforce, self._info, lag)
         self._sessions = Sessions(redis.open(), session, settings.workers.lease)
         self._duties = ground.duties(self._sessions, self._lease.renewer, latencies)
-        self._listener = WakeListener(redis.open(), self._woken)
+        self._wakes = redis.open()
         self._intake: Intake | None = None
         if only != "workers":
             intake = self._intake = ground.intake(path, self._workforce.wake, self._stood)
@@ -228,7 +228,7 @@ class Daemon:
             endless = {
                 "renew": self._lease.carry(self._lease.renewer.run()),
                 **{name: duty.run() for name, duty in self._duties.items()},
-                "wake": self._listener.run(),
+                "wake": listen(self._wakes, self._woken),
                 "loop lag": self._lag.run(),
                 "reload": self._reloader.run(),
                 **self._workforce.exchanging(),

@@ -34,13 +34,9 @@ class Admission:
         max_headers: int = 65_536,
         step_aside: frozenset[str],
     ) -> None:
-        """Binds the rules.
+        """Binds a configuration's rules; `step_aside` are those whose groups go on during a delay.
 
-        Args:
-            router: the routing of the loaded configuration.
-            max_body: bytes; a larger body becomes a dead letter of its size and head.
-            max_headers: bytes; larger headers make a dead letter that keeps some short ones.
-            step_aside: names of the rules whose groups go on while a delayed task waits.
+        What is over a limit (bytes) becomes a dead letter of its head, or of short headers.
         """
         self._router = router
         self._max_body = max_body

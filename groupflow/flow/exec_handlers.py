@@ -26,27 +26,12 @@ from groupflow.settings.rules import HandlerRule
 EX_TEMPFAIL = 75
 
 # What systemd tells the daemon: where its passwords are, how to speak in its name, and the like.
-_OF_THE_SERVICE_MANAGER = frozenset(
-    {
-        "CREDENTIALS_DIRECTORY",
-        "FDSTORE",
-        "INVOCATION_ID",
-        "JOURNAL_STREAM",
-        "LISTEN_FDNAMES",
-        "LISTEN_FDS",
-        "LISTEN_PID",
-        "LISTEN_PIDFDID",
-        "MAINPID",
-        "MANAGERPID",
-        "MANAGERPIDFDID",
-        "MEMORY_PRESSURE_WATCH",
-        "MEMORY_PRESSURE_WRITE",
-        "NOTIFY_SOCKET",
-        "SYSTEMD_EXEC_PID",
-        "WATCHDOG_PID",
-        "WATCHDOG_USEC",
-    }
-)
+_OF_THE_SERVICE_MANAGER = frozenset((
+    "CREDENTIALS_DIRECTORY", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDNAMES",
+    "LISTEN_FDS", "LISTEN_PID", "LISTEN_PIDFDID", "MAINPID", "MANAGERPID", "MANAGERPIDFDID",
+    "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID",
+    "WATCHDOG_PID", "WATCHDOG_USEC",
+))  # fmt: skip
 
 
 class ExecRunner:

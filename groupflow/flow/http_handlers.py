@@ -30,11 +30,7 @@ _AS_IT_IS = ("", "identity")  # encodings of an answer that is read
 
 
 def open_client(connections: int) -> httpx.AsyncClient:
-    """The one client of a daemon.
-
-    Args:
-        connections: at once, and kept alive.
-    """
+    """The one client of a daemon, with so many connections at once, all kept alive."""
     return httpx.AsyncClient(
         timeout=None,  # noqa: S113  the attempt has a limit of its own
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),

@@ -25,14 +25,9 @@ class Pressure:
         max_memory: int,
         delayed_memory: int = UNBOUNDED,
     ) -> None:
-        """Binds the limits.
+        """Binds the limits: of waiting tasks, of Redis's memory in use (bytes; 0 = none), delays.
 
-        Args:
-            client: asked for Redis's memory.
-            max_waiting: waiting tasks at which intake pauses; what waits for delays is not among
-                them, as `delayed_memory` bounds it.
-            max_memory: bytes of Redis's memory in use at which intake pauses; 0 for none.
-            delayed_memory: bytes of tasks that may wait for delays.
+        What waits for delays isn't among the tasks: its bytes are bounded by `delayed_memory`.
         """
         self._delayed_memory = delayed_memory
         self._client = client

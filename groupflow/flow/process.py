@@ -44,12 +44,7 @@ class Process:
     """A command from its start to the end of all that it has started."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], body: bytes) -> None:
-        """Start it, in a session of its own.
-
-        Args:
-            command: the program and its arguments.
-            environment: all that it gets, but for its mark.
-            body: what it finds on stdin.
+        """Start it in a session of its own, with this environment and a mark; `body` is its stdin.
 
         Raises:
             OSError, ValueError: it can't be started.

@@ -69,13 +69,7 @@ class Reloader:
     def __init__(
         self, settings: Settings, load: Callable[[], Settings] | None, daemon: Reloading
     ) -> None:
-        """Binds the reloader.
-
-        Args:
-            settings: what the daemon runs with.
-            load: loads the configuration anew; ``None`` where it didn't come from anywhere.
-            daemon: what is reloaded.
-        """
+        """Binds a daemon that runs with these settings; without `load` they came from nowhere."""
         self.settings = settings
         self.outcome: Outcome | None = None
         self._load = load

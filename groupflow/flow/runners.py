@@ -23,13 +23,7 @@ class AllRunners:
     def __init__(
         self, app: App, rules: Mapping[str, HandlerRule], threads: Executor, connections: int
     ) -> None:
-        """Builds them all.
-
-        Args:
-            app: the Python handlers.
-            rules: the others, by type.
-            threads: where plain functions run.
-            connections: HTTP connections at once, and kept alive.
+        """Builds them: the application's, plain functions in threads, and those of `rules`.
 
         Raises:
             ConfigError: a type has two handlers, or a command's program isn't there.

@@ -46,16 +46,7 @@ class Archiver(Duty):
         is_pressed: Callable[[], bool],
         measures: UpkeepMeasures | None = None,
     ) -> None:
-        """Binds both sides.
-
-        Args:
-            client: the store.
-            session: the daemon's.
-            stream: where bodies go.
-            bound: bytes that dead letters may hold in Redis.
-            is_pressed: whether intake stands for want of memory.
-            measures: where to count.
-        """
+        """Binds both sides: dead letters may hold `bound` bytes in Redis, and none when pressed."""
         super().__init__()
         self._client = client
         self._session = session

@@ -48,7 +48,7 @@ class BlockWatch:
             naming: names the attempt that blocks it.
             lease: seconds; a block of so long is reported.
             max_block: seconds; a longer one loses the lease.
-            measures: where to count.
+            measures: counts them.
         """
         self._turned = turned
         self._naming = naming

@@ -13,17 +13,11 @@ from groupflow.core.errors import GroupflowError
 
 
 class Duty(ABC):
-    """A duty that any number of daemons may have: the scripts decide who does it.
+    """A duty that any number of daemons may have: the scripts decide who does it."""
 
-    Attributes:
-        name: in the log.
-        again: seconds after which a pass that failed is tried again.
-        bears: what a pass may fail of; anything else ends the daemon.
-    """
-
-    name: ClassVar[str]
-    again = 1.0
-    bears: ClassVar[type[Exception]] = GroupflowError
+    name: ClassVar[str]  # in the log
+    again = 1.0  # seconds after which a pass that failed is tried again
+    bears: ClassVar[type[Exception]] = GroupflowError  # anything else ends the daemon
 
     def __init__(self) -> None:
         self._stir = asyncio.Event()

@@ -17,40 +17,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from groupflow.store.client import StoreClient
 from groupflow.upkeep.block import BlockWatch
-from groupflow.upkeep.renew import Renewer
+from groupflow.upkeep.renew import Holder, Renewer
 
 ENDS_WITHIN = 5.0  # seconds for the thread to end; it dies with the process if it doesn't
 
 _Answer = TypeVar("_Answer")
 
 
-class Holder(Protocol):
-    """Whoever acts under the session, on the daemon's loop."""
-
-    def lease_ended(self) -> None:
-        """The lease is over by our own clock; the session may or may not be: stop all handlers."""
-
-    def session_lost(self) -> None:
-        """The session is gone, and every claim with it."""
-
-    def session_opened(self) -> None:
-        """There is a new session."""
-
-    def claimable(self, plain: int, groups: int) -> None:
-        """So many plain tasks and groups could be claimed just now."""
-
-
 class LeaseThread:
-    """A thread that keeps the lease.
-
-    Attributes:
-        renewer: renews it. Its floats may be read from any thread.
-        watch: sees whether the daemon's loop turns.
-    """
+    """A thread that keeps the lease."""
 
     def __init__(
         self,
@@ -63,14 +42,14 @@ class LeaseThread:
 
         Args:
             client: the thread's own connection, which it closes at its end.
-            watch: of the daemon's loop.
-            holder: told on the daemon's loop.
+            watch: sees whether the daemon's loop turns.
+            holder: told on that loop.
             renewer: makes the renewer, given whom it tells.
         """
         self.watch = watch
         self._client = client
         self._told = Told(holder)
-        self.renewer = renewer(self._told)
+        self.renewer = renewer(self._told)  # its floats may be read from any thread
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = asyncio.Event()
 
@@ -123,11 +102,7 @@ class LeaseThread:
 
 
 class Told:
-    """Takes what the renewer tells across to the loop of whoever acts under the session.
-
-    Attributes:
-        loop: that loop.
-    """
+    """Takes what the renewer tells across to the loop of whoever acts under the session."""
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder

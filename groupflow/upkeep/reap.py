@@ -35,15 +35,7 @@ class Reaper(Duty):
         steady_since: Callable[[], float],
         measures: UpkeepMeasures,
     ) -> None:
-        """Binds the duty.
-
-        Args:
-            sessions: where.
-            client: asked how long Redis has been up.
-            lease: seconds.
-            steady_since: when (monotonic) this daemon's own renewals last failed.
-            measures: where to count.
-        """
+        """Binds the duty: a lease in seconds, and when (monotonic) our renewals last failed."""
         super().__init__()
         self.again = lease / 4
         self._measures = measures

@@ -11,7 +11,7 @@ floats, each written whole, in one place, under the GIL.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Protocol
 
@@ -30,14 +30,14 @@ UNANSWERED = "no renewal was answered in time: Redis is away, or this process st
 BLOCKED = "the event loop was blocked for longer than workers.max_block"
 
 
-class Listener(Protocol):
-    """Whom the renewer tells."""
+class Holder(Protocol):
+    """Whoever acts under the session."""
 
     def lease_ended(self) -> None:
-        """The lease is over by our own clock; the session may or may not be."""
+        """The lease is over by our own clock; the session may or may not be: stop all handlers."""
 
-    async def session_lost(self) -> None:
-        """The session is gone; returns once nobody acts under it any more."""
+    def session_lost(self) -> Awaitable[None] | None:
+        """The session is gone, and every claim with it; done once nobody acts under it any more."""
 
     def session_opened(self) -> None:
         """There is a new session."""
@@ -47,42 +47,33 @@ class Listener(Protocol):
 
 
 class Renewer:
-    """Renews the lease every quarter of it, and opens a new session where the old one is lost.
-
-    Attributes:
-        steady_since: when (monotonic) a renewal last had no answer.
-    """
+    """Renews the lease every quarter of it, and opens a new session where the old one is lost."""
 
     def __init__(
         self,
         sessions: Sessions,
-        listener: Listener,
+        holder: Holder,
         lease: float,
         info: Callable[[], dict[str, Any]],
         *,
         measures: UpkeepMeasures | None = None,
         may_renew: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Binds the duty.
+        """Binds the lease (seconds).
 
-        Args:
-            sessions: over a connection of the thread's own.
-            listener: told what becomes of the lease.
-            lease: seconds.
-            info: what `status` tells of the daemon.
-            measures: where to count.
-            may_renew: asked before each renewal: whether the daemon is still worth its lease.
+        `info` is what `status` tells of the daemon; before each renewal `may_renew` is asked
+        whether that is still worth its lease.
         """
         self._measures = measures or UpkeepMeasures()
         self._sessions = sessions
-        self._listener = listener
+        self._holder = holder
         self._lease = lease
         self._info = info
         self._may_renew = may_renew
         self._answered = monotonic()
         self._is_over = False
         self._reason = UNANSWERED
-        self.steady_since = monotonic()
+        self.steady_since = monotonic()  # when a renewal last had no answer
 
     async def open(self, *, again: bool = False) -> None:
         """Open a session; report what an earlier process of this name had left."""
@@ -116,7 +107,7 @@ class Renewer:
         if self.left <= 0 and not self._is_over:
             self._is_over = True
             log.error("lease.ended", lease=self._lease, reason=self._reason)
-            self._listener.lease_ended()
+            self._holder.lease_ended()
         if not self._may_renew():
             self._reason = BLOCKED
             return
@@ -137,13 +128,14 @@ class Renewer:
             log.warning("session.lost", error=str(error))
             # From here on nothing is begun, until there is a new one.
             self._answered, self._is_over = sent - self._lease, True
-            await self._listener.session_lost()
+            if (dropping := self._holder.session_lost()) is not None:
+                await dropping
             await self.open(again=True)
-            self._listener.session_opened()
+            self._holder.session_opened()
             return
         self._answered = sent
         self._is_over = False
-        self._listener.claimable(claimable.plain, claimable.groups)
+        self._holder.claimable(claimable.plain, claimable.groups)
 
     @property
     def holds_lease(self) -> bool:

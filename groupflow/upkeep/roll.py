@@ -20,13 +20,7 @@ class Roller(Duty):
     again = PAUSE
 
     def __init__(self, client: StoreClient, *, keep: float, size: int) -> None:
-        """Binds the duty.
-
-        Args:
-            client: the store.
-            keep: seconds for which a line is kept at least.
-            size: lines that a segment holds at most.
-        """
+        """Binds the duty: a segment has `size` lines at most, each for `keep` seconds at least."""
         super().__init__()
         self._client = client
         self._keep = keep
