@@ -14,7 +14,7 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.bodies import archive_of
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
-from groupflow.flow.intake import Intake, IntakeSettings
+from groupflow.flow.intake import Intake
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules
@@ -196,16 +196,10 @@ class Ground:
             wake: told which pools' workers will find something.
             on_standstill: called when intake begins or ends to stand.
         """
-        rabbitmq, redis, daemon = self.settings.rabbitmq, self.settings.redis, self.session.daemon
+        redis, daemon = self.settings.redis, self.session.daemon
         return Intake(
-            IntakeSettings(
-                url=self.settings.rabbitmq_url(),
-                queue=rabbitmq.queue,
-                prefetch=rabbitmq.prefetch,
-                heartbeat=rabbitmq.heartbeat,
-                max_in_flight=rabbitmq.max_in_flight,
-                name=f"groupflow {daemon}",
-            ),
+            self.settings,
+            f"groupflow {daemon}",
             admission_of(self.settings),
             Enqueuer(client, daemon, dedup_window=redis.dedup_window),
             Pressure(

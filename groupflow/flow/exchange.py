@@ -129,16 +129,10 @@ class Exchanger:
     def __init__(
         self, hall: Hall, claims: Claims, holds_lease: Callable[[], bool] = lambda: True
     ) -> None:
-        """Serves a hall from here on.
-
-        Args:
-            hall: of the pool.
-            claims: of the pool, in one store.
-            holds_lease: whether that store's lease still runs by our own clock. A claim that was on
-                its way while this process was frozen is not begun: others may have gone on without
-                it.
-        """
+        """Serves a hall from here on, with its pool's claims in one store."""
         self.pool = claims.pool
+        # Whether that store's lease still runs by our own clock. A claim that was on its way while
+        # this process was frozen is not begun: others may have gone on without it.
         self.holds_lease = holds_lease
         self.demand = Demand()
         self._hall = hall

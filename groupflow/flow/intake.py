@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import dataclass
 
 import structlog
 
@@ -29,6 +28,7 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.counting import count_batch
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.standstill import Standstill
+from groupflow.settings.model import Settings
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, no_room, pools_of
 from groupflow.store.envelope import Pool
 
@@ -43,24 +43,13 @@ SET_UP = 15.0  # seconds from a connection to its consumer
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
 
 
-@dataclass(frozen=True, slots=True)
-class IntakeSettings:
-    """What intake needs to know."""
-
-    url: str  # the broker's
-    queue: str  # which queue
-    prefetch: int  # unacked deliveries at most
-    heartbeat: int  # seconds
-    max_in_flight: int  # bytes of messages that may be held here before they are written
-    name: str  # shown on RabbitMQ's page
-
-
 class Intake:
     """Takes messages in, term after term."""
 
     def __init__(
         self,
-        settings: IntakeSettings,
+        settings: Settings,
+        name: str,
         admission: Admission,
         enqueuer: Enqueuer,
         pressure: Pressure,
@@ -70,13 +59,16 @@ class Intake:
         tracing: Tracing | None = None,
         on_standstill: Callable[[], None] = lambda: None,
     ) -> None:
+        """Binds both sides; the connection to RabbitMQ is shown there under `name`."""
         self._wake = wake
         self._tracing = tracing
         self._measures = measures or IntakeMeasures()
         self.standstill = Standstill(self._measures, on_standstill)
-        self._settings = settings
+        self._url = settings.rabbitmq_url()
+        self._settings = settings.rabbitmq
+        self._name = name
         self._pressure = pressure
-        self._prefetch = settings.prefetch
+        self._prefetch = settings.rabbitmq.prefetch
         self._admission = admission
         self._enqueuer = enqueuer
         self._has_consumed = False
@@ -129,19 +121,19 @@ class Intake:
             except BrokerUnavailable as error:
                 if self._is_stopping:
                     break
-                self.standstill.trouble(str(error))
+                self.standstill.set("away", str(error))
                 log.warning("intake.interrupted", error=str(error))
             except ServerUnreachable as error:
                 if not self._has_consumed:
                     raise
-                self.standstill.trouble(str(error))
+                self.standstill.set("away", str(error))
                 log.error("intake.refused", error=str(error))
             await asyncio.sleep(backoff.next())
 
     async def _consume_one_term(self, backoff: Backoff) -> None:
         settings = self._settings
         connection = await connect(
-            settings.url, heartbeat=settings.heartbeat, timeout=10.0, name=settings.name
+            self._url, heartbeat=settings.heartbeat, timeout=10.0, name=self._name
         )
         try:
             async with AsyncExitStack() as stack:
@@ -152,14 +144,14 @@ class Intake:
                     return
                 self._has_consumed = True
                 self._measures.terms += 1
-                self.standstill.end()
+                self.standstill.set("")
                 backoff.reset()
                 log.info("intake.started", queue=settings.queue, prefetch=self._prefetch)
                 try:
                     while True:
                         await self.run_once(consumer)
                 finally:
-                    self.standstill.trouble("it has no connection to RabbitMQ")
+                    self.standstill.set("away", "it has no connection to RabbitMQ")
                     self._prefetch = self._next_prefetch(consumer)
         finally:
             await close_quietly(connection.close())
@@ -211,7 +203,7 @@ class Intake:
         crash_point("before_enqueue")
         with self._span_of(arrivals):
             enqueued = await self._enqueue(consumer, arrivals)
-        self.standstill.end()
+        self.standstill.set("")
         crash_point("before_ack")
         # The proven path: Redis has answered for every message of this batch and all before it.
         await consumer.ack_through(deliveries[-1])
@@ -255,10 +247,10 @@ class Intake:
                 enqueued = await self._enqueuer.enqueue(arrivals, self._pressure.delayed_memory)
             except StoreFull as error:
                 reason = "Redis is out of memory"
-                self.standstill.begin("store_full", reason)
+                self.standstill.set("store_full", reason)
                 log.error("intake.paused", reason=reason, error=str(error))
             except StoreUnavailable as error:
-                self.standstill.begin("store_unavailable", str(error))
+                self.standstill.set("store_unavailable", str(error))
                 log.warning("intake.waiting", reason="Redis does not answer", error=str(error))
             else:
                 return enqueued
@@ -269,13 +261,13 @@ class Intake:
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)
         while reason:
-            self.standstill.begin(self._pressure.kind, reason)
+            self.standstill.set(self._pressure.kind, reason)
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
             queued = (await self._enqueue(consumer, [])).queued
             reason = await self._pressure.reason(queued)
-        self.standstill.end()
+        self.standstill.set("")
         log.info("intake.resumed")
 
     def _report(

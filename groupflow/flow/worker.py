@@ -41,16 +41,9 @@ class Worker:
     """Has one attempt at a time, each in a task of its own, which begins the next."""
 
     def __init__(self, name: str, hall: Hall, rules: Rules, tracing: Tracing | None = None) -> None:
-        """Binds a worker to its pool.
-
-        Args:
-            name: unique within the pool.
-            hall: of the pool.
-            rules: by which it works. An attempt that runs ends as it began; its outcome is settled
-                by the newest, as are those of all tasks that wait.
-            tracing: told of each attempt.
-        """
-        self.name = name
+        self.name = name  # unique within the pool
+        # An attempt that runs ends as it began; its outcome is settled by the newest, as are those
+        # of all tasks that wait.
         self.rules = rules
         self._hall = hall
         self._tracing = tracing

@@ -38,16 +38,7 @@ class WorkerPool:
         size: int,
         tracing: Tracing | None = None,
     ) -> None:
-        """Make the first workers; they run once `start` is called.
-
-        Args:
-            name: of the pool; its workers are called after it.
-            hall: where they wait.
-            exchangers: what serves it, one a store.
-            rules: by which they work.
-            size: how many.
-            tracing: told of each attempt.
-        """
+        """Make the first workers; they run once `start` is called. `exchangers`: one a store."""
         self.hall = hall
         self.exchangers = exchangers
         self._name = name
@@ -96,11 +87,7 @@ class WorkerPool:
                 self._run(name)
 
     def start(self, spawn: Spawn) -> None:
-        """Run the workers, now and later.
-
-        Args:
-            spawn: runs a worker as a task of the daemon.
-        """
+        """Run the workers, now and later; `spawn` runs one as a task of the daemon."""
         self._spawn = spawn
         for name in self._workers:
             self._run(name)
@@ -121,12 +108,7 @@ class Workforce:
     """All pools of a daemon, and what becomes of them with its session and lease."""
 
     def __init__(self, pools: Mapping[Pool, WorkerPool], on_session: Callable[[], None]) -> None:
-        """Binds the pools.
-
-        Args:
-            pools: by name; none where the daemon only takes in.
-            on_session: called when there is a new session.
-        """
+        """Binds the pools, none where the daemon only takes in; told of each new session."""
         self._pools = pools
         self._exchangers = [each for pool in pools.values() for each in pool.exchangers]
         self._on_session = on_session

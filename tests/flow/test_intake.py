@@ -17,12 +17,13 @@ from structlog.testing import capture_logs
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.flow.admission import Admission
-from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake, IntakeSettings
+from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake
 from groupflow.flow.pressure import Pressure
 from groupflow.operate.tasks import find_task
 from groupflow.operate.totals import read_totals
-from groupflow.settings.model import Settings
+from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
+from groupflow.settings.types import SecretUrl
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
@@ -45,10 +46,8 @@ def intake_of(
     client: StoreClient, url: str, queue: str, *, max_in_flight: int, pressure: Pressure
 ) -> Intake:
     admission = Admission(SETTINGS.router(), max_body=10**8, step_aside=frozenset())
-    settings = IntakeSettings(
-        url=url, queue=queue, prefetch=500, heartbeat=10, max_in_flight=max_in_flight, name="test"
-    )
-    return Intake(settings, admission, Enqueuer(client), pressure)
+    section = RabbitMQ(url=SecretUrl(url), queue=queue, max_in_flight=max_in_flight)
+    return Intake(Settings(rabbitmq=section), "test", admission, Enqueuer(client), pressure)
 
 
 async def until_taken(client: StoreClient, number: int) -> None:
