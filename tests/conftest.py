@@ -24,7 +24,7 @@ LONGEST = {
     "page/test_health.py": 52,
     "page/test_browser.py": 47,
     "security/test_rights.py": 46,
-    "endtoend/test_rolling_restart.py": 45,
+    "endtoend/test_rolling_restart.py": 60,
     "endtoend/test_crash.py": 42,
     "endtoend/test_reload.py": 41,
     "endtoend/test_held_memory.py": 38,

@@ -10,7 +10,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,9 +23,12 @@ from tests.endtoend.rig import REPOSITORY, Job, Process, Rig
 # The code that is upgraded from: the last complete state. It moves on with each version.
 PREVIOUS = "2038daaa699928836a5695fdf808d265ce8ab475"
 
-# So many tasks wait or run at any time, and so many must a daemon handle before the next step.
-BACKLOG = 200
-SHARE = 30
+# How many tasks come at once, in turn: workers are idle and groups run their last task at one time,
+# and all have much to do at another. The next ones come when fewer than the least are left.
+BURSTS = (20, 10, 10, 150)
+
+# So many tasks must a daemon handle before the next step.
+SHARE = 100
 
 # One try more, soon: what one version has delayed the other may have to promote.
 SETTINGS = {"retry": {"max_attempts": 2, "interval": -1}}
@@ -46,7 +51,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Load:
-    """Publishes without end, as long as there isn't too much already."""
+    """Publishes without end, in bursts."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -64,10 +69,12 @@ class Load:
             publishing.result()
 
     def _publish(self) -> None:
-        while not self._enough.is_set():
+        for size in cycle(BURSTS):
+            if self._enough.is_set():
+                return
             first = len(self._rig.jobs)
-            self._rig.publish([_job(n) for n in range(first, first + BACKLOG // 2)])
-            self._rig.until(lambda: self._enough.is_set() or self._waiting < BACKLOG, "the load")
+            self._rig.publish([_job(n) for n in range(first, first + size)])
+            self._rig.until(lambda: self._enough.is_set() or self._waiting < min(BURSTS), "room")
 
     @property
     def _waiting(self) -> int:
@@ -79,7 +86,8 @@ def _job(n: int) -> Job:
     if n % 97 == 0:
         return Job(f"t{n}", f"bad{n}", n=n, type="fail")
     facts = {"ms": 20, "filler": "x" * (20_000 if n % 11 == 0 else 0)}
-    return Job(f"t{n}", None if n % 5 == 0 else f"g{n % 13}", n=n, facts=facts)
+    entity = f"g{Random(n).randrange(20)}"
+    return Job(f"t{n}", None if n % 5 == 0 else entity, n=n, facts=facts)
 
 
 def _handled(rig: Rig, process: Process) -> int:
@@ -111,6 +119,7 @@ def test_the_previous_code_runs_from_its_own_folder(rig: Rig, previous: Path) ->
         assert Path(said.stdout.strip()).is_relative_to(tree)
 
 
+@pytest.mark.timeout(300)
 def test_a_rolling_restart_and_a_rollback(make_rig: MakeRig, previous: Path) -> None:
     """Two daemons, one after the other to the new code and, under the same load, back again."""
     rig = make_rig(**SETTINGS)
