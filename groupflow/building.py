@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from groupflow.core.app import App
@@ -34,12 +35,12 @@ from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.duty import Duty
 from groupflow.upkeep.lease import LeaseThread, Told
-from groupflow.upkeep.promote import Promoter
+from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
-from groupflow.upkeep.roll import Roller
-from groupflow.upkeep.sample import Sampler
-from groupflow.upkeep.sweep import Sweeper
+from groupflow.upkeep.roll import roll
+from groupflow.upkeep.sample import sample
+from groupflow.upkeep.sweep import sweep
 
 MAX_THREADS = 20_000  # they are made when they are needed; a reload may ask for more workers
 
@@ -163,12 +164,16 @@ class Ground:
         client, upkeep, history = self.redis.open(), self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         lease = self.settings.workers.lease
+        reaper = Reaper(sessions, client, lease, lambda: renewer.steady_since, upkeep)
+        sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
+        rolling = partial(roll, client, keep=keep, size=history.segment)
         duties = (
-            Reaper(sessions, client, lease, lambda: renewer.steady_since, upkeep),
-            Promoter(client, upkeep),
-            Roller(client, keep=keep, size=history.segment),
-            Sweeper(DeadLetters(client), history.dead_retention, upkeep),
-            Sampler(client, latencies),
+            Duty("reap", reaper.run_once, again=lease / 4),
+            Duty("promote", partial(promote, client, upkeep), again=0.5),
+            Duty("roll", rolling, again=15.0),
+            Duty("sweep", sweeping, again=60.0),
+            # What is wrong is said aloud by the others.
+            Duty("sample", partial(sample, client, latencies), again=10.0, level="debug"),
         )
         return {duty.name: duty for duty in duties}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from time import monotonic, perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -196,15 +196,21 @@ class StoreClient:
                 self._wire = await self._wires.open(until - monotonic())
             return self._wire
 
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Turns redis-py's errors into ours."""
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            raise translated(error, self.address) from error
+
     async def _load(self, rooms: Iterable[type[AnyVerb]]) -> None:
         """Load all scripts of a room at once: of several calls, none is then run before another."""
-        try:
+        with self._telling():
             async with self._preparing, asyncio.timeout(self._timeout):
                 for room in rooms:
                     for verb in room:
                         await self._redis.script_load(self.scripts[verb].text)
-        except (RedisError, OSError) as error:
-            raise translated(error, self.address) from error
 
     async def info(self, section: str) -> dict[str, Any]:
         """A section of Redis's own ``INFO``.
@@ -212,11 +218,9 @@ class StoreClient:
         Raises:
             StoreUnavailable: no answer.
         """
-        try:
+        with self._telling():
             async with asyncio.timeout(self._timeout):
                 return dict(await self._redis.info(section))
-        except (RedisError, OSError) as error:
-            raise translated(error, self.address) from error
 
     @asynccontextmanager
     async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -228,16 +232,29 @@ class StoreClient:
         """
         pubsub = self._redis.pubsub()
         try:
-            async with asyncio.timeout(self._timeout):
-                await pubsub.subscribe(self.keys.wake)
-                # Sent is not done: only from the answer on is every wake heard.
-                while await pubsub.get_message(timeout=self._timeout) is None:
-                    pass
-            yield _wakes(pubsub, self.address, self._timeout)
-        except (RedisError, OSError) as error:
-            raise translated(error, self.address) from error
+            with self._telling():
+                async with asyncio.timeout(self._timeout):
+                    await pubsub.subscribe(self.keys.wake)
+                    # Sent is not done: only from the answer on is every wake heard.
+                    while await pubsub.get_message(timeout=self._timeout) is None:
+                        pass
+            yield self._wakes(pubsub)
         finally:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _wakes(self, pubsub: Any) -> AsyncIterator[bytes]:
+        yield b"due"
+        while True:
+            with self._telling():
+                message = await pubsub.get_message(timeout=30.0)
+                if message is None:
+                    # A silent channel or a dead peer: the answer, or its lack, tells them apart.
+                    await pubsub.ping()
+                    message = await pubsub.get_message(timeout=self._timeout)
+                    if message is None:
+                        raise RedisTimeoutError("no answer to a ping")
+            if message["type"] == "message":
+                yield message["data"]
 
     async def ping(self) -> None:
         """Ask for a sign of life.
@@ -246,11 +263,9 @@ class StoreClient:
             StoreUnavailable: none came.
             ServerUnreachable: Redis refused the credentials.
         """
-        try:
+        with self._telling():
             async with asyncio.timeout(self._timeout):
                 await self._redis.ping()
-        except (RedisError, OSError) as error:
-            raise translated(error, self.address) from error
 
     async def erase_namespace(self) -> None:
         """Delete every key of the namespace, tasks and all: for a demo's or a test's own corner.
@@ -258,14 +273,12 @@ class StoreClient:
         Raises:
             StoreUnavailable: no answer; some may be left.
         """
-        try:
+        with self._telling():
             cursor = -1
             while cursor != 0:
                 cursor, keys = await self._redis.scan(max(cursor, 0), self.keys("*"), 1000)
                 if keys:
                     await self._redis.unlink(*keys)
-        except (RedisError, OSError) as error:
-            raise translated(error, self.address) from error
 
     async def close(self) -> None:
         if self._wire is not None:
@@ -276,20 +289,3 @@ class StoreClient:
 
 def _is_unknown_script(reply: object) -> bool:
     return isinstance(reply, ResponseError) and _first_word(reply) == "NOSCRIPT"
-
-
-async def _wakes(pubsub: Any, address: str, timeout: float) -> AsyncIterator[bytes]:
-    yield b"due"
-    while True:
-        try:
-            message = await pubsub.get_message(timeout=30.0)
-            if message is None:
-                # A silent channel or a dead peer: the answer, or its lack, tells them apart.
-                await pubsub.ping()
-                message = await pubsub.get_message(timeout=timeout)
-                if message is None:
-                    raise RedisTimeoutError("no answer to a ping")
-        except (RedisError, OSError) as error:
-            raise translated(error, address) from error
-        if message["type"] == "message":
-            yield message["data"]

@@ -1,1 +1,1 @@
-"""What keeps the store true while tasks flow: one duty a file, each with a single `run_once`."""
+"""What keeps the store true while tasks flow: one duty a file, each a single pass."""

@@ -34,7 +34,6 @@ _REMEDY = "history.dead_memory can't be kept: see groupflow doctor"
 class Archiver(Duty):
     """Archives bodies of dead letters. Any number of daemons may: the store lets one at a time."""
 
-    name = "archive"
     bears = Exception  # one letter's oddity ends no daemon
 
     def __init__(  # noqa: PLR0917  both sides, and what binds them
@@ -47,7 +46,7 @@ class Archiver(Duty):
         measures: UpkeepMeasures | None = None,
     ) -> None:
         """Binds both sides: dead letters may hold `bound` bytes in Redis, and none when pressed."""
-        super().__init__()
+        super().__init__("archive", self._pass, PAUSE)
         self._client = client
         self._session = session
         self._stream = stream
@@ -69,7 +68,7 @@ class Archiver(Duty):
         is_lasting = isinstance(error, ArchiveRefused) or not isinstance(error, GroupflowError)
         return REFUSED_PAUSE if is_lasting else PAUSE
 
-    async def run_once(self) -> float:
+    async def _pass(self) -> float:
         """One pass, and another at once where there may be more."""
         if not await self.archive():
             return PAUSE

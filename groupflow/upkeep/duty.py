@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import ClassVar
 
 import structlog
 
 from groupflow.core.errors import GroupflowError
 
 
-class Duty(ABC):
+class Duty:
     """A duty that any number of daemons may have: the scripts decide who does it."""
 
-    name: ClassVar[str]  # in the log
-    again = 1.0  # seconds after which a pass that failed is tried again
-    bears: ClassVar[type[Exception]] = GroupflowError  # anything else ends the daemon
+    bears: type[Exception] = GroupflowError  # what a pass may fail of; all else ends the daemon
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        name: str,
+        run_once: Callable[[], Awaitable[float]],
+        again: float,
+        level: str = "warning",
+    ) -> None:
+        """Binds one pass, which answers in how many seconds the next one is due.
+
+        Args:
+            name: in the log.
+            run_once: one pass.
+            again: seconds after which one that failed is tried again.
+            level: of the line that says so.
+        """
+        self.name = name
+        self.run_once = run_once
+        self._again = again
+        self._level = level
         self._stir = asyncio.Event()
 
     def wake(self) -> None:
@@ -41,9 +56,5 @@ class Duty(ABC):
     def failed(self, error: Exception) -> float:
         """Say that a pass has failed. Returns the seconds until the next one."""
         log = structlog.get_logger(f"groupflow.{self.name}")
-        log.warning(f"{self.name}.failed", error=str(error))
-        return self.again
-
-    @abstractmethod
-    async def run_once(self) -> float:
-        """One pass. Returns the seconds until the next one is due."""
+        getattr(log, self._level)(f"{self.name}.failed", error=str(error))
+        return self._again

@@ -16,16 +16,13 @@ from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Sessions
-from groupflow.upkeep.duty import Duty
 from groupflow.upkeep.renew import log_handed_over
 
 log = structlog.get_logger("groupflow.reap")
 
 
-class Reaper(Duty):
+class Reaper:
     """Looks when the nearest lease may end, at least once a lease."""
-
-    name = "reap"
 
     def __init__(
         self,
@@ -36,8 +33,6 @@ class Reaper(Duty):
         measures: UpkeepMeasures,
     ) -> None:
         """Binds the duty: a lease in seconds, and when (monotonic) our renewals last failed."""
-        super().__init__()
-        self.again = lease / 4
         self._measures = measures
         self._sessions = sessions
         self._client = client

@@ -6,30 +6,22 @@ import structlog
 
 from groupflow.store.client import StoreClient
 from groupflow.store.history import roll_history, sweep_renamed
-from groupflow.upkeep.duty import Duty
 
 log = structlog.get_logger("groupflow.roll")
 
 PAUSE = 15.0  # seconds; a segment that is closed a little late costs a little memory, nothing else
 
 
-class Roller(Duty):
-    """Rolls the history over."""
+async def roll(client: StoreClient, *, keep: float, size: int) -> float:
+    """Begin a segment where it is time. Returns the seconds until the next look.
 
-    name = "roll"
-    again = PAUSE
-
-    def __init__(self, client: StoreClient, *, keep: float, size: int) -> None:
-        """Binds the duty: a segment has `size` lines at most, each for `keep` seconds at least."""
-        super().__init__()
-        self._client = client
-        self._keep = keep
-        self._size = size
-
-    async def run_once(self) -> float:
-        """Begin a segment where it is time."""
-        if await roll_history(self._client, keep=self._keep, size=self._size):
-            log.info("history.rolled")
-        while await sweep_renamed(self._client):
-            pass
-        return PAUSE
+    Args:
+        client: the store.
+        keep: seconds for which a line is kept at least.
+        size: lines that a segment has at most.
+    """
+    if await roll_history(client, keep=keep, size=size):
+        log.info("history.rolled")
+    while await sweep_renamed(client):
+        pass
+    return PAUSE
