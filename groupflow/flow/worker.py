@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from groupflow.core.outcome import Dead, Outcome
+from groupflow.core.outcome import Dead, Done, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
@@ -49,6 +49,7 @@ class Worker:
         self._tracing = tracing
         self._types = hall.measures.types
         self._context = copy_context()  # what a handler sets in its own is nobody else's
+        self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Future[None] | None = None
         self._attempt: asyncio.Task[None] | None = None
         self._slot: Slot | None = None  # that attempt's, until it is handed in
@@ -82,7 +83,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until the hall has nothing more to give."""
-        self._ended = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
         self._spawn(self._wait(None, None))
         try:
             await self._ended
@@ -91,7 +93,7 @@ class Worker:
                 self._attempt.cancel()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._attempt = asyncio.create_task(work, context=self._context.copy())
+        self._attempt = self._loop.create_task(work, context=self._context.copy())
 
     def _take(self, slot: Slot) -> None:
         self._slot = slot
@@ -176,8 +178,11 @@ class Worker:
         if outcome is None:
             log.info("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))
             return Release(claim)
-        policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
-        settlement = settlement_of(claim, outcome, policy)
+        if isinstance(outcome, Done):  # nearly always, and no policy has a say in it
+            settlement: Settlement = Complete(claim)
+        else:
+            policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
+            settlement = settlement_of(claim, outcome, policy)
         if self._tells_all or not isinstance(settlement, Complete):
             _report(settlement, round(perf_counter() - began, 6))
         return settlement
