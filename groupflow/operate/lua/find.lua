@@ -11,7 +11,7 @@ if call('HEXISTS', K.tasks, id) == 0 then
 end
 
 -- Who runs it. A grouped task is found by its group's lock; for a plain one, or one whose group can't
--- be told, every worker is asked, as many as there are.
+-- be told, every slot is asked, as many as there are.
 local function claim_of_task(group)
   for _, claim in ipairs(group ~= '' and { claim_on(group) } or claims(100000)) do
     if claim.element and id_of(claim.element) == id then return claim end
@@ -24,5 +24,5 @@ local task_type, tenant, group = facts_of(id)
 local claim = died and {} or claim_of_task(group)
 return named({
   now = clock(), type = task_type, group = some(group), tenant = some(tenant), life = life_of(id), died = died,
-  daemon = claim.daemon, worker = claim.worker, fence = claim.fence, since = claim.since,
+  daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
 })

@@ -45,7 +45,7 @@ elseif state == 'running' then
   total = #claims
   for i = cursor + 1, math.min(cursor + most, total) do
     local claim = claims[i]
-    local by = claim.daemon .. ', ' .. claim.worker
+    local by = claim.daemon .. ', ' .. claim.slot
     if #rows < limit then add({ group = claim.group, since = claim.since, by = by }, claim.element) end
   end
   go_on()

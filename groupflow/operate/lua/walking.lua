@@ -1,6 +1,6 @@
 -- Behind the session rules in the scripts that look at many groups: who runs, and who is held.
 
--- The live claims, `most` of them at most, over every worker of every daemon; of groups alone where that is
+-- The live claims, `most` of them at most, over every slot of every daemon; of groups alone where that is
 -- asked.
 local function claims(most, of_groups)
   local found = {}
@@ -10,7 +10,7 @@ local function claims(most, of_groups)
       if #found >= most then return found end
       local claim = claim_of(checkpoints[i + 1])
       if claim and not (of_groups and claim.group == '') then
-        claim.daemon, claim.worker = daemon, checkpoints[i]
+        claim.daemon, claim.slot = daemon, checkpoints[i]
         found[#found + 1] = claim
       end
     end
@@ -22,11 +22,11 @@ end
 local function claim_on(group)
   local lock = call('GET', K.lock .. group)
   if not lock then return nil end
-  local worker = string.match(lock, '[^ ]+$')
-  local daemon = string.sub(lock, 18, -(#worker + 2))
-  local checkpoint = call('HGET', K.worker .. daemon, worker)
+  local slot = string.match(lock, '[^ ]+$')
+  local daemon = string.sub(lock, 18, -(#slot + 2))
+  local checkpoint = call('HGET', K.worker .. daemon, slot)
   local claim = checkpoint and claim_of(checkpoint) or {}
-  claim.fence, claim.daemon, claim.worker = string.sub(lock, 1, 16), daemon, worker
+  claim.fence, claim.daemon, claim.slot = string.sub(lock, 1, 16), daemon, slot
   return claim
 end
 

@@ -19,7 +19,7 @@ local element = claim.element or call('LINDEX', K.lane .. group, -1)
 local head = element and id_of(element) or nil
 return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, life = head and life_of(head) or {},
-  daemon = claim.daemon, worker = claim.worker, fence = claim.fence, since = claim.since,
+  daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
   lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
   ready = suspect or call('ZSCORE', K.ready, group) or nil, ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,
