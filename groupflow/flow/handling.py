@@ -26,13 +26,8 @@ class Failed:
 class Runner(Protocol):
     """Whatever can run the tasks of one type."""
 
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that one attempt may take; ``None`` for no limit."""
-
-    @property
-    def retry(self) -> RetryOverride:
-        """Its own word on retries."""
+    timeout: float | None  # seconds that one attempt may take; none without a limit
+    retry: RetryOverride  # its own word on retries
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run one attempt to its outcome. Raises nothing, but for its own cancellation."""

@@ -59,11 +59,7 @@ class Look:
 
 
 def look_around(since: int) -> Look:
-    """Look at all living processes that have started since: costs 0.1 ms each.
-
-    Args:
-        since: as an `Entry` has it.
-    """
+    """Look at all living processes that have started since: costs 0.1 ms each."""
     young = [each for each in _all() if each.start >= since]
     return Look(since, {each: _marks(each.pid) for each in young})
 
@@ -103,11 +99,7 @@ class Looks:
         self._since = 0
 
     async def after_now(self, since: int) -> Look:
-        """A look that begins after this call.
-
-        Args:
-            since: how far back it is to go.
-        """
+        """A look that begins after this call, and goes back so far."""
         try:
             looking = self._asked(since)
         except RuntimeError:  # no thread is to be had

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from groupflow.core.app import App, Handler
 from groupflow.core.outcome import Dead, Outcome
-from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, checked, failed, was_cancelled
 
@@ -25,16 +24,8 @@ class PythonRunner:
     def __init__(self, handler: Handler, threads: Executor) -> None:
         self._handler = handler
         self._threads = threads
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that one attempt may take."""
-        return self._handler.timeout
-
-    @property
-    def retry(self) -> RetryOverride:
-        """What the decorator said about retries."""
-        return self._handler.retry
+        self.timeout = handler.timeout
+        self.retry = handler.retry
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the function on one task.

@@ -108,15 +108,7 @@ class StoreClient:
         timeout: float = 5.0,
         measures: ScriptMeasures | None = None,
     ) -> None:
-        """Connects on first use.
-
-        Args:
-            url: ``redis://``, ``rediss://`` or ``unix://``.
-            keys: the namespace's keys.
-            order: which free group goes first.
-            timeout: seconds for a connection and for each call.
-            measures: where to count the round trips.
-        """
+        """Connects on first use; the timeout (seconds) is for a connection, and for each call."""
         self.keys = keys
         self.address = address_of(url)  # host and port
         self.scripts = Scripts(keys, order)

@@ -19,11 +19,7 @@ READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see 
 
 
 def no_room(delayed_memory: int) -> str:
-    """The reason of a dead letter that would have waited for a delay.
-
-    Args:
-        delayed_memory: the bound, in bytes.
-    """
+    """The reason of a dead letter that would have waited for a delay; the bound is in bytes."""
     return (
         f"it waits for a delay, and what does so already holds {delayed_memory} bytes, as much as "
         "redis.delayed_memory lets it: redrive it when there is room"

@@ -50,11 +50,7 @@ class Session:
         self.number = ""  # which session it is; empty where there is none
 
     def check(self, state: bytes, number: str) -> None:
-        """Turn the state that a script answered into an error.
-
-        Args:
-            state: the script's first reply.
-            number: the session number that the script was called with.
+        """Turn the state that a script answered, called with a session's number, into an error.
 
         Raises:
             SessionLost: the lease ran out; the claims made under `number` are gone.
@@ -80,13 +76,7 @@ class Sessions:
     """Opens, renews and closes a session, and takes over from daemons that let theirs run out."""
 
     def __init__(self, client: StoreClient, session: Session, lease: float) -> None:
-        """Binds the session's verbs.
-
-        Args:
-            client: a connection of its own, with a timeout well under a third of the lease.
-            session: whose verbs these are.
-            lease: seconds.
-        """
+        """Binds the verbs, over a connection with a timeout well under a third of the lease (s)."""
         self._client = client
         self._session = session
         self._lease = microseconds(lease)
@@ -94,9 +84,7 @@ class Sessions:
     async def register(self, info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
         """Open a session, and put back what an earlier process of this name still held.
 
-        Args:
-            info: what `status` tells of the daemon: pid, host, workers.
-            again: whether this process had a session and lost it.
+        `info` is what `status` tells of the daemon; `again`: this process had one and lost it.
 
         Returns:
             The tasks taken up, each the next of its group again.
@@ -136,11 +124,7 @@ class Sessions:
         return Claimable(plain, groups)
 
     async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Replace what others are told of this daemon.
-
-        Args:
-            info: as for `register`.
-            settings: its configuration, passwords hidden.
+        """Replace what others are told of this daemon; passwords in its settings are hidden.
 
         Raises:
             SessionLost: the lease had ended; `register` tells anew.

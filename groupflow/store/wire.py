@@ -130,11 +130,7 @@ class Wire(asyncio.Protocol):
 
 class Wires:
     def __init__(self, url: str) -> None:
-        """Reads the URL; nothing connects yet.
-
-        Args:
-            url: ``redis://``, ``rediss://`` with its TLS files, or ``unix://``.
-        """
+        """Reads the URL (``redis://``, ``rediss://``, ``unix://``); nothing connects yet."""
         url, self._tls = split_tls(url)
         options = cast(dict[str, Any], parse_url(url))
         self._host = options.get("host", "localhost")
@@ -145,10 +141,7 @@ class Wires:
         self._credentials = [user, password or ""] if user else [password] if password else []
 
     async def open(self, timeout: float) -> Wire:
-        """Connect, log in, choose the database.
-
-        Args:
-            timeout: seconds for all of it.
+        """Connect, log in, choose the database, within so many seconds for all of it.
 
         Raises:
             TimeoutError: it took longer.

@@ -118,18 +118,12 @@ class Told:
         Only then may a new session be opened: a claim of the old one that met the new one's number
         would look alive.
         """
-        dropped = Future[None]()
 
-        def drop() -> None:
-            try:
-                self._holder.session_lost()
-            except BaseException as error:
-                dropped.set_exception(error)
-                raise
-            dropped.set_result(None)
+        async def drop() -> None:
+            self._holder.session_lost()
 
-        self._call(drop)
-        await asyncio.wrap_future(dropped)
+        assert self.loop is not None, "the thread isn't running"  # noqa: S101
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(drop(), self.loop))
 
     def session_opened(self) -> None:
         """As in `Holder`."""
