@@ -12,7 +12,6 @@ from groupflow.core.app import App
 from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
-from groupflow.flow.bodies import archive_of
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.flow.intake import Intake
@@ -20,12 +19,13 @@ from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules
 from groupflow.flow.workforce import WorkerPool, Workforce
+from groupflow.operate.bodies import archive_of
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys

@@ -13,8 +13,10 @@ from contextlib import asynccontextmanager
 import structlog
 
 from groupflow.core.errors import ConfigError
-from groupflow.flow.bodies import whole_letter
-from groupflow.flow.redrive import Redriver
+from groupflow.operate.archiving import Whole
+from groupflow.operate.bodies import whole_letter
+from groupflow.operate.dead import DeadLetter, DeadLetters
+from groupflow.operate.redrive import Redriver
 from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
@@ -24,9 +26,7 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.health import HandedOn
 from groupflow.ops.page.server import serve_page
 from groupflow.settings.model import Settings
-from groupflow.store.archiving import Whole
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetter, DeadLetters
 from groupflow.store.keys import Keys
 
 log = structlog.get_logger("groupflow.page")

@@ -20,9 +20,9 @@ from groupflow.cli.task import moment
 from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
 
 if TYPE_CHECKING:
+    from groupflow.operate.dead import DeadLetter, DeadLetters, DeadStory, Filter
     from groupflow.settings.model import Settings
     from groupflow.store.client import StoreClient
-    from groupflow.store.dead import DeadLetter, DeadLetters, DeadStory, Filter
 
 _Act: TypeAlias = "Callable[[Settings, DeadLetters, DeadLetter], Awaitable[bool]]"
 
@@ -168,7 +168,7 @@ async def redrive(settings: Settings, letters: DeadLetters, letter: DeadLetter) 
 
       groupflow dead redrive --reason "exit code 1" --tenant 42
     """
-    from groupflow.flow.redrive import Redriver
+    from groupflow.operate.redrive import Redriver
 
     return await Redriver(settings, letters).redrive(letter)
 
@@ -195,13 +195,13 @@ def _first_line(reason: str) -> str:
 def _filter(
     reason: str | None, task_type: str | None, group: str | None, tenant: str | None
 ) -> Filter:
-    from groupflow.store.dead import Filter
+    from groupflow.operate.dead import Filter
 
     return Filter(reason=reason, type=task_type, group=group, tenant=tenant)
 
 
 async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[DeadLetter]:
-    from groupflow.store.dead import DeadLetters
+    from groupflow.operate.dead import DeadLetters
 
     letters = []
     async for letter in DeadLetters(client).each(wanted):
@@ -214,8 +214,8 @@ async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[Dead
 async def _look(
     settings: Settings, client: StoreClient, id_: str
 ) -> tuple[DeadStory, dict[str, Any], bytes] | None:
-    from groupflow.flow.bodies import whole_letter
-    from groupflow.store.dead import DeadLetters
+    from groupflow.operate.bodies import whole_letter
+    from groupflow.operate.dead import DeadLetters
 
     letters = DeadLetters(client)
     letter = await letters.get(id_)
@@ -250,7 +250,7 @@ async def _act_on_each(
     wanted: Filter,
     act: Callable[[DeadLetters, DeadLetter], Awaitable[bool]],
 ) -> _Done:
-    from groupflow.store.dead import DeadLetters
+    from groupflow.operate.dead import DeadLetters
 
     done, letters = _Done(), DeadLetters(client)
     chosen: list[DeadLetter] = [] if ids else await _collect(client, wanted, 10**9)

@@ -64,8 +64,8 @@ def top(
 async def _look(client: StoreClient) -> Look:
     from groupflow.cli.top_screen import Look
     from groupflow.operate.busy import read_busy
+    from groupflow.operate.dead import DeadLetters
     from groupflow.operate.totals import read_totals
-    from groupflow.store.dead import DeadLetters
 
     totals = await read_totals(client)
     letters = []

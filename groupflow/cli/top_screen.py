@@ -12,8 +12,8 @@ from rich.text import Text
 
 from groupflow.cli.safe import plain_text
 from groupflow.operate.busy import Busy
+from groupflow.operate.dead import DeadLetter
 from groupflow.operate.totals import Totals
-from groupflow.store.dead import DeadLetter
 
 SMOOTH = 10.0  # seconds that rates are taken over
 _FIXED = 10  # lines beside the three lists: head, totals, titles, foot

@@ -7,9 +7,8 @@ from time import monotonic
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import Pause
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import UNBOUNDED
+from groupflow.store.enqueue import UNBOUNDED, bound_of_delays
 
-DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, however much is configured
 RESUME_AT = 0.9  # of a limit: a pause ends clearly below where it began
 LOOK_EVERY = 1.0  # seconds between two looks at Redis's memory while all is well
 
@@ -63,9 +62,7 @@ class Pressure:
 
     @property
     def delayed_memory(self) -> int:
-        """Bytes of tasks that may wait for delays: what never drains must not fill all there is."""
-        limits = [limit for limit in (self._max_memory, self._room) if limit]
-        return min([self._delayed_memory, *(int(limit * DELAYED_SHARE) for limit in limits)])
+        return bound_of_delays(self._delayed_memory, self._max_memory, self._room)
 
     async def look(self) -> None:
         """Ask how much memory Redis has and uses, every now and then."""

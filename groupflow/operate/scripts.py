@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from groupflow.store.scripts import BURIAL, FACTS, PRELUDE, SESSIONS, AnyVerb
+from groupflow.store.scripts import FACTS, PRELUDE, SESSIONS, AnyVerb
 
 _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
+_LETTERS = (*FACTS, *_NAMING, "operate/letters")
+_BURIAL = (*FACTS, "operate/burial")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 
 
@@ -26,6 +28,15 @@ class OperatorVerb(AnyVerb):
     SAMPLES = "samples", (*PRELUDE, *_NAMING)
     PAUSE = "pause"
     RESUME = "resume"
-    DROP_WAITING = "drop_waiting", BURIAL
+    DROP_WAITING = "drop_waiting", _BURIAL
     RUN_NOW = "run_now"
     DELAYED_OF = "delayed_of"
+    DEAD = "dead", _LETTERS
+    LETTER = "letter", _LETTERS
+    ENVELOPE = "envelope", (*PRELUDE, *_NAMING)
+    BODIES = "bodies"
+    ARCHIVE = "archive"
+    STAY = "stay"
+    REDRIVE = "redrive", (*_BURIAL, "store/delaying")
+    DROP = "drop", _BURIAL
+    SWEEP = "sweep", _BURIAL

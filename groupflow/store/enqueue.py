@@ -15,7 +15,18 @@ from groupflow.store.scripts import Verb
 
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are
+DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, however much is configured
 READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`
+
+
+def bound_of_delays(wanted: int, *limits: int) -> int:
+    """Bytes that may wait for delays: what never drains must not fill all there is.
+
+    Args:
+        wanted: as configured.
+        limits: of Redis's memory; 0 for none.
+    """
+    return min([wanted, *(int(limit * DELAYED_SHARE) for limit in limits if limit)])
 
 
 def no_room(delayed_memory: int) -> str:

@@ -20,10 +20,8 @@ Order: TypeAlias = Literal["oldest", "fair"]
 PRELUDE = ("store/prelude",)
 SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
-BURIAL = (*FACTS, "store/burial")
 _CLAIMING = (*SESSIONS, "store/claiming")
 _SETTLING = (*SESSIONS, "store/settling")
-_LETTERS = (*FACTS, "store/letters")
 _IDS = (*FACTS, "store/ids")
 
 
@@ -61,15 +59,6 @@ class Verb(AnyVerb):
     ADVANCE = "advance", _SETTLING
     BURY = "bury", _SETTLING
     PROMOTE = "promote"
-    DEAD = "dead", _LETTERS
-    LETTER = "letter", _LETTERS
-    ENVELOPE = "envelope"
-    BODIES = "bodies"
-    ARCHIVE = "archive"
-    STAY = "stay"
-    REDRIVE = "redrive", (*BURIAL, "store/delaying")
-    DROP = "drop", BURIAL
-    SWEEP = "sweep", BURIAL
     ROLL = "roll"
     SWEEP_RENAMED = "sweep_renamed", _IDS
 

@@ -16,7 +16,7 @@ from groupflow.broker.archive import Archive
 from groupflow.core.errors import ArchiveRefused, BodyRefused, GroupflowError
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
-from groupflow.store.archiving import Body, archive, oldest_bodies, stay
+from groupflow.operate.archiving import Body, archive, oldest_bodies, stay
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Session
 from groupflow.upkeep.duty import Duty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.store.dead import DeadLetters
+from groupflow.operate.dead import DeadLetters
 
 log = structlog.get_logger("groupflow.sweep")
 

@@ -16,10 +16,10 @@ from rich.console import Console
 from groupflow.cli.exits import Exit
 from groupflow.cli.top_screen import Look, View, draw
 from groupflow.operate.busy import Busy, read_busy
+from groupflow.operate.dead import DeadLetter
 from groupflow.operate.groups import Groups
 from groupflow.operate.totals import DaemonStatus
 from groupflow.servers import RedisServer
-from groupflow.store.dead import DeadLetter
 from tests.store.bench import Bench, arrival, bury, totals
 
 REPOSITORY = Path(__file__).parents[2]

@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 from redis import Redis
 
-from groupflow.flow.bodies import archive_of
+from groupflow.operate.archiving import place_of
+from groupflow.operate.bodies import archive_of
 from groupflow.settings.model import Settings
-from groupflow.store.archiving import place_of
 from groupflow.store.keys import Keys
 from tests.crash.daemons import LEASE, fork_daemon, settings_of
 from tests.crash.plans import CLOCKED, Life, Plan
@@ -194,7 +194,7 @@ class Trials:
             if offset is None or message_id is None:
                 found.append(Violation("L7", f"the body of {id_} never left Redis"))
                 continue
-            packed = asyncio.run(archive.read(place_of(offset, message_id)))
+            packed = asyncio.run(archive.read(place_of(offset.decode(), message_id.decode())))
             if BALLAST.encode() not in packed:
                 found.append(Violation("S1", f"the body of {id_} is not where it says"))
         return found

@@ -15,11 +15,11 @@ import orjson
 import pytest
 
 from groupflow.cli.exits import Exit
-from groupflow.flow.bodies import whole_letter
+from groupflow.operate.bodies import whole_letter
+from groupflow.operate.dead import DeadLetters
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetters
 from tests.conftest import _running
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Process, Rig, run

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.tasks import WaitingTasks
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys

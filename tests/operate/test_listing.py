@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from groupflow.operate import listing
+from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedGroups, list_groups, list_lane
-from groupflow.store.dead import DeadLetters, Filter
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Retry

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from groupflow.operate.busy import read_busy, read_tops
+from groupflow.operate.dead import DeadLetters, DeadStory, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedGroups, list_groups, list_lane
 from groupflow.operate.scripts import OperatorVerb
@@ -15,19 +16,18 @@ from groupflow.operate.tasks import ListedState, find_task, list_tasks
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetters, DeadStory, Filter
 from groupflow.store.enqueue import READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, Verb, read_lua, render
+from groupflow.store.scripts import Scripts, read_lua, render
 from groupflow.store.settlements import Advance, Retry
 from tests.store.bench import Bench, arrival, bury
 
 SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
-    *(Verb.DEAD, Verb.LETTER, OperatorVerb.FIND, OperatorVerb.LIST, OperatorVerb.WHY),
+    *(OperatorVerb.DEAD, OperatorVerb.LETTER, OperatorVerb.FIND, OperatorVerb.LIST),
     *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.BUSY, OperatorVerb.TOPS),
-    OperatorVerb.STATUS,
+    *(OperatorVerb.WHY, OperatorVerb.STATUS),
 )
 # Refuses whatever would copy a large text, from any key.
 _WATCHED = f"""

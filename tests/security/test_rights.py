@@ -27,12 +27,12 @@ from groupflow.doctor.redis import examine_store
 from groupflow.doctor.rights import CLIENT_COMMANDS, script_commands, tried_commands
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import read_configuration
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import ListedGroups, list_groups, list_lane
 from groupflow.operate.sampling import Latencies, read_samples, survey, take_sample
 from groupflow.operate.tasks import ListedState, WaitingTasks, find_task, list_tasks
 from groupflow.servers import RedisServer, ValkeyServer
-from groupflow.store.dead import DeadLetters
 from groupflow.store.history import roll_history
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb

@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 from groupflow.core.errors import StoreFull
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
-from groupflow.store.dead import DeadLetters
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury, ids

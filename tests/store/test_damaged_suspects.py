@@ -181,7 +181,7 @@ DAMAGES = [
     ),
     Damage(
         "a group that stays suspect behind another head",
-        Verb.REDRIVE,
+        OperatorVerb.REDRIVE,
         "  elseif is_suspected(group) then\n",
         "  elseif false then\n",
         test_suspects.test_an_older_task_in_front_of_it,
@@ -195,7 +195,7 @@ DAMAGES = [
     ),
     Damage(
         "a redrive that keeps the suspicion",
-        Verb.REDRIVE,
+        OperatorVerb.REDRIVE,
         ", 'crashes', 0",
         "",
         test_suspects.test_a_redrive_makes_it_a_task_like_any_other,

@@ -13,10 +13,10 @@ import pytest
 
 from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
+from groupflow.operate.archiving import archive, beside_of, oldest_bodies
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.tasks import WaitingTasks, find_task
-from groupflow.store.archiving import archive, beside_of, oldest_bodies
-from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb

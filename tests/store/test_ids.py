@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.tasks import find_task
-from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import READ_WHOLE, Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import roll_history, sweep_renamed

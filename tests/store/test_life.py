@@ -17,11 +17,11 @@ from typing import Any, Literal
 import pytest
 
 from groupflow.core.errors import StoreFull
+from groupflow.operate.dead import DeadLetters, DeadStory, Filter
 from groupflow.operate.groups import ALL, Groups, Why
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import Found, ListedState, find_task, list_tasks
 from groupflow.servers import RedisServer
-from groupflow.store.dead import DeadLetters, DeadStory, Filter
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import AnyVerb, Verb
 from groupflow.store.settlements import Advance, Bury, Claim, Complete, Release, Retry, Settlement
@@ -471,7 +471,7 @@ async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench
 
 
 async def test_dead_letters_are_listed_by_page_and_filter(shop: Bench) -> None:
-    from groupflow.store import dead as dead_module
+    from groupflow.operate import dead as dead_module
 
     count = dead_module.PAGE + 5
     daemon = await fill(shop, *(f"{'ab'[n % 2]}{n}" for n in range(count)))
@@ -831,8 +831,8 @@ async def test_every_other_verb_may_be_repeated_too(shop: Bench) -> None:
         (OperatorVerb.RESUME, ["a"]),
         (OperatorVerb.RESUME, [""]),
         (Verb.PROMOTE, [200]),
-        (Verb.DROP, [dead.id, '["dropped","t","a",1,0]']),
-        (Verb.SWEEP, [round(HOUR * 1e6), 100, '["expired","",null,0,0]']),
+        (OperatorVerb.DROP, [dead.id, '["dropped","t","a",1,0]']),
+        (OperatorVerb.SWEEP, [round(HOUR * 1e6), 100, '["expired","",null,0,0]']),
         (Verb.ROLL, [10**12, 10**6]),
     ]
     for verb, arguments in calls:

@@ -35,6 +35,6 @@ end
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
   ready = count_in(READY), delayed = call('ZCARD', K.held), parked = call('HLEN', K.parked), paused = paused,
-  delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying), waited_plain = plain, waited_grouped = grouped,
-  everything_paused = call('GET', K.paused_all) or nil,
+  delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying),
+  waited_plain = plain, waited_grouped = grouped, everything_paused = call('GET', K.paused_all) or nil,
 })

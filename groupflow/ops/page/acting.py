@@ -8,6 +8,7 @@ from http import HTTPStatus
 import structlog
 
 from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
+from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.tasks import REASONS, Left, WaitingTasks
 from groupflow.ops.page.context import PageContext
@@ -22,7 +23,6 @@ from groupflow.ops.page.shapes import (
     Untouched,
     WaitingTask,
 )
-from groupflow.store.dead import DeadLetter, DeadLetters
 
 log = structlog.get_logger("groupflow.page")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from groupflow.operate.archiving import Whole
+from groupflow.operate.dead import DeadLetter
 from groupflow.ops.health.answers import Health
 from groupflow.ops.page.facts import Facts
-from groupflow.store.archiving import Whole
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetter
 
 
 @dataclass(slots=True)

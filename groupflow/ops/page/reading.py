@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from groupflow.operate.busy import Tops, read_tops
+from groupflow.operate.dead import DeadLetters, DeadPage, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import GroupPage, list_groups, list_lane
 from groupflow.operate.sampling import Sample, read_samples
@@ -40,7 +41,6 @@ from groupflow.ops.page.withholding import (
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.dry_run import DryRun, Way
-from groupflow.store.dead import DeadLetters, DeadPage, Filter
 
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; less than the second between two events, or one would repeat the other

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from groupflow.operate.dead import DeadPage
 from groupflow.operate.listing import Waiting
 from groupflow.operate.tasks import Found
-from groupflow.store.dead import DeadPage
 
 WITHHELD = "(shown with the token)"
 

@@ -2,7 +2,7 @@
 
 -- How many attempts failed, and whether it died at the door, of a letter that was buried by a version
 -- that did not write them down: counted in its errors.
-local function told_by_errors(id, attempt)
+local function count_errors(id, attempt)
   local life, rejected, failed = K.life .. id, false, 0
   local length = call('HSTRLEN', life, 'errors')
   if length > 0 and length <= READ then
@@ -14,16 +14,15 @@ local function told_by_errors(id, attempt)
   return math.max(failed, attempt), rejected
 end
 
--- The group, reason, kind, type, tenant, attempts and whether it died at the door; text '' where there is none.
-local function letter_of(id)
-  local kept = call('HMGET', K.life .. id,
-    'group', 'type', 'tenant', 'attempts', 'door', 'attempt', 'kind')
+-- What lists show of a letter, by the names that it has there.
+local function letter_of(id, died)
+  local kept = call('HMGET', K.life .. id, 'group', 'type', 'tenant', 'attempts', 'door', 'attempt', 'kind')
   local task_type, tenant = kept[2], kept[3] or ''
   if not task_type then task_type, tenant = facts_in_envelope(id) end
   local attempts, at_door = tonumber(kept[4] or nil), kept[5] == '1'
-  if not attempts then attempts, at_door = told_by_errors(id, tonumber(kept[6] or nil) or 0) end
+  if not attempts then attempts, at_door = count_errors(id, tonumber(kept[6] or nil) or 0) end
   return {
-    group = kept[1] or '', reason = reason_of(id), kind = kept[7] or '', type = task_type, tenant = tenant,
-    attempts = attempts, at_door = at_door and 1 or 0,
+    id = id, type = task_type, group = some(kept[1] or ''), tenant = some(tenant), reason = reason_of(id),
+    kind = kept[7] or '', attempts = attempts, died_at = died, died_at_the_door = at_door and 1 or 0,
   }
 end

@@ -6,8 +6,7 @@
 -- ARGV     1 how many to pass over · 2 how many to look at · 3 how many to return · 4 the filter, a JSON
 --          object: a part of its `reason` or `kind`, and its `type`, `group` and `tenant`, those that
 --          are wanted
--- returns  { looked at, rows of { id, died at (µs), type, group or '', tenant or '', reason, kind or '',
---          attempts, 1 if it died at the door, else 0 } }
+-- returns  { looked_at, letters: as `letter_of` has them }
 local from, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted, rows, looked = cjson.decode(ARGV[4]), {}, 0
 
@@ -23,12 +22,9 @@ local found = call('ZRANGE', K.dead, from, from + most - 1, 'REV', 'WITHSCORES')
 for i = 1, #found, 2 do
   if #rows == limit then break end
   looked = looked + 1
-  local letter = letter_of(found[i])
+  local letter = letter_of(found[i], found[i + 1])
   if passes(letter) then
-    rows[#rows + 1] = {
-      found[i], found[i + 1], letter.type, letter.group, letter.tenant, letter.reason,
-      letter.kind, letter.attempts, letter.at_door,
-    }
+    rows[#rows + 1] = named(letter)
   end
 end
-return { looked, rows }
+return named({ looked_at = looked, letters = rows })

@@ -12,8 +12,8 @@ import orjson
 
 from groupflow.core.errors import LetterArchived
 from groupflow.core.places import Place
-from groupflow.store.archiving import Body, archive, beside_of, oldest_bodies, stay
-from groupflow.store.dead import DeadLetters
+from groupflow.operate.archiving import Body, archive, beside_of, oldest_bodies, stay
+from groupflow.operate.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.sessions import Session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,12 +10,13 @@ import orjson
 
 from groupflow.core.errors import GroupflowError, LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
-from groupflow.store.archiving import Beside, place_of
+from groupflow.operate.archiving import Beside, place_of
+from groupflow.operate.replies import named
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import microseconds, seconds
+from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope
-from groupflow.store.scripts import Verb
 from groupflow.store.settlements import history_line
 
 NO_ROOM = -2  # what the script answers
@@ -24,29 +25,17 @@ PAGE = 200  # dead letters a script: bounds how long one may block Redis
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A task that has failed for good.
-
-    Attributes:
-        id: the task.
-        type: its type, empty where it had none.
-        group: its group, ``None`` for a plain task.
-        tenant: its tenant, ``None`` where it named none.
-        reason: why it died, in the words of whoever said so.
-        kind: what it died of without those words: an error's name; empty where that is not known.
-        attempts: how many attempts failed.
-        died_at: Unix seconds by Redis's clock.
-        died_at_the_door: whether it was never routed; a redrive then routes it first.
-    """
+    """A task that has failed for good."""
 
     id: str
-    type: str
-    group: str | None
-    tenant: str | None
-    reason: str
-    kind: str
-    attempts: int
-    died_at: float
-    died_at_the_door: bool
+    type: str  # its type, empty where it had none
+    group: str | None  # its group, None for a plain task
+    tenant: str | None  # its tenant, None where it named none
+    reason: str  # why it died, in the words of whoever said so
+    kind: str  # what it died of without those words: an error's name; empty where that is not known
+    attempts: int  # how many attempts failed
+    died_at: float  # Unix seconds by Redis's clock
+    died_at_the_door: bool  # whether it was never routed; a redrive then routes it first
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of an entry of ``groupflow dead list --json``."""
@@ -62,15 +51,11 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadStory(DeadLetter):
-    """A dead letter and what its attempts said.
+    """A dead letter and what its attempts said."""
 
-    Attributes:
-        bytes: how much lies in Redis of its facts, headers and body together.
-        errors: one entry for each failed attempt that is remembered, oldest first; none where they
-            lie in RabbitMQ with the body.
-    """
-
-    bytes: int
+    bytes: int  # how much lies in Redis of its facts, headers and body together
+    # one entry for each failed attempt that is remembered, oldest first; none where they lie in
+    # RabbitMQ with the body
     errors: list[dict[str, Any]]
 
     def with_beside(self, beside: Beside | None) -> DeadStory:
@@ -82,19 +67,11 @@ class DeadStory(DeadLetter):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters; an attribute that is ``None`` lets all pass.
+    """Which dead letters; an attribute that is ``None`` lets all pass."""
 
-    Attributes:
-        reason: a part of the reason's text.
-        kind: a part of the kind.
-        type: the task type.
-        group: the group.
-        tenant: the tenant.
-    """
-
-    reason: str | None = None
-    kind: str | None = None
-    type: str | None = None
+    reason: str | None = None  # a part of the reason's text
+    kind: str | None = None  # a part of the kind
+    type: str | None = None  # the task type
     group: str | None = None
     tenant: str | None = None
 
@@ -118,17 +95,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class DeadPage:
-    """Some dead letters.
+    """Some dead letters."""
 
-    Attributes:
-        looked_at: how many were tried against the filter.
-        next: how many to pass over for the next page, ``None`` at the end.
-        letters: those that passed.
-    """
-
-    looked_at: int
-    next: int | None
-    letters: list[DeadLetter]
+    looked_at: int  # how many were tried against the filter
+    next: int | None  # how many to pass over for the next page, None at the end
+    letters: list[DeadLetter]  # those that passed
 
 
 class DeadLetters:
@@ -171,15 +142,18 @@ class DeadLetters:
 
     async def _look(self, wanted: Filter, passed: int, most: int) -> tuple[int, list[DeadLetter]]:
         """How many were looked at, a page or until there were as many as wanted, and those."""
-        looked, rows = await self._client.run(Verb.DEAD, passed, PAGE, most, wanted.pack())
-        return looked, [DeadLetter(id_.decode(), *_facts(*row)) for id_, *row in rows]
+        reply = await self._client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack())
+        page = named(reply)
+        return page["looked_at"], [DeadLetter(**_facts(row)) for row in page["letters"]]
 
     async def get(self, id_: str) -> DeadStory | None:
         """The dead letter of that id, or ``None``."""
-        died, *row, size, errors = await self._client.run(Verb.LETTER, id_)
-        if not died:
+        row = await self._client.run(OperatorVerb.LETTER, id_)
+        if not row:
             return None
-        return DeadStory(id_, *_facts(died, *row), size, orjson.loads(errors or b"[]"))
+        facts = _facts(row)
+        errors = orjson.loads(facts.pop("errors", "[]"))
+        return DeadStory(**facts, errors=errors)
 
     async def envelope(self, id_: str) -> tuple[Envelope, Place | None]:
         """The envelope of a dead letter: its headers and its raw body.
@@ -190,11 +164,12 @@ class DeadLetters:
         Raises:
             KeyError: there is no such dead letter.
         """
-        packed, offset, message_id, group = await self._client.run(Verb.ENVELOPE, id_)
+        packed, row = await self._client.run(OperatorVerb.ENVELOPE, id_)
         if not packed:
             raise KeyError(id_)
-        place = place_of(offset, message_id) if offset else None
-        return Envelope.unpack_any(packed, group.decode() or None), place
+        facts = named(row)
+        place = place_of(facts["offset"], facts["archived_as"]) if "offset" in facts else None
+        return Envelope.unpack_any(packed, facts.get("group")), place
 
     async def redrive(
         self,
@@ -225,19 +200,16 @@ class DeadLetters:
             NoRoomForDelay: what waits for delays is at its bound; nothing was written.
             StoreFull: there is no memory for its body; nothing was written.
         """
-        packed, group = b"", letter.group
-        facts = ("", "", "")
+        order = "" if priority is None else microseconds(priority)
+        packed, group, facts, back = b"", letter.group, ("", "", ""), ("", "")
         if envelope is not None:
             packed, group = envelope.pack(), envelope.group
             facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
-        order = "" if priority is None else microseconds(priority)
-        back = (
-            place.message_id if place else "",
-            *((beside.errors, beside.context) if beside else ("", "")),
-        )
-        verdict = await self._client.run(
-            Verb.REDRIVE, letter.id, group or "", packed, order, *facts, delayed_memory, *back
-        )
+        if beside is not None:
+            back = (beside.errors, beside.context)
+        lay_at = place.message_id if place else ""
+        arguments = (letter.id, group or "", packed, order, *facts, delayed_memory, lay_at, *back)
+        verdict = await self._client.run(OperatorVerb.REDRIVE, *arguments)
         if verdict == NO_ROOM:
             raise NoRoomForDelay(
                 "it has to wait for the rest of its delay, and what does so holds as much as "
@@ -262,7 +234,7 @@ class DeadLetters:
             Whether it was still there.
         """
         line = history_line("dropped", letter.type, letter.group, letter.attempts)
-        return bool(await self._client.run(Verb.DROP, letter.id, line))
+        return bool(await self._client.run(OperatorVerb.DROP, letter.id, line))
 
     async def sweep(self, retention: float, most: int) -> list[str]:
         """Remove dead letters older than `retention` seconds, `most` of them at most.
@@ -271,28 +243,11 @@ class DeadLetters:
             The ids that were removed.
         """
         line = history_line("expired", "", None)
-        ids = await self._client.run(Verb.SWEEP, microseconds(retention), most, line)
+        ids = await self._client.run(OperatorVerb.SWEEP, microseconds(retention), most, line)
         return [id_.decode() for id_ in ids]
 
 
-def _facts(  # noqa: PLR0917  the row that the scripts answer, in its order
-    died: bytes,
-    type_: bytes,
-    group: bytes,
-    tenant: bytes,
-    reason: bytes,
-    kind: bytes,
-    attempts: int,
-    at_door: int,
-) -> tuple[str, str | None, str | None, str, str, int, float, bool]:
-    """The fields of a dead letter behind its id."""
-    return (
-        type_.decode(),
-        group.decode() or None,
-        tenant.decode() or None,
-        reason.decode(),
-        kind.decode(),
-        attempts,
-        seconds(died),
-        at_door == 1,
-    )
+def _facts(row: Sequence[Any]) -> dict[str, Any]:
+    """A dead letter as `letters.lua` has it, by the names of its fields."""
+    facts = {"group": None, "tenant": None, **named(row, "died_at")}
+    return {**facts, "died_at_the_door": facts["died_at_the_door"] == 1}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from groupflow.core.errors import LetterArchived, StoreFull
-from groupflow.flow.bodies import whole_letter
-from groupflow.flow.pressure import DELAYED_SHARE
+from groupflow.operate.archiving import Whole
+from groupflow.operate.bodies import whole_letter
+from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.settings.model import Settings
-from groupflow.store.archiving import Whole
-from groupflow.store.dead import DeadLetter, DeadLetters
+from groupflow.store.enqueue import bound_of_delays
 from groupflow.store.envelope import Envelope
 
 
@@ -51,9 +51,8 @@ class Redriver:
 
     async def _delayed_memory(self) -> int:
         """Bytes that may wait for delays, as intake has it: `Pressure.delayed_memory`."""
-        limits = [self._settings.redis.max_memory, (await self._letters.memory()).limit]
-        shares = [int(limit * DELAYED_SHARE) for limit in limits if limit]
-        return min([self._settings.redis.delayed_memory, *shares])
+        redis, memory = self._settings.redis, await self._letters.memory()
+        return bound_of_delays(redis.delayed_memory, redis.max_memory, memory.limit)
 
     async def _check_room(self, whole: Whole) -> None:
         """What comes back from RabbitMQ must not be what makes intake stand.

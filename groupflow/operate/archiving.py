@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import orjson
 
 from groupflow.core.places import Place
-from groupflow.store.client import Argument, StoreClient
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope
-from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 
 REASON_SHOWN = 200
@@ -29,57 +29,34 @@ _BESIDE = 6  # where in the facts of an envelope the letter's own stand
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A dead letter that is in Redis whole.
+    """A dead letter that is in Redis whole."""
 
-    Attributes:
-        id: the letter.
-        died_at: its death, as the store writes it.
-        packed: what is to be archived: envelope, headers and body, and what goes along.
-        rest: what stays in Redis of the envelope.
-        reason: what stays of the reason, in pieces.
-        goes_along: whether errors and context are in `packed`.
-        has_context: whether it has a context.
-    """
-
-    id: str
-    died_at: bytes
-    packed: bytes
-    rest: bytes
-    reason: tuple[str, ...]
-    goes_along: bool
-    has_context: bool
+    id: str  # the letter
+    died_at: bytes  # its death, as the store writes it
+    packed: bytes  # what is to be archived: envelope, headers and body, and what goes along
+    rest: bytes  # what stays in Redis of the envelope
+    reason: tuple[str, ...]  # what stays of the reason, in pieces
+    goes_along: bool  # whether errors and context are in `packed`
+    has_context: bool  # whether it has a context
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a letter's life held, and lies in the stream with its body.
+    """What a letter's life held, and lies in the stream with its body."""
 
-    Attributes:
-        reason: why it died, whole.
-        errors: of its attempts, as JSON; empty where it has none.
-        context: of its stage, as JSON; empty where it has none.
-    """
-
-    reason: str
-    errors: str
-    context: str
+    reason: str  # why it died, whole
+    errors: str  # of its attempts, as JSON; empty where it has none
+    context: str  # of its stage, as JSON; empty where it has none
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """All of a dead letter.
+    """All of a dead letter."""
 
-    Attributes:
-        envelope: with its headers and its body.
-        place: where it was read in RabbitMQ's stream; ``None`` where it is in Redis.
-        size: bytes that were read there.
-        beside: what lay there with it; ``None`` where that is in Redis.
-    """
-
-    envelope: Envelope
-    place: Place | None = None
-    size: int = 0
-    beside: Beside | None = None
+    envelope: Envelope  # with its headers and its body
+    place: Place | None = None  # where it was read in RabbitMQ's stream; None where it is in Redis
+    size: int = 0  # bytes that were read there
+    beside: Beside | None = None  # what lay there with it; None where that is in Redis
 
 
 async def oldest_bodies(
@@ -101,7 +78,7 @@ async def oldest_bodies(
         StoreUnavailable: no answer.
     """
     me = (session.daemon, session.number, microseconds(HELD_FOR))
-    rows = await client.run(Verb.BODIES, bound, most, most_bytes, *me)
+    rows = await client.run(OperatorVerb.BODIES, bound, most, most_bytes, *me)
     return [_body_of(*row) for row in rows]
 
 
@@ -119,13 +96,13 @@ async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[
     Raises:
         StoreUnavailable: no answer; some may have left.
     """
-    calls: list[tuple[Verb, Sequence[Argument]]] = []
+    calls: list[Call] = []
     for body, place in zip(bodies, places, strict=True):
         # A version that would redrive without the context finds no such message, and refuses to.
         published_as = f"{place.message_id}+context" if body.has_context else place.message_id
         goes_along = "1" if body.goes_along else ""
         call: list[Argument] = [body.id, body.died_at, place.offset, published_as, body.rest]
-        calls.append((Verb.ARCHIVE, [*call, goes_along, *body.reason]))
+        calls.append((OperatorVerb.ARCHIVE, [*call, goes_along, *body.reason]))
     return sum(await client.run_all(calls)) if calls else 0
 
 
@@ -138,12 +115,12 @@ async def stay(client: StoreClient, body: Body) -> bool:
     Raises:
         StoreUnavailable: no answer.
     """
-    return bool(await client.run(Verb.STAY, body.id, body.died_at))
+    return bool(await client.run(OperatorVerb.STAY, body.id, body.died_at))
 
 
-def place_of(offset: bytes, archived_as: bytes) -> Place:
+def place_of(offset: str, archived_as: str) -> Place:
     """Where a letter's body lies, from what its life says."""
-    return Place(int(offset), archived_as.partition(b"+")[0].decode())
+    return Place(int(offset), archived_as.partition("+")[0])
 
 
 def beside_of(packed: bytes) -> Beside | None:
@@ -184,14 +161,14 @@ def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
     head, line_feed, body = packed.partition(b"\n")
     try:
         facts = orjson.loads(head)
-        told = orjson.dumps([each.decode() for each in beside])
+        along = orjson.dumps([each.decode() for each in beside])
         Envelope.unpack(head)
     except (ValueError, TypeError):
         return packed, False
     if not head.endswith(b"]") or len(facts) > _BESIDE:
         return packed, False
     missing = b"".join([b",{}", b",null"][len(facts) - _BESIDE :] if len(facts) < _BESIDE else [])
-    return head[:-1] + missing + b"," + told + b"]" + line_feed + body, True
+    return head[:-1] + missing + b"," + along + b"]" + line_feed + body, True
 
 
 def _pieces_of(reason: bytes) -> tuple[str, ...]:

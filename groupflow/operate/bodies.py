@@ -7,9 +7,9 @@ from dataclasses import replace
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import address_of
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from groupflow.operate.archiving import Whole, beside_of
+from groupflow.operate.dead import DeadLetters
 from groupflow.settings.model import Settings
-from groupflow.store.archiving import Whole, beside_of
-from groupflow.store.dead import DeadLetters
 from groupflow.store.envelope import Envelope
 
 

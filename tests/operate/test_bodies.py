@@ -17,17 +17,17 @@ from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyRefused, BrokerUnavailable, StoreFull
 from groupflow.core.places import Place
-from groupflow.flow.bodies import whole_letter
-from groupflow.flow.redrive import Redriver
+from groupflow.operate.archiving import oldest_bodies
+from groupflow.operate.bodies import whole_letter
+from groupflow.operate.dead import DeadLetters
+from groupflow.operate.redrive import Redriver
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.model import Redis as RedisSettings
 from groupflow.settings.types import SecretUrl
-from groupflow.store.archiving import oldest_bodies
 from groupflow.store.client import StoreClient
-from groupflow.store.dead import DeadLetters
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys

@@ -29,10 +29,10 @@ for i = 1, #oldest, 2 do
   local id, life = oldest[i], K.life .. oldest[i]
   local bytes = call('HSTRLEN', K.tasks, id) + call('HSTRLEN', life, 'errors') + call('HSTRLEN', life, 'context')
   if over <= 0 or (i > 1 and size + bytes > tonumber(ARGV[3])) then break end
-  local told = call('HMGET', life, 'reason', 'errors', 'context', 'dead_bytes')
+  local kept = call('HMGET', life, 'reason', 'errors', 'context', 'dead_bytes')
   rows[#rows + 1] = { id, oldest[i + 1], call('HGET', K.tasks, id) or '',
-    call('HMGET', life, 'type', 'group', 'tenant', 'scope'), told[1] or '', told[2] or '', told[3] or '' }
-  size, over = size + bytes, over - (tonumber(told[4] or nil) or bytes)
+    call('HMGET', life, 'type', 'group', 'tenant', 'scope'), kept[1] or '', kept[2] or '', kept[3] or '' }
+  size, over = size + bytes, over - (tonumber(kept[4] or nil) or bytes)
 end
 if #rows > 0 then
   call('HSET', K.segments, 'archiver', digits(now + ARGV[6]) .. ' ' .. me)

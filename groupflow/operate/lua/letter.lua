@@ -1,0 +1,13 @@
+#!lua flags=no-writes
+-- letter: one dead letter, with the errors of its attempts and without its headers and body.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 id
+-- returns  what `letter_of` has, bytes that lie here of its headers and body, and errors (JSON) where it has
+--          some, and they don't lie in RabbitMQ; nothing where it is none
+local died = call('ZSCORE', K.dead, ARGV[1])
+if not died then return {} end
+local letter = letter_of(ARGV[1], died)
+letter.bytes = call('HSTRLEN', K.tasks, ARGV[1])
+letter.errors = call('HGET', K.life .. ARGV[1], 'errors') or nil
+return named(letter)
