@@ -120,15 +120,25 @@ async def watch(world: World) -> None:
 
 
 async def wait_until_drained(world: World, within: float) -> str:
-    """Wait until nothing waits or runs any more. Says what is left if that takes too long."""
-    until = time.monotonic() + within
+    """Wait until nothing waits or runs any more. Says what is left where nothing ends meanwhile.
+
+    Args:
+        world: where.
+        within: how many seconds may pass without a task that comes in or ends for good. A busy
+            machine may take longer for all of them.
+    """
+    moved, ends = time.monotonic(), 0
     counts: dict[str, int] | None = None
-    while time.monotonic() < until:
+    while time.monotonic() - moved < within:
         counts = await world.counts()
         if counts is not None and _is_drained(counts, len(world.workload.ids)):
             return ""
+        now = sum(counts.get(name, 0) for name in ("taken", "done", "buried")) if counts else 0
+        if now > ends:
+            moved, ends = time.monotonic(), now
         await asyncio.sleep(0.1)
-    return f"not drained {within:g} s after the last fault: {counts}, {len(world.workload.ids)} ids"
+    ids = len(world.workload.ids)
+    return f"not drained, and nothing ended for {within:g} s after the faults: {counts}, {ids} ids"
 
 
 def _is_drained(counts: dict[str, int], ids: int) -> bool:
