@@ -39,7 +39,11 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The previous code in a folder of its own, out of this repository's history."""
     folder = tmp_path_factory.mktemp("previous")
     archive = subprocess.run(
-        ["git", "archive", PREVIOUS, "groupflow"], cwd=REPOSITORY, capture_output=True, check=False
+        ["git", "archive", PREVIOUS, "groupflow"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=False,
+        timeout=60,
     )
     assert archive.returncode == 0, (
         f"The commit {PREVIOUS} is needed and isn't in this repository: it wants the whole history"
@@ -115,6 +119,7 @@ def test_the_previous_code_runs_from_its_own_folder(rig: Rig, previous: Path) ->
             capture_output=True,
             text=True,
             check=True,
+            timeout=60,
         )
         assert Path(said.stdout.strip()).is_relative_to(tree)
 

@@ -195,7 +195,7 @@ from groupflow import Publisher
 import groupflow.broker.consumer, groupflow.broker.archive
 assert pamqp.decode.METHODS == before
 """
-    subprocess.run([sys.executable, "-c", look], check=True)
+    subprocess.run([sys.executable, "-c", look], check=True, timeout=60)
 
 
 async def test_no_message_stops_intake(
