@@ -35,10 +35,6 @@ async def bodies_for(bench: Bench, session: Session, bound: int = 0, most: int =
     return await oldest_bodies(bench.client, session, bound, most=most, most_bytes=MOST)
 
 
-async def used(bench: Bench) -> int:
-    return int((await bench.client.info("memory"))["used_memory"])
-
-
 async def archive_all(bench: Bench) -> None:
     """All that may leave, as if it were in the stream."""
     while bodies := await bodies_for(bench, Session("d1")):
@@ -47,20 +43,20 @@ async def archive_all(bench: Bench) -> None:
 
 
 async def test_small_letters_count_what_they_take(bench: Bench) -> None:
-    before = await used(bench)
+    before = bench.used_memory()
     for n in range(0, 2000, 200):
         await bench.enqueue(*(malformed(n + i) for i in range(200)))
-    taken = await used(bench) - before
+    taken = bench.used_memory() - before
     assert taken / 2 < bench.count("dead_bytes") < taken * 2
 
 
 async def test_what_stays_of_an_archived_letter_is_small(bench: Bench) -> None:
-    before = await used(bench)
+    before = bench.used_memory()
     for n in range(0, 2000, 200):
         await bench.enqueue(*(malformed(n + i) for i in range(200)))
     await archive_all(bench)
     assert bench.count("dead_bytes") == 0
-    assert await used(bench) - before < 2000 * STUB
+    assert bench.used_memory() - before < 2000 * STUB
 
 
 async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> None:

@@ -158,10 +158,10 @@ class TestDelayed:
 
     async def test_small_delayed_tasks_count_what_they_take(self, bench: Bench) -> None:
         tasks = [arrival(f"t{n:06}", "g", delay=YEAR, steps_aside=True) for n in range(2000)]
-        before = int((await bench.client.info("memory"))["used_memory"])
+        before = bench.used_memory()
         for n in range(0, 2000, 200):
             await bench.enqueue(*tasks[n : n + 200])
-        taken = int((await bench.client.info("memory"))["used_memory"]) - before
+        taken = bench.used_memory() - before
         assert taken / 2 < bench.count("delayed_bytes") < taken * 2
 
     @pytest.mark.parametrize("aside", [True, False])

@@ -9,7 +9,6 @@ r"""Groups that are seen once and never again: a million of them must leave noth
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.history import roll_history
@@ -19,12 +18,6 @@ from tests.store.bench import Bench, arrival
 GROUPS = int(os.environ.get("GROUPFLOW_ONE_SHOT_GROUPS", "5000"))
 BATCH = 500
 BODY = len(arrival("0" * 36).envelope.body)
-
-
-def _memory(bench: Bench) -> int:
-    bench.raw.memory_purge()
-    found: Any = bench.raw.info("memory")
-    return int(found["used_memory"])
 
 
 async def _fill(bench: Bench) -> None:
@@ -52,12 +45,12 @@ async def _drain(bench: Bench) -> int:
 async def test_one_shot_groups_leave_nothing(bench: Bench) -> None:
     """Once drained there is no key of a group or a task, and once rolled no word of them."""
     await roll_history(bench.client, keep=0, size=1)
-    before = _memory(bench)
+    before = bench.used_memory()
     await _fill(bench)
-    full = _memory(bench)
+    full = bench.used_memory()
     assert await _drain(bench) == GROUPS
     assert bench.judge_drained() == []
-    remembered = _memory(bench)
+    remembered = bench.used_memory()
     # Two rolls without a window to keep: the history of all that has ended is forgotten.
     assert await roll_history(bench.client, keep=0, size=1)
     assert await roll_history(bench.client, keep=0, size=1)
