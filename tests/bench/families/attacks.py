@@ -97,14 +97,16 @@ async def _done(redis: Redis) -> int:
 
 
 @asynccontextmanager
-async def _attackers(folder: Path, kind: str, port: int) -> AsyncIterator[None]:
+async def _attackers(
+    folder: Path, kind: str, port: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
     command = [sys.executable, "-m", "tests.bench.attackers", kind, str(port)]
     with (folder / "attackers.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *command, cwd=REPOSITORY, stdout=log, stderr=log, stdin=subprocess.DEVNULL
         )
     try:
-        yield
+        yield process
         if process.returncode is not None:
             raise RuntimeError(f"the attackers ended: {(folder / 'attackers.log').read_text()}")
     finally:
@@ -117,8 +119,10 @@ async def _attackers(folder: Path, kind: str, port: int) -> AsyncIterator[None]:
 async def _sink(folder: Path) -> AsyncIterator[int]:
     """Somebody to attack in vain; the port."""
     (port,) = free_ports(1)
-    async with _attackers(folder, "sink", port):
+    async with _attackers(folder, "sink", port) as process:
         while True:
+            if process.returncode is not None:  # somebody else may have taken the port meanwhile
+                raise RuntimeError(f"no sink: {(folder / 'attackers.log').read_text()}")
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
             except OSError:
