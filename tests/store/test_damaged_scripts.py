@@ -105,7 +105,7 @@ DAMAGES = [
         "claim_without_the_lock",
         "S4",
         (Verb.CLAIM_GROUPED,),
-        rule="if command == 'SET' and is(key, K.lock) then return { ok = 'OK' } end",
+        rule="if (command == 'MSETNX' or command == 'SETNX') and is(key, K.lock) then return 1 end",
     ),
     _damage(
         "claim_of_the_newest",

@@ -31,14 +31,14 @@ DAMAGES = [
     Damage(
         "a suspect without its mark",
         Verb.CLAIM_PLAIN,
-        "mark_suspect(daemon, claims[1], now)",
+        "mark_suspect(daemon, claims, now)",
         "",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
     ),
     Damage(
         "a suspect group without its mark",
         Verb.CLAIM_GROUPED,
-        "mark_suspect(daemon, claims[1], now)",
+        "mark_suspect(daemon, claims, now)",
         "",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "grouped"),
     ),
@@ -52,7 +52,7 @@ DAMAGES = [
     Damage(
         "a mark for a group that was passed over",
         Verb.CLAIM_GROUPED,
-        "if suspect and #claims > #passed then",
+        "if suspect and count > #passed then",
         "if suspect then",
         same(test_suspects.test_one_whose_envelope_is_gone_is_passed_over, "grouped"),
     ),
@@ -98,14 +98,14 @@ DAMAGES = [
     Damage(
         "a mark that anybody's end takes away",
         Verb.COMPLETE,
-        "if not mark or string.sub(mark, 1, 16) ~= fence then return end",
+        "if not mark or sub(mark, 1, 16) ~= fence then return end",
         "if not mark then return end",
         test_suspects.test_the_end_of_another_task_changes_nothing,
     ),
     Damage(
         "a mark that any burial takes away",
         Verb.BURY,
-        "if not mark or string.sub(mark, 1, 16) ~= fence then return end",
+        "if not mark or sub(mark, 1, 16) ~= fence then return end",
         "if not mark then return end",
         test_suspects.test_the_end_of_another_task_changes_nothing,
     ),

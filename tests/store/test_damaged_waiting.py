@@ -65,7 +65,7 @@ DAMAGES = [
     Damage(
         "a crash that loses its place in the line",
         Verb.REAP,
-        "call('HSET', K.life .. id, 'arrival', string.sub(claim.element, 1, 16))",
+        "call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))",
         "",
         _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
     ),

@@ -12,31 +12,40 @@ local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, 0, 0 } end
 local now = clock()
-local rows, idle = split_slots(daemon, { unpack(ARGV, 3) }, now)
+local rows, idle, before = split_slots(daemon, { unpack(ARGV, 3) }, now)
 if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
-local claims = {}
+local slots, fences, elements, groups = {}, {}, {}, {}
 local suspect = take_suspect(K.suspect_groups)
 local best = suspect and { suspect } or call('ZRANGE', K.ready, 0, #idle - 1)
 if #best == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 if not suspect then call('ZREMRANGEBYRANK', K.ready, 0, #best - 1) end
 local first = take_fences(#best)
+local holder, locks, told = ' ' .. daemon .. ' ', {}, {}
 for i, group in ipairs(best) do
-  local fence, slot = digits(first + i - 1), idle[#claims + 1]
-  if call('SET', K.lock .. group, fence .. ' ' .. daemon .. ' ' .. slot[1], 'NX') then
+  told[i] = digits(first + i - 1)
+  locks[2 * i - 1], locks[2 * i] = K.lock .. group, told[i] .. holder .. idle[i]
+end
+-- No group that is ready has a lock. Should one have, each is asked for by itself.
+local all_locked, count = call('MSETNX', unpack(locks)) == 1, 0
+for i, group in ipairs(best) do
+  local lock = locks[2 * i - 1]
+  if all_locked or call('SETNX', lock, locks[2 * i]) == 1 then
     local element = call('RPOP', K.lane .. group)
     if element then
-      claims[#claims + 1] = { slot, fence, element, group }
+      count = count + 1
+      slots[count], fences[count], elements[count], groups[count] = idle[i], told[i], element, group
     else
-      call('DEL', K.lock .. group)
+      call('DEL', lock)
     end
   end
 end
-local passed = give(daemon, claims, rows, now)
-for _, claim in ipairs(passed) do
-  call('DEL', K.lock .. claim[4])
-  place_unlocked(claim[4], now)
+local claims = { slots = slots, fences = fences, elements = elements, groups = groups }
+local passed = give(daemon, claims, before, rows, now)
+for _, place in ipairs(passed) do
+  call('DEL', K.lock .. groups[place])
+  place_unlocked(groups[place], now)
 end
-if suspect and #claims > #passed then mark_suspect(daemon, claims[1], now) end
-count_claims('grouped', #claims, #passed)
+if suspect and count > #passed then mark_suspect(daemon, claims, now) end
+count_claims('grouped', count, #passed)
 return { 'OK', rows, now, mark and 1 or 0 }

@@ -12,7 +12,7 @@ local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, 0, 0 } end
 local now = clock()
-local rows, idle = split_slots(daemon, { unpack(ARGV, 3) }, now)
+local rows, idle, before = split_slots(daemon, { unpack(ARGV, 3) }, now)
 if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
 -- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads
@@ -38,13 +38,14 @@ local function next_elements(number)
   return elements
 end
 
-local claims = {}
 local suspect = take_suspect(K.suspect_plain)
 local elements = suspect and { suspect } or next_elements(#idle)
 if #elements == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 local first = take_fences(#elements)
-for i, element in ipairs(elements) do claims[i] = { idle[i], digits(first + i - 1), element, '' } end
-local passed = give(daemon, claims, rows, now)
-if suspect and #passed == 0 then mark_suspect(daemon, claims[1], now) end
-count_claims('plain', #claims, #passed)
+local fences, groups = {}, {}
+for i = 1, #elements do fences[i], groups[i] = digits(first + i - 1), '' end
+local claims = { slots = idle, fences = fences, elements = elements, groups = groups }
+local passed = give(daemon, claims, before, rows, now)
+if suspect and #passed == 0 then mark_suspect(daemon, claims, now) end
+count_claims('plain', #elements, #passed)
 return { 'OK', rows, now, mark and 1 or 0 }

@@ -1,54 +1,58 @@
 -- Behind the session rules in the two claim scripts: what handing tasks to slots means.
 
 -- Appends what the caller has to know of a claim: six values.
+local last = 0
 local function add_row(rows, slot, fence, element, group, envelope)
-  local last = #rows
   rows[last + 1], rows[last + 2], rows[last + 3] = slot, fence, element
   rows[last + 4], rows[last + 5] = group, envelope
   rows[last + 6] = has_life(element) and call('HGETALL', K.life .. id_of(element)) or ''
+  last = last + 6
 end
 
 -- Splits the slots: those that hold a claim already, since its first reply was lost on the way, get
 -- that one again; the rest is idle, unless the lease is over, when a new claim might be taken away at
--- once. Returns the rows of the former, and the latter as a list of { slot, checkpoint }.
+-- once. Returns the rows of the former, the latter, and by slot what its checkpoint says.
 local function split_slots(daemon, slots, now)
-  local rows, idle = {}, {}
+  local rows, idle, before, count = {}, {}, {}, 0
   local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
   for i, slot in ipairs(slots) do
-    local claim = checkpoints[i] and claim_of(checkpoints[i])
+    local checkpoint = checkpoints[i]
+    local claim = checkpoint and claim_of(checkpoint)
     if claim then
       local envelope = call('HGET', K.tasks, id_of(claim.element)) or ''
       add_row(rows, slot, claim.fence, claim.element, claim.group, envelope)
     else
-      idle[#idle + 1] = { slot, checkpoints[i] }
+      count = count + 1
+      idle[count], before[slot] = slot, checkpoint
     end
   end
   local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
   if lease < now or call('EXISTS', K.paused_all) == 1 then idle = {} end
-  return rows, idle
+  return rows, idle, before
 end
 
 -- Writes the checkpoints of new claims and appends their rows. A task whose envelope is gone (somebody
 -- deleted keys) is passed over: there is nothing to run, and nothing to hold.
--- `claims` is a list of { { slot, checkpoint }, fence (16 digits), element, group }. Returns those
--- passed over.
-local function give(daemon, claims, rows, now)
-  if #claims == 0 then return {} end
-  local ids, checkpoints, passed = {}, {}, {}
-  for i, claim in ipairs(claims) do ids[i] = id_of(claim[3]) end
+-- `claims` has four lists: slots, fences (16 digits), elements, groups; `before` is by slot what its
+-- checkpoint says. Returns the places in the lists of those passed over.
+local function give(daemon, claims, before, rows, now)
+  if #claims.elements == 0 then return {} end
+  local ids, checkpoints, passed, set = {}, {}, {}, 0
+  for i, element in ipairs(claims.elements) do ids[i] = id_of(element) end
   local envelopes, since = call('HMGET', K.tasks, unpack(ids)), digits(now)
-  for i, claim in ipairs(claims) do
-    local slot, fence, element, group = claim[1], claim[2], claim[3], claim[4]
+  for i, element in ipairs(claims.elements) do
+    local slot, fence, group = claims.slots[i], claims.fences[i], claims.groups[i]
     if has_life(element) then remove_delay(ids[i]) end
     if envelopes[i] then
-      checkpoints[#checkpoints + 1] = slot[1]
-      checkpoints[#checkpoints + 1] = live(fence, slot[2], since, element, group)
-      add_row(rows, slot[1], fence, element, group, envelopes[i])
+      checkpoints[set + 1] = slot
+      checkpoints[set + 2] = live(fence, before[slot], since, element, group)
+      set = set + 2
+      add_row(rows, slot, fence, element, group, envelopes[i])
     else
-      passed[#passed + 1] = claim
+      passed[#passed + 1] = i
     end
   end
-  if #checkpoints > 0 then call('HSET', K.worker .. daemon, unpack(checkpoints)) end
+  if set > 0 then call('HSET', K.worker .. daemon, unpack(checkpoints)) end
   if #passed > 0 then
     call('HINCRBY', K.count, 'missing', #passed)
     wake() -- their slots are idle still
@@ -65,10 +69,10 @@ local function take_suspect(index)
   return best
 end
 
--- Marks a claim (as `give` takes it) as the daemon's suspect.
-local function mark_suspect(daemon, claim, now)
-  local crashes = tonumber(call('HGET', K.life .. id_of(claim[3]), 'crashes') or nil)
-  mark = claim[2] .. (crashes == 1 and digits(now) or '')
+-- Marks the first of some claims (as `give` takes them) as the daemon's suspect.
+local function mark_suspect(daemon, claims, now)
+  local crashes = tonumber(call('HGET', K.life .. id_of(claims.elements[1]), 'crashes') or nil)
+  mark = claims.fences[1] .. (crashes == 1 and digits(now) or '')
   call('HSET', K.daemon .. daemon, 'suspect', mark)
 end
 

@@ -13,21 +13,22 @@ if state ~= 'OK' then return { state, {} } end
 local now = clock()
 local at = digits(now)
 local slots = {}
-for i = 4, #ARGV, 5 do slots[#slots + 1] = ARGV[i] end
+for n = 1, (#ARGV - 3) / 5 do slots[n] = ARGV[5 * n - 1] end
 local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
 
 local verdicts, settled, ended, gone, lines, freed = {}, {}, {}, {}, {}, {}
-for i = 4, #ARGV, 5 do
-  local fence, group = ARGV[i + 1], ARGV[i + 3]
-  local claim = state_of(checkpoints[#verdicts + 1], fence)
+local done = 0
+for n, slot in ipairs(slots) do
+  local i = 5 * n - 1
+  local fence, element, group = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local claim = state_of(checkpoints[n], fence)
   if claim == 'live' then
-    local id = id_of(ARGV[i + 2])
-    settled[#settled + 1] = ARGV[i]
-    settled[#settled + 1] = 'S' .. fence
-    ended[#ended + 1] = id
-    if has_life(ARGV[i + 2]) then gone[#gone + 1] = K.life .. id end
-    lines[#lines + 1] = id
-    lines[#lines + 1] = at .. ARGV[i + 4]
+    local id, pair = id_of(element), 2 * done
+    done = done + 1
+    settled[pair + 1], settled[pair + 2] = slot, 'S' .. fence
+    lines[pair + 1], lines[pair + 2] = id, at .. ARGV[i + 4]
+    ended[done] = id
+    if has_life(element) then gone[#gone + 1] = K.life .. id end
     if group ~= '' then
       gone[#gone + 1] = K.lock .. group
       freed[#freed + 1] = group
@@ -35,15 +36,15 @@ for i = 4, #ARGV, 5 do
     count_end(group)
     unmark_ended(daemon, fence)
   end
-  verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
+  verdicts[n] = claim == 'lost' and 0 or 1
 end
 
-if #settled > 0 then
+if done > 0 then
   call('HDEL', K.tasks, unpack(ended))
   if #gone > 0 then call('DEL', unpack(gone)) end
   call('HSET', K.worker .. daemon, unpack(settled))
   call('HSET', K.history_new, unpack(lines))
-  call('HINCRBY', K.count, 'done', #settled / 2)
+  call('HINCRBY', K.count, 'done', done)
   if place_freed(freed, now) and ARGV[3] == 'wake' then wake() end
 end
 write_counts(false)

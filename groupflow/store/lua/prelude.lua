@@ -3,6 +3,10 @@
 
 local call = redis.call
 
+-- What a task costs in Lua is mostly its strings: each one is hashed, byte by byte, and found again or
+-- kept. So what a script looks at for each task it looks at as a number (`byte`) where it can.
+local byte, sub, format = string.byte, string.sub, string.format
+
 -- Redis's clock in microseconds: the only clock there is.
 local function clock()
   local t = call('TIME')
@@ -10,12 +14,13 @@ local function clock()
 end
 
 -- Any whole number below 2^53, so that text sorts as numbers do.
-local function digits(number) return string.format('%016d', number) end
+local function digits(number) return format('%016d', number) end
 
-local function arrival_of(element) return tonumber(string.sub(element, 1, 16)) end
-local function id_of(element) return string.sub(element, 18) end
-local function has_life(element) return string.sub(element, 17, 17) == '+' end
-local function with_life(element) return string.sub(element, 1, 16) .. '+' .. string.sub(element, 18) end
+local LIVES = byte('+')
+local function arrival_of(element) return tonumber(sub(element, 1, 16)) end
+local function id_of(element) return sub(element, 18) end
+local function has_life(element) return byte(element, 17) == LIVES end
+local function with_life(element) return sub(element, 1, 16) .. '+' .. sub(element, 18) end
 
 -- The order_time of a task: arrival less its priority, or what its last settle set. Behind it: the
 -- priority, whether an attempt has failed, and whether the task is a suspect.

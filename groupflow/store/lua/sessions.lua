@@ -28,33 +28,39 @@ end
 
 -- A claim has ended (fence: 16 digits). Where it was the daemon's suspect, another one may run.
 local function unmark_ended(daemon, fence)
-  if not mark or string.sub(mark, 1, 16) ~= fence then return end
+  if not mark or sub(mark, 1, 16) ~= fence then return end
   unmark(daemon)
   if call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then wake() end
 end
 
 local NEVER = '0000000000000000'
+local LIVE, SETTLED = byte('L'), byte('S')
 
 local function settled_before(checkpoint)
   if not checkpoint then return NEVER end
-  if string.sub(checkpoint, 1, 1) == 'S' then return string.sub(checkpoint, 2, 17) end
-  return string.sub(checkpoint, 18, 33)
+  if byte(checkpoint) == SETTLED then return sub(checkpoint, 2, 17) end
+  return sub(checkpoint, 18, 33)
 end
 
 -- The checkpoint of a new claim; `checkpoint` is the slot's one so far. Fence and since: 16 digits.
+local lengths = {} -- as text, since most elements of a call are of one length
 local function live(fence, checkpoint, since, element, group)
-  return 'L' .. fence .. settled_before(checkpoint) .. since
-    .. string.format('%04d', #element) .. element .. group
+  local length = lengths[#element]
+  if not length then
+    length = format('%04d', #element)
+    lengths[#element] = length
+  end
+  return 'L' .. fence .. settled_before(checkpoint) .. since .. length .. element .. group
 end
 
 local function claim_of(checkpoint)
-  if string.sub(checkpoint, 1, 1) ~= 'L' then return nil end
-  local last = 53 + tonumber(string.sub(checkpoint, 50, 53))
+  if byte(checkpoint) ~= LIVE then return nil end
+  local last = 53 + tonumber(sub(checkpoint, 50, 53))
   return {
-    fence = string.sub(checkpoint, 2, 17),
-    since = string.sub(checkpoint, 34, 49),
-    element = string.sub(checkpoint, 54, last),
-    group = string.sub(checkpoint, last + 1),
+    fence = sub(checkpoint, 2, 17),
+    since = sub(checkpoint, 34, 49),
+    element = sub(checkpoint, 54, last),
+    group = sub(checkpoint, last + 1),
   }
 end
 
@@ -62,12 +68,8 @@ end
 -- has settled already, 'lost' for one that it doesn't hold any more.
 local function state_of(checkpoint, fence)
   if not checkpoint then return 'lost' end
-  if checkpoint == 'S' .. fence then return 'settled' end
-  if string.sub(checkpoint, 1, 1) == 'L' then
-    if string.sub(checkpoint, 2, 17) == fence then return 'live' end
-    if string.sub(checkpoint, 18, 33) == fence then return 'settled' end
-  end
-  return 'lost'
+  if byte(checkpoint) == LIVE and sub(checkpoint, 2, 17) == fence then return 'live' end
+  return settled_before(checkpoint) == fence and 'settled' or 'lost'
 end
 
 -- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
@@ -97,7 +99,7 @@ local function hand_over(daemon, now)
   for _, claim in ipairs(claims) do
     local id = id_of(claim.element)
     call('HINCRBY', K.life .. id, 'crashes', 1)
-    call('HSET', K.life .. id, 'arrival', string.sub(claim.element, 1, 16))
+    call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
     if claim.group ~= '' then
       call('DEL', K.lock .. claim.group)
       call('HINCRBY', K.count, 'running_grouped', -1)

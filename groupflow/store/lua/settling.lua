@@ -20,24 +20,24 @@ end
 
 -- The life of a task from here on: its place, and whatever has changed.
 local function keep_life(element, group, ...)
-  call('HSET', K.life .. id_of(element), 'arrival', string.sub(element, 1, 16), 'group', group, ...)
+  call('HSET', K.life .. id_of(element), 'arrival', sub(element, 1, 16), 'group', group, ...)
 end
 
 -- Places groups whose locks went in this very script. While they ran they stood in neither index, so
 -- one without a head is idle already, and those that may be claimed enter `ready` by one command.
 -- Returns whether any may.
 local function place_freed(groups, now)
-  local ready, may_claim = {}, false
+  local ready, last, may_claim = {}, 0, false
   local turn = ORDER == 'fair' and digits(now)
   for _, group in ipairs(groups) do
     local head = call('LINDEX', K.lane .. group, -1)
     if head and (has_life(head) or is_withheld(group)) then
       if place_unlocked(group, now) then may_claim = true end
     elseif head then
-      ready[#ready + 1] = turn or string.sub(head, 1, 16)
-      ready[#ready + 1] = group
+      ready[last + 1], ready[last + 2] = turn or sub(head, 1, 16), group
+      last = last + 2
     end
   end
-  if #ready > 0 then call('ZADD', K.ready, unpack(ready)) end
-  return may_claim or #ready > 0
+  if last > 0 then call('ZADD', K.ready, unpack(ready)) end
+  return may_claim or last > 0
 end
