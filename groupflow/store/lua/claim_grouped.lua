@@ -22,21 +22,21 @@ if #best == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 if not suspect then call('ZREMRANGEBYRANK', K.ready, 0, #best - 1) end
 local first = take_fences(#best)
 local holder, locks, told = ' ' .. daemon .. ' ', {}, {}
-for i, group in ipairs(best) do
-  told[i] = digits(first + i - 1)
-  locks[2 * i - 1], locks[2 * i] = K.lock .. group, told[i] .. holder .. idle[i]
+for i = 1, #best do
+  local fence = digits(first + i - 1)
+  told[i], locks[2 * i - 1], locks[2 * i] = fence, K.lock .. best[i], fence .. holder .. idle[i]
 end
 -- No group that is ready has a lock. Should one have, each is asked for by itself.
 local all_locked, count = call('MSETNX', unpack(locks)) == 1, 0
-for i, group in ipairs(best) do
-  local lock = locks[2 * i - 1]
-  if all_locked or call('SETNX', lock, locks[2 * i]) == 1 then
-    local element = call('RPOP', K.lane .. group)
+local lane = K.lane
+for i = 1, #best do
+  if all_locked or call('SETNX', locks[2 * i - 1], locks[2 * i]) == 1 then
+    local element = call('RPOP', lane .. best[i])
     if element then
       count = count + 1
-      slots[count], fences[count], elements[count], groups[count] = idle[i], told[i], element, group
+      slots[count], fences[count], elements[count], groups[count] = idle[i], told[i], element, best[i]
     else
-      call('DEL', lock)
+      call('DEL', locks[2 * i - 1])
     end
   end
 end

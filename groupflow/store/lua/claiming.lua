@@ -2,10 +2,10 @@
 
 -- Appends what the caller has to know of a claim: six values.
 local last = 0
-local function add_row(rows, slot, fence, element, group, envelope)
+local function add_row(rows, slot, fence, element, group, id, envelope)
   rows[last + 1], rows[last + 2], rows[last + 3] = slot, fence, element
   rows[last + 4], rows[last + 5] = group, envelope
-  rows[last + 6] = has_life(element) and call('HGETALL', K.life .. id_of(element)) or ''
+  rows[last + 6] = has_life(element) and call('HGETALL', K.life .. id) or ''
   last = last + 6
 end
 
@@ -15,12 +15,13 @@ end
 local function split_slots(daemon, slots, now)
   local rows, idle, before, count = {}, {}, {}, 0
   local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
-  for i, slot in ipairs(slots) do
-    local checkpoint = checkpoints[i]
+  for i = 1, #slots do
+    local slot, checkpoint = slots[i], checkpoints[i]
     local claim = checkpoint and claim_of(checkpoint)
     if claim then
-      local envelope = call('HGET', K.tasks, id_of(claim.element)) or ''
-      add_row(rows, slot, claim.fence, claim.element, claim.group, envelope)
+      local id = id_of(claim.element)
+      local envelope = call('HGET', K.tasks, id) or ''
+      add_row(rows, slot, claim.fence, claim.element, claim.group, id, envelope)
     else
       count = count + 1
       idle[count], before[slot] = slot, checkpoint
@@ -37,17 +38,18 @@ end
 -- checkpoint says. Returns the places in the lists of those passed over.
 local function give(daemon, claims, before, rows, now)
   if #claims.elements == 0 then return {} end
+  local slots, fences, elements, groups = claims.slots, claims.fences, claims.elements, claims.groups
   local ids, checkpoints, passed, set = {}, {}, {}, 0
-  for i, element in ipairs(claims.elements) do ids[i] = id_of(element) end
+  for i = 1, #elements do ids[i] = id_of(elements[i]) end
   local envelopes, since = call('HMGET', K.tasks, unpack(ids)), digits(now)
-  for i, element in ipairs(claims.elements) do
-    local slot, fence, group = claims.slots[i], claims.fences[i], claims.groups[i]
+  for i = 1, #elements do
+    local slot, fence, element, group = slots[i], fences[i], elements[i], groups[i]
     if has_life(element) then remove_delay(ids[i]) end
     if envelopes[i] then
       checkpoints[set + 1] = slot
       checkpoints[set + 2] = live(fence, before[slot], since, element, group)
       set = set + 2
-      add_row(rows, slot, fence, element, group, envelopes[i])
+      add_row(rows, slot, fence, element, group, ids[i], envelopes[i])
     else
       passed[#passed + 1] = i
     end

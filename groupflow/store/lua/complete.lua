@@ -16,32 +16,35 @@ local slots = {}
 for n = 1, (#ARGV - 3) / 5 do slots[n] = ARGV[5 * n - 1] end
 local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
 
-local verdicts, settled, ended, gone, lines, freed = {}, {}, {}, {}, {}, {}
-local done = 0
-for n, slot in ipairs(slots) do
+local verdicts, settled, ended, lines, gone, freed, lives = {}, {}, {}, {}, {}, {}, {}
+local done, free, lock = 0, 0, K.lock
+for n = 1, #slots do
   local i = 5 * n - 1
   local fence, element, group = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local claim = state_of(checkpoints[n], fence)
   if claim == 'live' then
     local id, pair = id_of(element), 2 * done
     done = done + 1
-    settled[pair + 1], settled[pair + 2] = slot, 'S' .. fence
+    settled[pair + 1], settled[pair + 2] = slots[n], 'S' .. fence
     lines[pair + 1], lines[pair + 2] = id, at .. ARGV[i + 4]
     ended[done] = id
-    if has_life(element) then gone[#gone + 1] = K.life .. id end
+    if has_life(element) then lives[#lives + 1] = K.life .. id end
     if group ~= '' then
-      gone[#gone + 1] = K.lock .. group
-      freed[#freed + 1] = group
+      free = free + 1
+      gone[free], freed[free] = lock .. group, group
     end
-    count_end(group)
-    unmark_ended(daemon, fence)
+    if mark then
+      unmark_ended(daemon, fence)
+    end
   end
   verdicts[n] = claim == 'lost' and 0 or 1
 end
+plain_ended, grouped_ended = done - free, free
 
 if done > 0 then
   call('HDEL', K.tasks, unpack(ended))
-  if #gone > 0 then call('DEL', unpack(gone)) end
+  if #lives > 0 then call('DEL', unpack(lives)) end
+  if free > 0 then call('DEL', unpack(gone)) end
   call('HSET', K.worker .. daemon, unpack(settled))
   call('HSET', K.history_new, unpack(lines))
   call('HINCRBY', K.count, 'done', done)

@@ -28,9 +28,10 @@ end
 -- Returns whether any may.
 local function place_freed(groups, now)
   local ready, last, may_claim = {}, 0, false
-  local turn = ORDER == 'fair' and digits(now)
-  for _, group in ipairs(groups) do
-    local head = call('LINDEX', K.lane .. group, -1)
+  local turn, lane = ORDER == 'fair' and digits(now), K.lane
+  for i = 1, #groups do
+    local group = groups[i]
+    local head = call('LINDEX', lane .. group, -1)
     if head and (has_life(head) or is_withheld(group)) then
       if place_unlocked(group, now) then may_claim = true end
     elseif head then
