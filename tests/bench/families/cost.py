@@ -18,8 +18,14 @@ from tests.bench.load import Load
 from tests.bench.rounds import Turn, take_turns
 from tests.bench.rows import OURS, Row
 
-TASKS, WORKERS, GROUPS = 30_000, 64, 1_000
-TITLES = {
+TASKS = 30_000
+_SHAPES = {  # key: workers, groups, share of one hot group
+    "64": ("64 workers", 64, 1_000, 0.0),
+    "16": ("16 workers", 16, 1_000, 0.0),
+    "hot": ("half in one hot group, 16 workers", 16, 1_000, 0.5),
+    "10": ("10 groups, 16 workers", 16, 10, 0.0),
+}
+_MICROSECONDS = {
     "daemon": "daemon, claim to settle",
     "redis": "Redis, claim to settle",
     "intake": "daemon and page, RabbitMQ to Redis",
@@ -28,29 +34,35 @@ TITLES = {
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
-    """Measure the rows: all of them come from the same turns."""
+    """Measure the rows: all of a shape come from the same turns."""
     base = source.resolve(bench.base)
-    load = Load(TASKS, GROUPS)
-    short = f"at {base[:10]}"
-    rows = [
-        Row(f"cost.{name}", f"{title}, {WORKERS} workers, a task", "µs", beside=short)
-        for name, title in TITLES.items()
-    ]
-
-    async def turn(code: Path) -> Turn:
-        found = await drain(bench, load, workers=WORKERS, code=code)
-        for row in rows:
-            bench.check(row.key, found, load)
-        figures = (found.cpu, found.redis_cpu, found.intake_cpu, found.enqueue_cpu)
-        return Turn(
-            {row.key: figure for row, figure in zip(rows, figures, strict=True)},
-            {"tasks_per_second": found.rate, "redis_calls_per_task": found.redis_calls},
-        )
-
     with bench.folder() as folder:
         here = source.take_from_here(folder / "here")
         there = source.take_from_history(base, folder / "there")
-        sides = {OURS: partial(turn, here), short: partial(turn, there)}
-        await take_turns(bench, rows, sides, rounds=bench.pairs)
-    for row in rows:
-        yield row
+        for key in _SHAPES:
+            if bench.wants(f"cost.{key}"):
+                for row in await _shape(bench, key, here, there, f"at {base[:10]}"):
+                    yield row
+
+
+async def _shape(bench: Bench, key: str, here: Path, there: Path, beside: str) -> list[Row]:
+    title, workers, groups, hot = _SHAPES[key]
+    load = Load(TASKS, groups, hot)
+    rows = [
+        Row(f"cost.{key}.{name}", f"{what}, {title}, a task", "µs", beside=beside)
+        for name, what in _MICROSECONDS.items()
+    ]
+    rows.append(Row(f"cost.{key}.rate", f"drain, {title}", "tasks/s", beside=beside))
+
+    async def turn(code: Path) -> Turn:
+        found = await drain(bench, load, workers=workers, code=code)
+        bench.check(f"cost.{key}", found, load)
+        figures = found.cpu, found.redis_cpu, found.intake_cpu, found.enqueue_cpu, found.rate
+        return Turn(
+            {row.key: figure for row, figure in zip(rows, figures, strict=True)},
+            {"redis_calls_per_task": found.redis_calls},
+        )
+
+    sides = {OURS: partial(turn, here), beside: partial(turn, there)}
+    await take_turns(bench, rows, sides, rounds=bench.pairs)
+    return rows
