@@ -41,7 +41,8 @@ LETTERS, HEADER = 1_100, 12_000  # dead letters, and bytes of the header of each
 LARGE = 15 * 1024 * 1024  # bytes of a task's body
 AHEAD = 20_000  # tasks that wait
 LOOK = 0.05  # seconds between two looks at how many do
-SECONDS, QUICK_SECONDS = 20, 3  # of a turn
+SECONDS, QUICK_SECONDS = 60, 3  # of a turn under attack
+SINK_SECONDS = 20  # of one beside it, at most: nothing builds up in those
 SETTLE = 1.0  # seconds from an attack's begin until it counts
 ENDED = (b'"lease.ended"', b'"session.lost"')
 SINK = "nobody attacked"
@@ -69,10 +70,13 @@ async def _row(bench: Bench, kind: str) -> Row:
             page = await daemon.page()
             async with _feeding(server.url, load), _sink(folder) as inert:
 
-                async def attacked(port: int) -> Turn:
-                    return Turn({key: await _rate(redis, folder, kind, port, seconds)})
+                async def attacked(port: int, time: float) -> Turn:
+                    return Turn({key: await _rate(redis, folder, kind, port, time)})
 
-                sides = {OURS: partial(attacked, page), SINK: partial(attacked, inert)}
+                sides = {
+                    OURS: partial(attacked, page, seconds),
+                    SINK: partial(attacked, inert, min(seconds, SINK_SECONDS)),
+                }
                 await take_turns(bench, [row], sides)
         await forget_queue(rabbitmq, folder.name)
         records = Records.read([daemon.records])
