@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures elsewhere
+.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures mutants elsewhere
 
 # What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
 # what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
@@ -53,6 +53,9 @@ soak: .venv/.ready servers ## Break everything on purpose, check every promise (
 
 figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
 	@$(BIN)/python -m tests.soak.figures $(ARGS)
+
+mutants: .venv/.ready servers ## Damage the product in one place at a time; tests must notice (ARGS="code", "scripts")
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 elsewhere: export SUITE := $(SUITE)
 elsewhere: export PROCESSES := $(PROCESSES)
