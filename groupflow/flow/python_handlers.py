@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from concurrent.futures import Executor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any
 
 import structlog
@@ -54,9 +56,7 @@ class PythonRunner:
         handler = self._handler
         if handler.is_async:
             return await handler.function(*arguments)  # type: ignore[misc]
-        context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        thread = loop.run_in_executor(self._threads, _in_thread, context, handler, arguments)
+        thread = self._in_thread(arguments)
         while True:
             try:
                 return await asyncio.shield(thread)
@@ -66,6 +66,22 @@ class PythonRunner:
                 # Its task must not run a second time beside it, so it stays claimed until the
                 # thread ends.
                 log.warning("handler.unstoppable", task=task.id, type=task.type)
+
+    def _in_thread(self, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Call the function in a thread.
+
+        Raises:
+            RuntimeError: no thread can be started, and it will not be called.
+        """
+        done: Future[Any] = Future()
+        call = partial(contextvars.copy_context().run, self._handler.function, *arguments)
+        try:
+            self._threads.submit(_settle, done, call)
+        except RuntimeError:
+            # It may stand in the executor's queue all the same, for the next thread that is free.
+            if done.cancel():
+                raise
+        return asyncio.wrap_future(done)
 
 
 class PythonRunners:
@@ -83,11 +99,16 @@ class PythonRunners:
         return self._runners.get(type)
 
 
-def _in_thread(context: contextvars.Context, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+def _settle(done: Future[Any], call: Callable[[], Any]) -> None:
+    """Call a function for a future, unless that was cancelled before."""
+    if not done.set_running_or_notify_cancel():
+        return
     try:
-        return context.run(handler.function, *arguments)
-    except StopIteration as error:  # a future can't carry it
-        raise RuntimeError(f"the handler raised StopIteration: {error}") from error
+        done.set_result(call())
+    except StopIteration as error:  # no future of asyncio's can carry it
+        done.set_exception(RuntimeError(f"the handler raised StopIteration: {error}"))
+    except BaseException as error:  # noqa: BLE001  its attempt's failure, and not the thread's
+        done.set_exception(error)
 
 
 def _parsed(model: type[BaseModel], task: Task) -> BaseModel:

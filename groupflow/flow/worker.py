@@ -18,7 +18,7 @@ from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.hall import Hall, Slot
-from groupflow.flow.handling import Failed, Runner, Runners
+from groupflow.flow.handling import Failed, Runner, Runners, failed
 from groupflow.flow.settling import settlement_of
 from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
 
@@ -201,6 +201,8 @@ class Worker:
             if limit is not None and limit.is_over:
                 return Failed("TimeoutError", f"it ran over its {seconds} s")
             return None
+        except Exception as error:  # noqa: BLE001  its runner didn't foresee it: no reason to end all
+            return failed(error)
         finally:
             if limit is not None:
                 limit.lift()

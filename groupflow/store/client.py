@@ -38,8 +38,13 @@ Argument: TypeAlias = str | bytes | int
 Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
 
 # Answers of a server that is up but can't serve for now, by their first word: still loading its
-# file, busy with a script, failing to write its disk, or no longer the primary.
-_PASSING = ("LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+# file, busy with a script, failing to write its disk, with too few replicas, or no longer the
+# primary. The last has no word of its own.
+_PASSING = (
+    *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
+    *("CLUSTERDOWN", "TRYAGAIN"),
+)
+_CROWDED = "ERR max number of clients reached"
 
 
 def address_of(url: str) -> str:
@@ -56,7 +61,9 @@ def translated(error: Exception, address: str) -> Exception:
         return ServerUnreachable("Redis", address, f"it refused the credentials ({error})")
     if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
         return StoreUnavailable(f"Redis at {address} does not answer: {error}")
-    if isinstance(error, ResponseError) and _first_word(error) in _PASSING:
+    if isinstance(error, ResponseError) and (
+        _first_word(error) in _PASSING or str(error) == _CROWDED
+    ):
         return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
     return GroupflowError(f"Redis at {address} refused a script: {error}")
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import hiredis
@@ -20,6 +22,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.settings.transport import split_tls
+
+# How a server says that it won't have a user or a password: since 6.0, and before.
+_REFUSALS = (
+    *("WRONGPASS", "NOAUTH", "NOPERM"),
+    *("ERR invalid password", "ERR Client sent AUTH", "ERR AUTH"),
+)
+_DROP = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time at all
 
 Packed = bytes
 """A command in Redis's protocol, as `hiredis.pack_command` makes it."""
@@ -93,11 +102,24 @@ class Wire(asyncio.Protocol):
         if self._lost is None:
             self._lost = why
         if self._transport is not None:
+            if self._waiting:
+                self._forget()
             self._transport.abort()
         while self._waiting:
             done = self._waiting.popleft().done
             if not done.done():
                 done.set_exception(why)
+
+    def _forget(self) -> None:
+        """Have the kernel drop what it has not brought to the server yet.
+
+        It would go on trying for minutes, and a call that was given up would run behind those that
+        were made since.
+        """
+        stream: socket.socket | None = cast(Any, self._transport).get_extra_info("socket")
+        if stream is not None and stream.family != socket.AF_UNIX:
+            with suppress(OSError):  # it is closed already
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP)
 
     # What the event loop tells (asyncio.Protocol):
 
@@ -166,7 +188,9 @@ class Wires:
         if self._credentials:
             (reply,) = await wire.call([pack("AUTH", *self._credentials)], timeout)
             if isinstance(reply, Exception):
-                raise AuthenticationError(str(reply))
+                # A server that is full, or loading, says so here, and of the password nothing.
+                is_refusal = str(reply).startswith(_REFUSALS)
+                raise AuthenticationError(str(reply)) if is_refusal else reply
         if self._database:
             (reply,) = await wire.call([pack("SELECT", self._database)], timeout)
             if isinstance(reply, Exception):

@@ -68,6 +68,7 @@ class Renewer:
         self._sessions = sessions
         self._holder = holder
         self._lease = lease
+        self._pace = lease / RENEWALS_PER_LEASE
         self._info = info
         self._may_renew = may_renew
         self._answered = monotonic()
@@ -116,7 +117,7 @@ class Renewer:
         crash_point("before_renew")
         try:
             # Never beyond the lease's end: then the handlers have to be told.
-            async with asyncio.timeout(max(self.left, self._lease / RENEWALS_PER_LEASE)):
+            async with asyncio.timeout(self.left if self.left > 0 else self._pace):
                 claimable = await self._sessions.renew()
                 crash_point("after_renew")
         except TimeoutError:
@@ -149,11 +150,12 @@ class Renewer:
 
     def _pause(self) -> float:
         """Seconds until the next try: sooner once one has failed, never past the lease's end."""
-        pace = self._lease / RENEWALS_PER_LEASE
-        since = monotonic() - self._answered
+        pace, left = self._pace, self.left
+        since = self._lease - left
         if since < pace:
             return pace - since
-        left = self.left
+        if left <= 0 and not self._is_over:
+            return 0.0  # it has ended, and nobody knows yet
         return min(pace / 4, left) if left > 0 else pace / 4
 
 

@@ -310,3 +310,27 @@ async def test_there_is_a_runner_for_each_type_and_for_no_other(
     assert runner is not None
     assert (runner.timeout, runner.retry.max_attempts) == (2.5, 2)
     assert runners.find("b") is None
+
+
+async def test_a_function_for_which_no_thread_starts_is_never_called_later(
+    runner_of: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executor keeps it for the next free thread, though it said that there is none."""
+    gate, called = threading.Event(), list[str]()
+
+    def plain(task: Task) -> None:
+        called.append(task.id)
+        gate.wait(DEADLINE)
+
+    runner = runner_of(plain)
+    first = asyncio.create_task(runner.handle(task(id="first")))
+    while not called:
+        await asyncio.sleep(0)
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", raiser(RuntimeError("can't start new thread")))
+        second = await runner.handle(task(id="second"))
+    assert second == Failed("RuntimeError", "can't start new thread")
+    gate.set()
+    assert await first == Done()
+    assert await runner.handle(task(id="third")) == Done()  # behind whatever else was in the queue
+    assert called == ["first", "third"]

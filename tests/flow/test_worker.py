@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,9 +16,11 @@ import orjson
 import pytest
 
 from groupflow import App, Done, Task
+from groupflow.core.outcome import Outcome
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
-from groupflow.flow.python_handlers import PythonRunners
+from groupflow.flow.handling import Failed
+from groupflow.flow.python_handlers import PythonRunner, PythonRunners
 from groupflow.flow.worker import Rules, Worker
 from groupflow.servers import RedisServer
 from groupflow.settings.model import RetryDefaults, Settings
@@ -161,6 +164,30 @@ async def test_each_claim_is_settled_once_and_the_worker_goes_on(bench: Bench) -
     async with working(bench, app, named("a"), named("b"), named("c")) as pool:
         settled = await pool.claims.until_settled("a", "b", "c")
     assert [type(each) for each in settled] == [Complete, settlements.Retry, Complete]
+
+
+async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It promises not to; what a library raises through it must not end the daemon."""
+    app, handle = App(), PythonRunner.handle
+
+    @app.handler("t")
+    async def nothing(task: Task) -> None:
+        pass
+
+    async def handle_or_raise(runner: PythonRunner, task: Task) -> Outcome | Failed:
+        if task.id == "b":
+            raise ssl.SSLError(1, "alert certificate required")
+        return await handle(runner, task)
+
+    monkeypatch.setattr(PythonRunner, "handle", handle_or_raise)
+    async with working(bench, app, named("a"), named("b"), named("c")) as pool:
+        settled = await pool.claims.until_settled("a", "b", "c")
+    retry = only(settled, "b")
+    assert isinstance(retry, settlements.Retry)
+    assert retry.errors[-1]["error"] == "SSLError"
+    assert {type(only(settled, id_)) for id_ in ("a", "c")} == {Complete}
 
 
 async def test_past_its_time_a_handler_is_cancelled_and_the_attempt_has_failed(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
@@ -16,9 +19,13 @@ from groupflow.core.app import App
 from groupflow.core.errors import BrokerUnavailable, ConfigError, StoreUnavailable
 from groupflow.core.task import Task
 from groupflow.daemon import Daemon
+from groupflow.flow.handling import Failed
+from groupflow.flow.http_handlers import HttpRunner
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
+from groupflow.settings.rules import HandlerRule
 from groupflow.settings.transport import split_tls, stays_here
+from groupflow.settings.types import SecretUrl
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from tests.security.conftest import Authority, TlsRabbitmq, TlsRedis, running
@@ -215,3 +222,27 @@ async def test_a_task_s_whole_way_over_tls(
     finally:
         daemon.stop()
         await running_daemon
+
+
+async def test_a_broken_tls_stream_is_a_failed_attempt(authority: Authority) -> None:
+    """The library hands on what TLS raises at a read, as where our certificate is wanted."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        os.write(writer.get_extra_info("socket").fileno(), b"HTTP/1.1 200 OK\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    offered = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    offered.load_cert_chain(authority.path("server.pem"), authority.path("server.key"))
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=offered)
+    port = server.sockets[0].getsockname()[1]
+    url = f"https://127.0.0.1:{port}/hooks/T0KEN"
+    trusted = ssl.create_default_context(cafile=authority.ca)
+    async with server, asyncio.timeout(20), httpx.AsyncClient(verify=trusted) as client:
+        rule = HandlerRule(http=SecretUrl(url))
+        outcome = await HttpRunner(rule, url, client).handle(Task("1", "t", body=b"{}"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "SSLError"
+    assert f"https://127.0.0.1:{port} did not answer" in outcome.message
+    assert "T0KEN" not in outcome.message

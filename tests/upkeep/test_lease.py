@@ -85,6 +85,47 @@ def lease_end(bench: Bench) -> float:
 
 
 class TestRenewer:
+    async def test_nobody_waits_beyond_its_end_for_an_answer(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The last try begins shortly before the end; then the handlers have to be told at once."""
+        lease, waits = 2.0, list[tuple[float, float]]()
+        timeout, sleep = asyncio.timeout, asyncio.sleep
+
+        class Silent(Sessions):
+            async def renew(self) -> Claimable:
+                return await asyncio.Future()
+
+        def noted_timeout(delay: float) -> asyncio.Timeout:
+            if not holder.heard:
+                waits.append((delay, renewer.left))
+            return timeout(delay)
+
+        async def noted_sleep(delay: float) -> None:
+            if not holder.heard:
+                waits.append((delay, renewer.left))
+            await sleep(delay)
+
+        session = Session("d1")
+        holder = Alone(session)
+        renewer = Renewer(Silent(bench.client, session, LEASE), holder, lease, lambda: INFO)
+        await renewer.open()
+        monkeypatch.setattr(asyncio, "timeout", noted_timeout)
+        monkeypatch.setattr(asyncio, "sleep", noted_sleep)
+        running = asyncio.create_task(renewer.run())
+        until = monotonic() + DEADLINE
+        while not holder.heard:
+            assert monotonic() < until
+            await sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+        assert holder.heard == ["lease ended"]
+        before_its_end = [(delay, left) for delay, left in waits if left > 0]
+        assert len(before_its_end) > 1
+        # What is left is read a moment after the wait was chosen.
+        assert all(delay < left + lease / 10 for delay, left in before_its_end)
+        assert all(delay == 0 for delay, left in waits if left <= 0)
+
     async def test_the_lease_counts_from_the_sending(self, bench: Bench) -> None:
         """An answer may be late; whoever takes over counts from when the store had the renewal."""
         has_run, may_answer = asyncio.Event(), asyncio.Event()
