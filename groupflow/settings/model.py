@@ -82,7 +82,7 @@ class Redis(Server):
     """Bytes of tasks that may wait for delays, 768 and its message each; half of Redis's memory at
     most."""
     timeout: Seconds = Field(default=5.0, gt=0, le=3600)
-    """Seconds for one call."""
+    """Seconds for a connection, and without a byte of an answer."""
 
 
 class Workers(Section):

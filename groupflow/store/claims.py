@@ -56,6 +56,11 @@ class Claims:
         self._beside_suspect = False
         self._claim = _CLAIM[pool]
 
+    @property
+    def extended(self) -> float:
+        """When an answer that was coming was last given more time (monotonic). From any thread."""
+        return self._client.extended
+
     async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 

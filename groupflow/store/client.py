@@ -115,7 +115,10 @@ class StoreClient:
         timeout: float = 5.0,
         measures: ScriptMeasures | None = None,
     ) -> None:
-        """Connects on first use; the timeout (seconds) is for a connection, and for each call."""
+        """Connects on first use.
+
+        The timeout (seconds) is for a connection; for a script, without a byte of an answer.
+        """
         self.keys = keys
         self.address = address_of(url)  # host and port
         self.scripts = Scripts(keys, order)
@@ -127,6 +130,15 @@ class StoreClient:
         self._preparing = asyncio.Lock()  # what is called meanwhile waits its turn
         self._pool = make_pool(url, timeout)
         self._redis = Redis(connection_pool=self._pool)
+
+    @property
+    def extended(self) -> float:
+        """When scripts were last given more time since their answer was coming (monotonic), or 0.
+
+        From any thread.
+        """
+        wire = self._wire
+        return 0.0 if wire is None else wire.extended
 
     async def run(self, verb: AnyVerb, *arguments: Argument) -> Any:
         """Run one script.

@@ -13,6 +13,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any, cast
 
 import hiredis
@@ -37,7 +38,9 @@ Packed = bytes
 class _Waiting:
     """A caller: how many replies it still waits for, those that came, and whom to tell."""
 
-    __slots__ = ("done", "missing", "replies")
+    __slots__ = ("done", "missing", "replies", "timer")
+
+    timer: asyncio.TimerHandle  # looks whether its time is over
 
     def __init__(self, missing: int, done: asyncio.Future[list[Any]]) -> None:
         self.missing = missing
@@ -53,6 +56,9 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._waiting: deque[_Waiting] = deque()
         self._lost: Exception | None = None
+        self._heard = 0.0  # when bytes came last (monotonic)
+        # When a call was last given more time since bytes came (monotonic); 0 if none ever was.
+        self.extended = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -70,11 +76,13 @@ class Wire(asyncio.Protocol):
 
         Args:
             commands: packed.
-            timeout: seconds. When they are over the connection is given up, and with it every
-                other call on it: nobody could tell their replies apart from late ones.
+            timeout: seconds without a byte from the server: a long answer may take longer, as long
+                as it comes. Then the connection is given up, and with it every other call on it:
+                nobody could tell their replies apart from late ones.
 
         Raises:
-            redis.exceptions.TimeoutError: not all replies came in time; any command may have run.
+            redis.exceptions.TimeoutError: nothing came for that long, and replies are missing; any
+                command may have run.
             redis.exceptions.ConnectionError: the connection broke; any command may have run.
         """
         if self._lost is not None:
@@ -83,20 +91,30 @@ class Wire(asyncio.Protocol):
         waiting = _Waiting(len(commands), loop.create_future())
         self._waiting.append(waiting)
         cast(asyncio.WriteTransport, self._transport).write(b"".join(commands))
-        timer = loop.call_later(timeout, self._give_up, waiting, timeout)
+        waiting.timer = loop.call_later(timeout, self._look, waiting, timeout)
         try:
             return await waiting.done
         finally:
-            timer.cancel()
+            waiting.timer.cancel()
 
     def close(self) -> None:
         """Close the connection; whoever still waits is told that it broke."""
         self._end(RedisConnectionError("the connection was closed"))
 
-    def _give_up(self, waiting: _Waiting, timeout: float) -> None:
+    def _look(self, waiting: _Waiting, timeout: float) -> None:
+        """Its time is over, counted from its beginning: give up, unless bytes came meanwhile."""
         # Where the loop was blocked, the answer was read just before, and nobody is told of it yet.
-        if not waiting.done.done():
-            self._end(RedisTimeoutError(f"no answer within {timeout:.3g} s"))
+        if waiting.done.done():
+            return
+        now = monotonic()
+        rest = self._heard + timeout - now
+        # Replies come in order: these bytes are the call's own, or of one in front of it.
+        if rest > 0:
+            self.extended = now
+            loop = asyncio.get_running_loop()
+            waiting.timer = loop.call_later(rest, self._look, waiting, timeout)
+        else:
+            self._end(RedisTimeoutError(f"no byte of an answer for {timeout:.3g} s"))
 
     def _end(self, why: Exception) -> None:
         if self._lost is None:
@@ -132,6 +150,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand replies to those who wait for them, in order."""
+        self._heard = monotonic()
         reader = self._reader
         try:
             reader.feed(data)
