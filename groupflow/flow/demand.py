@@ -7,7 +7,10 @@ at most; of all else there is a call.
 And how far ahead of the workers: one that has to wait for the store between two tasks is idle for a
 round trip, and where handlers are quick that is most of its time. Where they are slow it is next to
 nothing, and a claim that lies ready keeps its group from workers elsewhere. So as many are made
-ahead as workers begin during one exchange.
+ahead as workers begin during one exchange, as far as their bodies fit into memory.
+
+And how many at once: where no answer comes, the next exchange asks for half as many, so that at
+last one comes through however large the bodies are and however slow the way is.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ PARTS = 2  # of what is in play: an exchange carries one of them
 MOST = 256  # ahead, whatever both take: all that lie ready are taken over when a daemon dies
 SPARE = 2  # exchanges and handlers vary
 LEAST = 1 / 16  # of an attempt: an exchange that takes less of a worker's time is none to save
+AHEAD_BYTES = 32 * 1024 * 1024  # of bodies ahead, in a pool and of one store
+FADING = 0.8  # of the largest body, each time that claims come without one as large
 _WEIGHT = 0.2  # of the latest exchange in both averages
 
 
@@ -36,6 +41,8 @@ class Demand:
 
     def __init__(self) -> None:
         self.ahead = 0  # claims to have ready or on their way, beside those that workers hold
+        self.portion = AT_ONCE  # claims that one exchange may ask for, for now
+        self._largest = 0.0  # bytes of a body, of the latest
         self._calls = 0  # reasons to claim for all who are idle, ever
         self._is_empty = False  # the last claim got less than it asked for, and nobody called since
         self._attempts = 0  # since the last answer; what they took together
@@ -75,19 +82,39 @@ class Demand:
 
     def ask(self, number: int, freed: int) -> Asked:
         """An exchange asks for so many claims, and settles for so many slots."""
-        asked = Asked(number, self._calls, self._is_empty)
+        is_cut = number == self.portion < freed  # then there may be more behind what comes
+        asked = Asked(number, self._calls, self._is_empty and not is_cut)
         if number < freed:
             self._is_empty = False  # some of what they free is left
         return asked
 
-    def answered(self, asked: Asked, came: int, workers: int, seconds: float) -> None:
+    def failed(self, asked: Asked) -> None:
+        """An exchange got no answer: its claims may have been too much for one."""
+        if asked.number:
+            self.portion = max(1, min(self.portion, asked.number // 2))
+
+    def answered(
+        self, asked: Asked, came: int, workers: int, seconds: float, largest: int = 0
+    ) -> None:
         """An exchange took so long and brought so many claims: learn how many to make ahead.
 
         To ask for a claim costs something, whether the store has one or not: so the number grows as
         long as all come that are asked for.
+
+        Args:
+            asked: what `ask` gave.
+            came: how many claims.
+            workers: that go on claiming.
+            seconds: that it took.
+            largest: bytes of the largest body among them.
         """
+        if asked.number:
+            self.portion = min(AT_ONCE, self.portion + 1 + self.portion // 4)
+        if came:
+            self._largest = max(float(largest), self._largest * FADING)
         all_came = came == asked.number and not asked.was_empty
         most = SPARE * max(came, self.ahead if all_came else 0)
+        most = min(most, int(AHEAD_BYTES / max(1.0, self._largest)))
         self.ahead = min(self.ahead, most)
         if not self._attempts:
             return

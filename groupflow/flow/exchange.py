@@ -60,20 +60,22 @@ class Slots:
         """Those that have something to settle, the longest due first; they are on their way now."""
         return [self.due.popleft() for _ in range(min(most, len(self.due)))]
 
-    def choose(self, settling: Sequence[Slot], wanted: int) -> list[Slot]:
-        """Whom to ask a claim for, `AT_ONCE` at most; they are on their way now.
+    def choose(self, settling: Sequence[Slot], wanted: int, most: int = AT_ONCE) -> list[Slot]:
+        """Whom to ask a claim for; they are on their way now.
 
-        First all that are unsure, then free ones, the longest free first, then those that are about
-        to be settled. So each slot is asked every now and then, and a claim comes to light that the
-        store holds under it and nobody knows of (a Redis that lost its last second, a call that ran
-        late).
+        First those that are unsure, then free ones, the longest free first, then those that are
+        about to be settled. So each slot is asked every now and then, and a claim comes to light
+        that the store holds under it and nobody knows of (a Redis that lost its last second, a call
+        that ran late).
 
         Args:
             settling: what `take_due` gave.
-            wanted: how many claims are wanted, beside what the unsure ones may hold.
+            wanted: how many claims are wanted; unsure ones are asked for beyond that.
+            most: how many may be asked for.
         """
-        chosen = [slot for slot in settling if slot.is_unsure]
-        room = AT_ONCE - len(chosen)
+        wanted = min(wanted, most)
+        chosen = [slot for slot in settling if slot.is_unsure][:most]
+        room = most - len(chosen)
         chosen += self.unsure[:room]
         del self.unsure[:room]
         while len(chosen) < wanted and self._free:
@@ -171,6 +173,7 @@ class Exchanger:
         for slot in self._hall.withdraw(self):
             self._report_lost(slot.held)
         self._drop(lost.due)
+        self._let_go()
 
     def open_session(self) -> None:
         """There is a new session."""
@@ -184,13 +187,22 @@ class Exchanger:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits to be settled, here or on its way."""
-        return not (self._under_way or self._slots.due)
+        """Whether nothing waits to be settled or found out, here or on its way.
+
+        What is unsure without the lease is for others to find: it is handed over.
+        """
+        if self._under_way or self._slots.due:
+            return False
+        return not (self._slots.unsure and self.holds_lease())
 
     def seconds_in_exchange(self) -> float:
-        """How long the oldest exchange under way has taken; 0 where none is. From any thread."""
+        """How long the oldest exchange under way has waited; 0 where none is. From any thread.
+
+        While its answer is coming, however slowly, it isn't waiting.
+        """
         now = monotonic()
-        return now - min((each.began for each in tuple(self._under_way)), default=now)
+        began = min((each.began for each in tuple(self._under_way)), default=now)
+        return max(0.0, now - max(began, self._claims.extended))
 
     async def run(self) -> None:
         """Exchange with the store for ever.
@@ -214,7 +226,10 @@ class Exchanger:
             try:
                 await self.run_once()
                 backoff.reset()
-                if not self._slots.unsure or not self._hall.may_claim:
+                if not self._slots.unsure:
+                    continue
+                if self.holds_lease():
+                    self._stir.set()  # the next portion of them
                     continue
                 # The lease is over by our clock, or nearly: they are asked once it is renewed.
             except StoreUnavailable as error:
@@ -257,7 +272,9 @@ class Exchanger:
         asking: list[Slot] = []
         if hall.may_claim and self.holds_lease():
             wanted = demand.wanted(hall.workers, hall.held, len(settling))
-            asking = slots.choose(settling, min(share, wanted))
+            asking = slots.choose(settling, min(share, wanted), demand.portion)
+        elif self.holds_lease():  # a stop: what may be claimed unawares is found out, and released
+            asking = slots.choose(settling, 0, demand.portion)
         asked = demand.ask(len(asking), len(settling))
         exchange = Exchange(slots, settling, asking, asked, monotonic())
         self._under_way.append(exchange)
@@ -265,11 +282,18 @@ class Exchanger:
 
     def _take_back(self, exchange: Exchange) -> None:
         """After an error: all of it goes into another exchange, unless its session is over."""
+        self.demand.failed(exchange.asked)
         if exchange.slots is self._slots:
             self._slots.turn_back(exchange)
         else:
             self._drop(exchange.settling)
         self.wake()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """At a stop: what had to be found out may be so no more, without the lease or session."""
+        if not self._hall.may_claim:
+            self._hall.answered(self, is_short=False)
 
     def _take(self, exchange: Exchange, finished: Sequence[Settlement], answer: Answer) -> None:
         """Give claims to the hall, and learn from them."""
@@ -283,7 +307,8 @@ class Exchanger:
             slots = self._slots.arrive(exchange, answer.claims)
             if exchange.settling or exchange.asking:
                 seconds = monotonic() - exchange.began
-                demand.answered(exchange.asked, came, hall.workers, seconds)
+                largest = max([len(claim.task.body) for claim in answer.claims], default=0)
+                demand.answered(exchange.asked, came, hall.workers, seconds, largest)
             if answer.beside_suspect:
                 # It may end this process again: as few as can be should go with it.
                 demand.refrain()

@@ -33,7 +33,7 @@ class Source(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits to be settled, there or on its way."""
+        """Whether nothing waits to be settled or found out, there or on its way."""
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -130,7 +130,10 @@ class Hall:
             source.wake()
 
     def stop_claiming(self) -> None:
-        """Claim no more; what is finished is still settled. Idle workers are told to end."""
+        """Claim no more; what is finished is still settled, and what is unsure found out.
+
+        Idle workers are told to end once all of that is done.
+        """
         self.may_claim = False
         self._hand_back()
         for source in self.sources:
@@ -164,7 +167,7 @@ class Hall:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits to be settled, here or on its way."""
+        """Whether nothing waits to be settled or found out, here or on its way."""
         return all(source.is_settled for source in self.sources)
 
     # What exchanges bring:
@@ -179,11 +182,11 @@ class Hall:
         self._call_idle(len(self._ready))
 
     def answered(self, by: Source, *, is_short: bool) -> None:
-        """An exchange was answered: who waited for that may go.
+        """An exchange has ended: who waited for that may go.
 
         Args:
             by: one store's.
-            is_short: whether that had less than was asked for: there is room for the others'.
+            is_short: whether it got less than was asked for: there is room for the others'.
         """
         if not self.may_claim and self.is_settled:
             crash_point("before_leave")

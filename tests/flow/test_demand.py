@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupflow.flow.demand import AT_ONCE, MOST, Demand
+from groupflow.flow.demand import AHEAD_BYTES, AT_ONCE, MOST, Demand
 
 
 def emptied(demand: Demand, workers: int = 4) -> None:
@@ -49,6 +49,52 @@ class TestWhatIsWanted:
         assert Demand.share(10_000) == AT_ONCE
 
 
+class TestAPortion:
+    """What one exchange may ask for, where answers don't come."""
+
+    def test_it_halves_with_each_failure_and_is_never_none(self) -> None:
+        demand = Demand()
+        assert demand.portion == AT_ONCE
+        portions = []
+        for _ in range(5):
+            demand.failed(demand.ask(min(20, demand.portion), 0))
+            portions.append(demand.portion)
+        assert portions == [10, 5, 2, 1, 1]
+
+    def test_exchanges_that_fail_together_leave_the_smallest(self) -> None:
+        demand = Demand()
+        under_way = [demand.ask(number, 0) for number in (32, 8, 16)]
+        for asked in under_way:
+            demand.failed(asked)
+        assert demand.portion == 4
+
+    def test_who_asked_for_nothing_tells_nothing(self) -> None:
+        demand = Demand()
+        demand.failed(demand.ask(4, 0))
+        nothing = demand.ask(0, 3)
+        demand.failed(nothing)
+        demand.answered(nothing, 0, 4, 0.001)
+        assert demand.portion == 2
+
+    def test_it_grows_with_each_answer(self) -> None:
+        demand = Demand()
+        demand.failed(demand.ask(1, 0))
+        portions = []
+        while demand.portion < AT_ONCE:
+            exchanged(demand, 0.001, 4, 1)
+            portions.append(demand.portion)
+        assert portions[:5] == [2, 3, 4, 6, 8]
+        assert len(portions) < 30
+
+    def test_behind_one_that_was_cut_there_may_be_more(self) -> None:
+        """Groups that were freed and not asked for: nobody calls for them."""
+        demand = Demand()
+        emptied(demand)
+        demand.failed(demand.ask(4, 4))
+        asked = demand.ask(2, freed=4)
+        assert demand.goes_on(asked, 2, workers=4, held=2)
+
+
 class TestWhatAnAnswerTells:
     def test_a_short_one_says_that_there_is_nothing_more(self) -> None:
         demand = Demand()
@@ -82,11 +128,18 @@ class TestWhatAnAnswerTells:
 
 
 def exchanged(
-    demand: Demand, seconds: float, workers: int, came: int, *, all_came: bool = True
+    demand: Demand,
+    seconds: float,
+    workers: int,
+    came: int,
+    *,
+    all_came: bool = True,
+    largest: int = 0,
 ) -> None:
     """An exchange that brought so many claims."""
     demand.call()  # whoever is called is not empty
-    demand.answered(demand.ask(came if all_came else came + 1, 0), came, workers, seconds)
+    asked = demand.ask(came if all_came else came + 1, 0)
+    demand.answered(asked, came, workers, seconds, largest)
 
 
 @pytest.mark.parametrize(
@@ -151,3 +204,33 @@ def test_the_last_one_ahead_goes_too() -> None:
         demand.handled(1.0)
         exchanged(demand, 0.001, 5, 500)
     assert demand.ahead == 0
+
+
+@pytest.mark.parametrize(
+    ("largest", "ahead"), [(1_000, MOST), (AHEAD_BYTES // 64, 64), (AHEAD_BYTES, 1), (1 << 30, 0)]
+)
+def test_no_more_is_ahead_than_fits_into_memory(largest: int, ahead: int) -> None:
+    demand = Demand()
+    for _ in range(3):
+        demand.handled(1e-9)
+        exchanged(demand, 0.002, 64, 64, largest=largest)
+    assert demand.ahead == ahead
+
+
+def test_one_large_body_counts_for_a_while() -> None:
+    """Where there was one there may be more; without any the number grows again."""
+    demand = Demand()
+    for _ in range(3):
+        demand.handled(1e-9)
+        exchanged(demand, 0.002, 64, 64, largest=1_000)
+    assert demand.ahead == MOST
+    exchanged(demand, 0.002, 64, 1, all_came=False, largest=AHEAD_BYTES // 4)
+    numbers = [demand.ahead]
+    assert numbers == [2]  # one came; and no more than four would be, however many come
+    for _ in range(40):
+        demand.handled(1e-9)
+        exchanged(demand, 0.002, 64, 64, largest=1_000)
+        numbers.append(demand.ahead)
+    assert numbers[1] == 5
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == MOST

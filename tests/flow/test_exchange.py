@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
@@ -15,29 +14,9 @@ from groupflow.flow.exchange import Exchange, Exchanger, Slots
 from groupflow.flow.hall import Hall, Slot
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
-from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Complete, Settlement
+from tests.flow.halls import ListedClaims, hall_of, next_slot, run_once, serving, work
 from tests.store.bench import Bench, Daemon, arrival
-
-DEADLINE = 30.0
-
-
-class ListedClaims(Claims):
-    """The store's own claims, each exchange noted; the reply of some is lost behind it."""
-
-    def __init__(self, daemon: Daemon, pool: Pool = "grouped") -> None:
-        super().__init__(daemon.bench.client, daemon.session, pool)
-        self.exchanges: list[tuple[set[str], list[str], set[str]]] = []
-        self.lose: set[int] = set()
-
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
-        number = len(self.exchanges)
-        self.exchanges.append(({each.claim.slot for each in settlements}, list(slots), set()))
-        answer = await super().exchange(settlements, slots)
-        self.exchanges[number][2].update(claim.slot for claim in answer.claims)
-        if number in self.lose:
-            raise StoreUnavailable("the reply is lost")
-        return answer
 
 
 @pytest.fixture
@@ -50,58 +29,11 @@ async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
         await bench.close()
 
 
-class Served(Hall):
-    """A hall, and what serves it."""
-
-    exchangers: list[Exchanger]
-
-
-def hall_of(*claims: Claims) -> Served:
-    """A hall that these stores serve."""
-    hall = Served()
-    hall.exchangers = [Exchanger(hall, each) for each in claims]
-    return hall
-
-
-async def next_slot(
-    hall: Hall, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
-) -> Slot | None:
-    """Hand in a slot, if there is one, and get the next."""
-    found = hall.hand_in(worker, slot, settlement) if slot else None
-    return found or await hall.wait(worker, slot, settlement)
-
-
-async def run_once(hall: Served) -> None:
-    [exchanger] = hall.exchangers
-    await exchanger.run_once()
-
-
-@asynccontextmanager
-async def serving(hall: Served) -> AsyncIterator[None]:
-    run = asyncio.gather(*(exchanger.run() for exchanger in hall.exchangers))
-    try:
-        async with asyncio.timeout(DEADLINE):
-            yield
-    finally:
-        run.cancel()
-        await asyncio.wait([run])
-
-
-async def _work(hall: Hall, name: str, ran: list[str], chance: Random) -> None:
-    slot: Slot | None = None
-    settlement: Settlement | None = None
-    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
-        ran.append(slot.held.task.id)
-        for _ in range(chance.randrange(3)):
-            await asyncio.sleep(0)
-        settlement = Complete(slot.held)
-
-
 async def _drain(bench: Bench, claims: ListedClaims, workers: int, tasks: int) -> list[str]:
     """Run workers, without a single wake, until so many tasks are settled."""
     hall, ran, chance = hall_of(claims), list[str](), Random(7)
     async with serving(hall):
-        running = [asyncio.create_task(_work(hall, f"w-{n}", ran, chance)) for n in range(workers)]
+        running = [asyncio.create_task(work(hall, f"w-{n}", ran, chance)) for n in range(workers)]
         while bench.count("done") < tasks:
             await asyncio.sleep(0.01)
         hall.stop_claiming()
@@ -161,7 +93,7 @@ async def test_what_a_lost_reply_gave_is_handed_back_where_all_workers_went(benc
     claims = ListedClaims(await bench.daemon())
     claims.lose = {0}
     hall, ran = hall_of(claims), list[str]()
-    worker = asyncio.create_task(_work(hall, "w-0", ran, Random(1)))
+    worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable):
         await run_once(hall)
@@ -244,7 +176,7 @@ async def test_one_hall_is_served_by_any_number_of_stores(redis_server: RedisSer
             await each.enqueue(*(arrival(f"t{n}-{m}", f"g{m % 7}") for m in range(60)))
         hall, ran, chance = hall_of(*stores), list[str](), Random(7)
         async with serving(hall):
-            workers = [asyncio.create_task(_work(hall, f"w-{n}", ran, chance)) for n in range(5)]
+            workers = [asyncio.create_task(work(hall, f"w-{n}", ran, chance)) for n in range(5)]
             while sum(each.count("done") for each in benches) < 180:
                 await asyncio.sleep(0.01)
             hall.exchangers[0].close_session()  # of one store alone
@@ -295,7 +227,7 @@ async def test_a_wake_that_overtakes_a_reply_counts(bench: Bench) -> None:
     claims = HeldClaims(await bench.daemon())
     hall, ran = hall_of(claims), list[str]()
     async with serving(hall):
-        worker = asyncio.create_task(_work(hall, "w-0", ran, Random(1)))
+        worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
         while not claims.held:
             await asyncio.sleep(0.001)
         await bench.enqueue(arrival("t0", "a"))

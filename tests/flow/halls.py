@@ -1,0 +1,83 @@
+"""A hall, what serves it, and workers of few words, for the tests of exchanges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.flow.exchange import Exchanger
+from groupflow.flow.hall import Hall, Slot
+from groupflow.store.claims import Answer, Claims
+from groupflow.store.envelope import Pool
+from groupflow.store.settlements import Complete, Settlement
+from tests.store.bench import Daemon
+
+DEADLINE = 30.0
+
+
+class ListedClaims(Claims):
+    """The store's own claims, each exchange noted; the reply of some is lost behind it."""
+
+    def __init__(self, daemon: Daemon, pool: Pool = "grouped") -> None:
+        super().__init__(daemon.bench.client, daemon.session, pool)
+        self.exchanges: list[tuple[set[str], list[str], set[str]]] = []
+        self.lose: set[int] = set()
+
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        number = len(self.exchanges)
+        self.exchanges.append(({each.claim.slot for each in settlements}, list(slots), set()))
+        answer = await super().exchange(settlements, slots)
+        self.exchanges[number][2].update(claim.slot for claim in answer.claims)
+        if number in self.lose:
+            raise StoreUnavailable("the reply is lost")
+        return answer
+
+
+class Served(Hall):
+    """A hall, and what serves it."""
+
+    exchangers: list[Exchanger]
+
+
+def hall_of(*claims: Claims) -> Served:
+    """A hall that these stores serve."""
+    hall = Served()
+    hall.exchangers = [Exchanger(hall, each) for each in claims]
+    return hall
+
+
+async def next_slot(
+    hall: Hall, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
+) -> Slot | None:
+    """Hand in a slot, if there is one, and get the next."""
+    found = hall.hand_in(worker, slot, settlement) if slot else None
+    return found or await hall.wait(worker, slot, settlement)
+
+
+async def run_once(hall: Served) -> None:
+    [exchanger] = hall.exchangers
+    await exchanger.run_once()
+
+
+@asynccontextmanager
+async def serving(hall: Served) -> AsyncIterator[None]:
+    run = asyncio.gather(*(exchanger.run() for exchanger in hall.exchangers))
+    try:
+        async with asyncio.timeout(DEADLINE):
+            yield
+    finally:
+        run.cancel()
+        await asyncio.wait([run])
+
+
+async def work(hall: Hall, name: str, ran: list[str], chance: Random) -> None:
+    slot: Slot | None = None
+    settlement: Settlement | None = None
+    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
+        ran.append(slot.held.task.id)
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+        settlement = Complete(slot.held)
