@@ -74,8 +74,7 @@ class Claims:
             SessionReplaced: the daemon's name was taken over.
             StoreUnavailable: no answer; all of it or none may have run.
         """
-        number = self._session.number
-        front: list[Argument] = [self._session.daemon, number]
+        front: list[Argument] = [self._session.daemon, self._session.shown]
         ordered, calls = calls_of(front, settlements, wake=len(slots) < len(settlements))
         if slots:
             calls.append((self._claim, [*front, *slots]))
@@ -83,7 +82,7 @@ class Claims:
             return Answer([], [], self._beside_suspect)
         replies = await self._client.run_all(calls)
         for state, *_ in replies:
-            self._session.check(state, number)
+            self._session.check(state)
         rows, now = [], 0
         if slots:
             _, rows, now, suspect = replies.pop()

@@ -19,6 +19,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.scripts import Verb
 
+NEVER = "0" * 16  # below any session's number
 REAPED_AT_ONCE = 10  # daemons a call: bounds the script, and more come in the next pass
 
 
@@ -47,18 +48,23 @@ class Session:
         self.daemon = daemon
         # tells this process from any other that has come, or will come, under that name
         self.process = uuid4().hex
-        self.number = ""  # which session it is; empty where there is none
+        self.number = NEVER  # of the newest session that it knows to have had
 
-    def check(self, state: bytes, number: str) -> None:
-        """Turn the state that a script answered, called with a session's number, into an error.
+    @property
+    def shown(self) -> str:
+        """What scripts are shown: which session, and whose."""
+        return self.number + self.process
+
+    def check(self, state: bytes) -> None:
+        """Turn the state that a script answered into an error.
 
         Raises:
-            SessionLost: the lease ran out; the claims made under `number` are gone.
+            SessionLost: the session shown is over; the claims made under it are gone.
             SessionReplaced: another process registered under the same name.
         """
         if state == b"OK":
             return
-        if state == b"REPLACED" and number and number == self.number:
+        if state == b"REPLACED":
             raise self.replaced()
         raise SessionLost(
             f"the lease of daemon {self.daemon!r} ran out and its tasks were handed on"
@@ -93,9 +99,6 @@ class Sessions:
             SessionReplaced: another process has come under this name since the session was lost.
         """
         daemon = self._session.daemon
-        # Whatever is under way with the old number, or comes after a reply that was lost, has been
-        # replaced by nobody but this very call.
-        self._session.number = ""
         number, rows = await self._client.run(
             Verb.REGISTER,
             daemon,
@@ -103,6 +106,7 @@ class Sessions:
             orjson.dumps(info),
             "again" if again else "",
             self._session.process,
+            self._session.number,
         )
         if number == b"REPLACED":
             raise self._session.replaced()
@@ -116,11 +120,10 @@ class Sessions:
             SessionLost: it had ended; every claim is gone.
             SessionReplaced: the name was taken over.
         """
-        number = self._session.number
         state, plain, groups = await self._client.run(
-            Verb.RENEW, self._session.daemon, number, self._lease
+            Verb.RENEW, self._session.daemon, self._session.shown, self._lease
         )
-        self._session.check(state, number)
+        self._session.check(state)
         return Claimable(plain, groups)
 
     async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -130,17 +133,16 @@ class Sessions:
             SessionLost: the lease had ended; `register` tells anew.
             SessionReplaced: the name was taken over.
         """
-        number = self._session.number
-        daemon = self._session.daemon
+        told = (orjson.dumps(info), orjson.dumps(settings))
         (state,) = await self._client.run(
-            Verb.TELL, daemon, number, orjson.dumps(info), orjson.dumps(settings)
+            Verb.TELL, self._session.daemon, self._session.shown, *told
         )
-        self._session.check(state, number)
+        self._session.check(state)
 
     async def leave(self) -> list[HandedOver]:
         """Close the session; what it still held goes first in its group again."""
         daemon = self._session.daemon
-        rows = await self._client.run(Verb.LEAVE, daemon, self._session.number)
+        rows = await self._client.run(Verb.LEAVE, daemon, self._session.shown)
         return [_handed_over(row, daemon) for row in rows]
 
     async def reap(self) -> tuple[float | None, list[HandedOver]]:

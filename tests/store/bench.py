@@ -141,6 +141,13 @@ class Bench:
             for name in self.raw.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000)
         }
 
+    def restore(self, dump: dict[bytes, Any]) -> None:
+        """Have it as it was: everything written since is lost."""
+        for name in self.dump().keys() - dump.keys():
+            self.raw.delete(name)
+        for name, value in dump.items():
+            self.raw.restore(name, 0, value, replace=True)
+
     def count(self, name: str) -> int:
         """One of the totals."""
         found: Any = self.raw.hget(self.keys("count"), name)

@@ -11,7 +11,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.scripts import Verb
 from tests.operate import test_looks
-from tests.store import test_ids, test_life, test_sessions
+from tests.store import test_ids, test_life
 from tests.store.damage import Damage, assert_seen, same
 
 DAMAGES = [
@@ -388,20 +388,6 @@ DAMAGES = [
         "if not any_derived(scope, id, tonumber(page[2][i + 1]), is_known) then",
         "if true then",
         test_ids.test_a_repeat_is_one_when_the_plain_id_is_forgotten,
-    ),
-    Damage(
-        "a name that is taken back from who came since",
-        Verb.REGISTER,
-        "and call('HGET', key, 'process') ~= ARGV[5]",
-        "and false",
-        test_sessions.test_a_process_that_lost_its_session_does_not_take_the_name_back,
-    ),
-    Damage(
-        "a process known by what it tells",
-        Verb.REGISTER,
-        "call('HGET', key, 'process') ~= ARGV[5]",
-        "call('HGET', key, 'info') ~= ARGV[3]",
-        test_sessions.test_a_process_that_lost_its_session_does_not_take_the_name_back,
     ),
     Damage(
         "a crash that nobody counts",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
+from groupflow.store.sessions import NEVER
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import LEASE, Bench, arrival, bury, ids
 
@@ -170,36 +171,104 @@ async def test_name_taken_over(bench: Bench) -> None:
     older = await bench.daemon("d1")
     held = await older.claim_one()
     newer = await bench.daemon("d1")
-    for refused in (older.sessions.renew(), older.claim("grouped", "w2"), older.complete(held)):
+    for refuse in (
+        older.sessions.renew,
+        partial(older.claim, "grouped", "w2"),
+        partial(older.complete, held),
+    ):
         with pytest.raises(SessionReplaced):
-            await refused
+            await refuse()
     assert await older.sessions.leave() == []
     bench.events = [event for event in bench.events if event.kind != "end"]
     again = await newer.claim_one()
     assert (again.task.id, again.task.crashes) == ("a0", 1)
 
 
+async def late_register(bench: Bench, process: str, last: str, how: str = "") -> str:
+    """A registration that nobody waits for any more; the session that it answers."""
+    lease = microseconds(LEASE)
+    call = (Verb.REGISTER, "d1", lease, b"{}", how, process, last)
+    number, rows = await bench.client.run(*call)
+    assert rows == []
+    found: bytes = number
+    return found.decode()
+
+
 async def test_own_registration_is_no_replacement(bench: Bench) -> None:
     """Whoever opens a new session itself isn't told that another process took its name.
 
     What is under way with the old number meets the new session before its number is known here;
-    and where the reply to the registration was lost, it never becomes known.
+    and where the reply to the registration was lost, it becomes known by the next one.
     """
     daemon = await bench.daemon("d1")
     old = daemon.session.number
     bench.expire("d1")
     await daemon.sessions.reap()
-    registering = asyncio.ensure_future(daemon.register())
-    await asyncio.sleep(0)  # it is on its way now
-    with pytest.raises(SessionLost):
-        daemon.session.check(b"REPLACED", old)
-    await registering
-    daemon.session.number = ""  # as a registration leaves it until its reply comes
-    await bench.client.run(Verb.REGISTER, "d1", 600_000_000, b"{}", "", daemon.session.process)
-    with pytest.raises(SessionLost):
-        await daemon.sessions.renew()
-    await daemon.register()
+    opened = await late_register(bench, daemon.session.process, old, "again")
+    assert old == daemon.session.number < opened, "its reply was lost"
+    for refuse in (daemon.sessions.renew, partial(daemon.claim, "grouped", "w1")):
+        with pytest.raises(SessionLost):
+            await refuse()
+    assert await daemon.sessions.leave() == []
+    bench.expire("d1")
+    assert await daemon.sessions.register({}, again=True) == []
+    assert daemon.session.number == opened
+    wait, handed = await daemon.sessions.reap()
+    assert handed == []
+    assert wait is not None
+    assert 0 < wait <= LEASE
     await daemon.sessions.renew()
+
+
+async def test_a_late_registration_takes_nothing_from_the_living(bench: Bench) -> None:
+    """A call that was given up, and comes behind the one made in its place, changes nothing."""
+    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
+    daemon = await bench.daemon("d1")
+    held = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
+    for last in (NEVER, f"{int(daemon.session.number) - 1:016d}"):
+        assert await late_register(bench, daemon.session.process, last) == daemon.session.number
+    await daemon.sessions.renew()
+    assert await daemon.complete(*held) == []
+    bench.with_faults = False
+    assert await daemon.sessions.leave() == []
+    assert bench.judge_drained() == []
+
+
+async def test_a_session_that_redis_lost_is_opened_again(bench: Bench) -> None:
+    """Redis forgets who came last under a name: that one is not replaced by who came before it."""
+    bench.with_faults = True
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    killed = await bench.daemon("d1")
+    await killed.claim_one()
+    kept = bench.dump()
+    daemon = await bench.daemon("d1")
+    bench.restore(kept)
+    for refuse in (daemon.sessions.renew, partial(daemon.claim, "grouped", "w1")):
+        with pytest.raises(SessionLost):
+            await refuse()
+    lost = daemon.session.number
+    assert [each.id for each in await daemon.sessions.register({}, again=True)] == ["a0"]
+    assert daemon.session.number > lost, "though the counter has gone back"
+    await daemon.sessions.renew()
+    with pytest.raises(SessionReplaced):
+        await killed.sessions.renew()
+    assert await daemon.work_off() == ["a0", "a1"]
+    await daemon.sessions.leave()
+    assert bench.judge_drained() == []
+
+
+async def test_who_came_since_redis_lost_a_session_has_the_name(bench: Bench) -> None:
+    """Even under the same number, which Redis has given out a second time."""
+    kept = bench.dump()
+    older = await bench.daemon("d1")
+    bench.restore(kept)
+    newer = await bench.daemon("d1")
+    assert newer.session.number == older.session.number
+    for refuse in (older.sessions.renew, partial(older.sessions.register, {}, again=True)):
+        with pytest.raises(SessionReplaced):
+            await refuse()
+    assert await older.sessions.leave() == []
+    await newer.sessions.renew()
 
 
 async def test_leave_hands_over_what_is_left(bench: Bench) -> None:
@@ -233,7 +302,7 @@ async def test_a_process_that_lost_its_session_does_not_take_the_name_back(bench
     told = info | {"intake": "stands"}
     assert await old.sessions.register(told, again=True) == [], "its own reply was lost"
     newcomer = await bench.daemon("d1")
-    with suppress(SessionReplaced):
+    with pytest.raises(SessionReplaced):
         await old.sessions.register(info, again=True)
     await newcomer.sessions.renew()
     assert await newcomer.sessions.leave() == []

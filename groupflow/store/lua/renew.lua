@@ -3,7 +3,7 @@
 -- first attempt since its crash that is a lease old is none any more: another suspect may run beside it.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3 lease (µs)
+-- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs)
 -- returns  { state, plain tasks that this daemon may claim, groups that it may claim }
 --          state: OK, EXPIRED (its claims were handed on), REPLACED (its name was taken over)
 local state = session_state(ARGV[1], ARGV[2])

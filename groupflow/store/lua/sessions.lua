@@ -13,11 +13,19 @@
 -- its power doesn't run hours of tasks one by one. Who has crashed twice keeps it to the end.
 local mark -- of the daemon that this script acts for, or false
 
+-- A session is a number and the process that opened it, written one behind the other where a daemon
+-- shows its own. Numbers only rise: a smaller one than the caller's stands here where Redis lost what it
+-- had written, so whoever opened it came before the caller. And where it is the caller's own process
+-- that opened another one, nobody replaced it.
 local function session_state(daemon, session)
-  local known = call('HMGET', K.daemon .. daemon, 'session', 'suspect')
-  if not known[1] then return 'EXPIRED' end
-  if known[1] ~= session then return 'REPLACED' end
-  mark = known[2]
+  local known = call('HMGET', K.daemon .. daemon, 'session', 'process', 'suspect')
+  local number, process = known[1], known[2] or ''
+  if not number then return 'EXPIRED' end
+  if number .. process ~= session then
+    local is_older, is_own = number < sub(session, 1, 16), process == sub(session, 17)
+    return (is_older or is_own) and 'EXPIRED' or 'REPLACED'
+  end
+  mark = known[3]
   return 'OK'
 end
 

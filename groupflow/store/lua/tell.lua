@@ -2,7 +2,7 @@
 -- tell: replace what others are told of a daemon, as long as the session is its own.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3 what `status` tells of it (JSON)
+-- ARGV     1 daemon · 2 session, as it shows it · 3 what `status` tells of it (JSON)
 --          4 its configuration, passwords hidden (JSON)
 -- returns  { state }: OK, EXPIRED, REPLACED as for renew
 local state = session_state(ARGV[1], ARGV[2])
