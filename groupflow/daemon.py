@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Literal
 
 import structlog
@@ -177,13 +177,13 @@ class Daemon:
             ServerUnreachable: a server refused the credentials.
             SessionReplaced: another process took over this daemon's name.
         """
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._redis.close)
+        async with AsyncExitStack() as last, AsyncExitStack() as stack:
+            last.push_async_callback(self._redis.close)
+            await last.enter_async_context(self._lease.running())
             stack.push_async_callback(self._handlers.close)
             await stack.enter_async_context(self._responder.serving())
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
-            await stack.enter_async_context(self._lease.running())
             if not await self._open_session():
                 return
             await self._check_store()
@@ -195,7 +195,31 @@ class Daemon:
                 await self._serve()
             except ExceptionGroup as group:
                 raise last_word(group) from None
+            if self.has_running_handlers:
+                # What could not be stopped runs on while the rest ends, and the application may
+                # wait for just that. Handed over any sooner, its task would run a second time
+                # beside it; so that comes last, and this process ends right behind it.
+                last.push_async_callback(self._leave)
+                await last.enter_async_context(self._renewing())
+            else:
+                await self._leave()
         log.info("daemon.stopped", daemon=self.name)
+
+    async def _leave(self) -> None:
+        with suppress(GroupflowError):
+            await self._sessions.leave()
+
+    @asynccontextmanager
+    async def _renewing(self) -> AsyncIterator[None]:
+        """Keep the lease beyond the end of all parts, for as long as the loop turns."""
+        keeping = asyncio.gather(
+            self._lease.carry(self._lease.renewer.run()), self._lag.run(), return_exceptions=True
+        )
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
 
     async def _open_session(self) -> bool:
         """Open the session, as soon as Redis lets us. False where a stop comes first."""
@@ -219,8 +243,7 @@ class Daemon:
         try:
             await check_at_start(self._redis.open(), self._settings.workers.lease)
         except ConfigError:
-            with suppress(GroupflowError):
-                await self._sessions.leave()
+            await self._leave()
             raise
 
     async def _serve(self) -> None:
@@ -244,10 +267,6 @@ class Daemon:
             await self._stop(intake)
             for task in (*services, *self._workforce.tasks):
                 task.cancel()
-        with suppress(GroupflowError):
-            # What could not be stopped is handed over too: this process ends right behind it. (Only
-            # now, as a renewal that finds no session would open another one.)
-            await self._sessions.leave()
 
     async def _stop(self, intake: asyncio.Task[None] | None) -> None:
         """Take nothing more in, claim nothing more, let what runs end, hand back the rest."""

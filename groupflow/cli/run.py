@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
@@ -17,7 +18,14 @@ import typer
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import AppOption, ConfigOption
 from groupflow.cli.safe import say
-from groupflow.core.errors import ConfigError, Problem, SessionReplaced
+from groupflow.core.errors import (
+    ConfigError,
+    GroupflowError,
+    Problem,
+    ServerUnreachable,
+    SessionReplaced,
+)
+from groupflow.core.masking import mask_secrets
 
 if TYPE_CHECKING:
     from groupflow.daemon import Daemon
@@ -126,13 +134,26 @@ async def _serve(build: Callable[[], Daemon]) -> int:
         # Started again it would only take the name back, and so on for ever.
         say(f"groupflow: {error}", err=True)
         code = Exit.CONFIG
+    except Exception as error:
+        if not daemon.has_running_handlers:
+            raise
+        code = _report(error)
     if daemon.has_running_handlers:
         # A thread can't be stopped, and the interpreter would wait for it. Its task has been
-        # handed over, so it has to end with this process, now.
+        # handed over, or will be once the lease is over: it has to end with this process, now.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _report(error: Exception) -> Exit:
+    """Say what ended the daemon, where nobody further up gets to."""
+    if not isinstance(error, GroupflowError):
+        traceback.print_exception(error)
+        return Exit.FAILED
+    say(mask_secrets(f"groupflow: {error}"), err=True)
+    return Exit.UNAVAILABLE if isinstance(error, ServerUnreachable) else Exit.FAILED
 
 
 def _has_terminal() -> bool:

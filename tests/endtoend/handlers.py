@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,21 @@ async def abort(task: Task) -> None:
     journal.write(event_of("start", task, task.json().get("n", 0)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody wants to look at what it leaves
     os.abort()
+
+
+lingering = App()
+lingering.handler("thread")(work_in_a_thread)
+
+
+@lingering.lifespan
+async def linger(_app: App) -> AsyncIterator[None]:
+    """Ends as a pool does whose connections are in use: once it is told; or it can't be closed."""
+    yield
+    journal.path.with_name("closing").touch()
+    if journal.path.with_name("broken").exists():
+        raise OSError("the pool is broken on purpose")
+    while not journal.path.with_name("closed").exists():
+        await asyncio.sleep(LOOK)
 
 
 empty = App()

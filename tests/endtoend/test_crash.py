@@ -6,7 +6,7 @@ import signal
 
 from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import Job, Rig
+from tests.endtoend.rig import Job, Process, Rig
 
 LONG = {"lease": 60.0}  # longer than any test's deadline: nobody may have to wait for its end
 SHORT = {"lease": 1.0}
@@ -193,6 +193,57 @@ def test_stop_with_a_thread_that_does_not_end(make_rig: MakeRig) -> None:
     rig.publish([Job("a0", "a", type="thread", facts={"gate": str(rig.gate())}), Job("a1", "a")])
     rig.wait_for_start("a0")
     assert daemon.stop() == Exit.FINE
+    rig.gate().touch()
+    rig.start("d2")
+    rig.wait_for_all()
+    assert crashes_of(rig, "a0") == [0, 1]
+    rig.stop_all()
+    assert rig.judge(with_faults=True) == []
+
+
+def lingering(rig: Rig) -> Process:
+    """A daemon that runs a thread which doesn't end, and whose application waits at its own end."""
+    daemon = rig.spawn("d1", app="tests.endtoend.handlers:lingering")
+    daemon.wait_for("intake.started")
+    rig.publish([Job("a0", "a", type="thread", facts={"gate": str(rig.gate())}), Job("a1", "a")])
+    rig.wait_for_start("a0")
+    return daemon
+
+
+def lease_end(rig: Rig, name: str) -> float:
+    """When a daemon's lease ends, in microseconds."""
+    end = rig.raw.zscore(rig.keys("daemons"), name)
+    assert end is not None, f"{name} has no session"
+    return float(str(end))
+
+
+def test_stop_keeps_what_can_not_be_stopped_until_its_own_end(make_rig: MakeRig) -> None:
+    """However long the application takes to end, nobody else runs a task that still runs here."""
+    rig = make_rig(workers={**SHORT, "drain": 0.1})
+    daemon = lingering(rig)
+    rig.start("d2")
+    daemon.send(signal.SIGTERM)
+    rig.until(rig.gate("closing").exists, "the end of the application")
+    began = lease_end(rig, "d1")
+    rig.until(lambda: lease_end(rig, "d1") > began + 2e6, "renewals for two leases")
+    assert len(rig.events("start", "a0")) == 1
+    rig.gate().touch()
+    rig.wait_for_end("a0")
+    rig.gate("closed").touch()
+    assert daemon.wait() == Exit.FINE
+    rig.wait_for_all()
+    assert crashes_of(rig, "a0") == [0, 1]
+    rig.stop_all()
+    assert rig.judge(with_faults=True) == []
+
+
+def test_stop_with_a_thread_and_an_application_that_fails_to_end(make_rig: MakeRig) -> None:
+    """The process ends all the same, and says why: its task is somebody else's by then."""
+    rig = make_rig(workers={**LONG, "drain": 0.1})
+    daemon = lingering(rig)
+    rig.gate("broken").touch()
+    assert daemon.stop() == Exit.FAILED
+    assert "the pool is broken on purpose" in daemon.tail()
     rig.gate().touch()
     rig.start("d2")
     rig.wait_for_all()
