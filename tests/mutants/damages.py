@@ -1,0 +1,39 @@
+"""Damages with a name: those that one would do by mistake, and no operator does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.mutants.places import Mutant, named
+
+# File, function, what stands there, what stands there instead.
+_DAMAGES = (
+    # The lease counts from the answer instead of the sending,
+    (
+        "upkeep/renew.py",
+        "Renewer.run_once",
+        "sent\n        self._is_over = False\n        self._holder",
+        "monotonic()\n        self._is_over = False\n        self._holder",
+    ),
+    (
+        "upkeep/renew.py",
+        "Renewer.open",
+        "sent\n        self._is_over = False\n\n    async def run(",
+        "monotonic()\n        self._is_over = False\n\n    async def run(",
+    ),
+    # or from that of a renewal which had no answer.
+    (
+        "upkeep/renew.py",
+        "Renewer.run_once",
+        "except TimeoutError:\n",
+        "except TimeoutError:\n            self._answered = sent\n",
+    ),
+)
+
+
+def damages(root: Path) -> list[Mutant]:
+    """All of them."""
+    return [
+        named(root / "groupflow" / path, root, function, before, after)
+        for path, function, before, after in _DAMAGES
+    ]

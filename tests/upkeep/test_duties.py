@@ -1,0 +1,150 @@
+"""The loop of the duties, and when each of them looks again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.core.measures import UpkeepMeasures
+from groupflow.operate.dead import DeadLetters
+from groupflow.servers import RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.upkeep import promote, roll, sweep
+from groupflow.upkeep.duty import Duty
+from tests.store.bench import Bench, arrival, bury
+
+DEADLINE = 20.0
+
+
+@pytest.fixture
+async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
+    bench = Bench(redis_server.url)
+    try:
+        yield bench
+        assert bench.audit() == []
+    finally:
+        await bench.close()
+
+
+class Passes:
+    """Passes of a duty, each with its answer; whoever waits for one is told."""
+
+    def __init__(self, *answers: float | Exception) -> None:
+        self._answers = list(answers)
+        self.done = 0
+        self.all_done = asyncio.Event()
+        self.duty = Duty("promote", self, again=0.0)
+
+    async def __call__(self) -> float:
+        answer = self._answers[self.done]
+        self.done += 1
+        if self.done == len(self._answers):
+            self.all_done.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def _settle_down() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_duty_sleeps_as_long_as_its_pass_says() -> None:
+    passes = Passes(0.0, 3600.0)
+    running = asyncio.create_task(passes.duty.run())
+    async with asyncio.timeout(DEADLINE):
+        await passes.all_done.wait()
+        await _settle_down()
+        assert not running.done()
+        assert passes.done == 2
+    running.cancel()
+
+
+async def test_a_wake_cuts_its_sleep_short_once() -> None:
+    passes = Passes(3600.0, 3600.0)
+    running = asyncio.create_task(passes.duty.run())
+    await _settle_down()
+    assert passes.done == 1
+    passes.duty.wake()
+    async with asyncio.timeout(DEADLINE):
+        await passes.all_done.wait()
+    await _settle_down()
+    assert not running.done()
+    running.cancel()
+
+
+async def test_a_pass_that_fails_is_tried_again_and_said() -> None:
+    passes = Passes(StoreUnavailable("away"), 3600.0)
+    with capture_logs() as logs:
+        running = asyncio.create_task(passes.duty.run())
+        async with asyncio.timeout(DEADLINE):
+            await passes.all_done.wait()
+    assert [(each["event"], each["log_level"]) for each in logs] == [("promote.failed", "warning")]
+    running.cancel()
+
+
+async def test_an_error_that_nobody_foresaw_ends_it() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await Passes(ZeroDivisionError()).duty.run()
+
+
+class TestPromote:
+    async def test_it_sleeps_until_something_is_due(self, bench: Bench) -> None:
+        """And never too long: a wake may have been lost."""
+        measures = UpkeepMeasures()
+        assert await promote.promote(bench.client, measures) == promote.LONGEST
+        await bench.enqueue(arrival("late", "g", delay=600.0))
+        assert await promote.promote(bench.client, measures) == promote.LONGEST
+        await bench.enqueue(arrival("soon", "h", delay=20.0))
+        assert await promote.promote(bench.client, measures) <= 20.001
+        assert measures.promoted == 0
+
+    @pytest.mark.parametrize(
+        ("told", "pause"),
+        [((0, -1), 30.0), ((3, 0), 0.001), ((2, 5_000_000), 5.001), ((0, 90_000_000), 30.0)],
+    )
+    async def test_its_pause(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, told: tuple[int, int], pause: float
+    ) -> None:
+        async def run(*_: object) -> tuple[int, int]:
+            return told
+
+        monkeypatch.setattr(StoreClient, "run", run)
+        measures = UpkeepMeasures()
+        assert await promote.promote(bench.client, measures) == pause
+        assert measures.promoted == told[0]
+
+
+async def test_a_roll_sweeps_until_nothing_is_left(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [True, True, False]
+
+    async def sweeps(_: object) -> bool:
+        return left.pop(0)
+
+    monkeypatch.setattr(roll, "sweep_renamed", sweeps)
+    with capture_logs() as logs:
+        assert await roll.roll(bench.client, keep=1.0, size=10) == roll.PAUSE
+    assert left == []
+    assert [each["event"] for each in logs] == []
+
+
+async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "AT_ONCE", 2)
+    daemon = await bench.daemon()
+    for n in range(3):
+        await bench.enqueue(arrival(f"t{n}"))
+        await daemon.settle(bury(await daemon.claim_one("plain")))
+    measures, letters = UpkeepMeasures(), DeadLetters(bench.client)
+    pauses = [await sweep.sweep(letters, 3600.0, measures)]
+    pauses += [await sweep.sweep(letters, 0.0, measures) for _ in range(2)]
+    assert pauses == [sweep.PAUSE, 0.0, sweep.PAUSE]
+    assert measures.expired == 3

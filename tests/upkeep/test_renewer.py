@@ -1,0 +1,246 @@
+"""When the lease ends and is renewed, to the moment: by a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
+from groupflow.core.measures import UpkeepMeasures
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
+from groupflow.store.sessions import Claimable, HandedOver, Session, Sessions
+from groupflow.upkeep import renew
+from groupflow.upkeep.renew import BLOCKED, UNANSWERED, Renewer
+
+LEASE = 8.0
+QUARTER = LEASE / 4
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Answers(Sessions):
+    """A session whose store says what the test wants; it is never asked."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(StoreClient("redis://127.0.0.1:1", Keys("none")), Session("d1"), LEASE)
+        self.clock = clock
+        self.takes = 0.0  # seconds for an answer
+        self.error: Exception | None = None
+        self.never = False
+        self.again: list[bool] = []  # of each register
+        self.before_renewal: Callable[[], None] = lambda: None
+
+    async def register(self, info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
+        self.again.append(again)
+        self.clock.now += self.takes
+        return [HandedOver("t1", "g", 7, "d1")] if len(self.again) == 1 else []
+
+    async def renew(self) -> Claimable:
+        self.before_renewal()
+        self.clock.now += self.takes
+        if self.never:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        return Claimable(3, 2)
+
+
+class Heard:
+    """A holder that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def lease_ended(self) -> None:
+        self.all.append("ended")
+
+    async def session_lost(self) -> None:
+        await asyncio.sleep(0)
+        self.all.append("lost")
+
+    def session_opened(self) -> None:
+        self.all.append("opened")
+
+    def claimable(self, plain: int, groups: int) -> None:
+        self.all.append((plain, groups))
+
+
+class World:
+    """A renewer with an open session, and all that it stands between."""
+
+    def __init__(self) -> None:
+        self.clock, self.heard, self.measures = Clock(), Heard(), UpkeepMeasures()
+        self.sessions = Answers(self.clock)
+        self.may_renew = True
+        self.renewer = Renewer(
+            self.sessions,
+            self.heard,
+            LEASE,
+            dict,
+            measures=self.measures,
+            may_renew=lambda: self.may_renew,
+        )
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    monkeypatch.setattr(renew, "monotonic", world.clock)
+    await world.renewer.open()
+    return world
+
+
+async def test_an_open_session_holds_from_the_sending(world: World) -> None:
+    """And says what was found."""
+    assert world.measures.resumed == 1
+    world.sessions.takes = 1.0
+    await world.renewer.open(again=True)
+    assert world.renewer.left == LEASE - 1.0
+    assert world.sessions.again == [False, True]
+
+
+async def test_a_lease_ends_at_its_end_and_not_before(world: World) -> None:
+    world.may_renew = False
+    world.clock.now += LEASE - 0.5
+    await world.renewer.run_once()
+    assert world.renewer.holds_lease
+    assert world.heard.all == []
+    world.clock.now += 0.5
+    assert not world.renewer.holds_lease
+    await world.renewer.run_once()
+    assert world.heard.all == ["ended"]
+
+
+async def test_an_answer_pushes_the_end_back(world: World) -> None:
+    """From the sending on; and an end that comes later is told as the first one was."""
+    world.clock.now += 5.0
+    world.sessions.takes = 1.0
+    await world.renewer.run_once()
+    assert world.renewer.left == LEASE - 1.0
+    assert world.heard.all == [(3, 2)]
+    world.sessions.takes = 0.0
+    for _ in range(2):
+        world.clock.now += LEASE
+        await world.renewer.run_once()
+    assert world.heard.all[1:] == ["ended", (3, 2), "ended", (3, 2)]
+
+
+async def test_a_new_session_ends_as_the_first_one(world: World) -> None:
+    world.clock.now += LEASE
+    world.sessions.error = SessionLost("reaped")
+    await world.renewer.run_once()
+    world.sessions.error = None
+    world.clock.now += LEASE
+    await world.renewer.run_once()
+    assert world.heard.all == ["ended", "lost", "opened", "ended", (3, 2)]
+
+
+async def test_no_answer_leaves_the_end_where_it_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for until then, or a quarter of the lease once that is over."""
+    limits: list[float] = []
+
+    def timeout(seconds: float) -> asyncio.Timeout:
+        limits.append(seconds)
+        return asyncio.timeout_at(asyncio.get_running_loop().time())
+
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+    world.sessions.never = True
+    for passed in (3.0, 5.0, 1.0):
+        world.clock.now += passed
+        await world.renewer.run_once()
+        assert world.renewer.steady_since == world.clock.now
+    assert limits == [5.0, QUARTER, QUARTER]
+    assert world.renewer.left == -1.0
+    assert world.measures.renewals_failed == 3
+    assert world.heard.all == ["ended"]
+
+
+async def test_an_end_has_the_reason_of_the_last_try(world: World) -> None:
+    """Blocked, then answered in vain: the next end is Redis's."""
+    world.may_renew = False
+    await world.renewer.run_once()
+    with capture_logs() as logs:
+        world.clock.now += LEASE
+        world.may_renew = True
+        await world.renewer.run_once()
+        world.clock.now += LEASE
+        await world.renewer.run_once()
+    ends = [each["reason"] for each in logs if each["event"] == "lease.ended"]
+    assert ends == [BLOCKED, UNANSWERED]
+
+
+async def test_a_lost_session_is_over_until_there_is_a_new_one(world: World) -> None:
+    """The loss is told, not the lease's end besides, even if no new session can be opened."""
+    world.sessions.error = SessionLost("reaped")
+    register, told = world.sessions.register, []
+
+    async def refuses(info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
+        told.append((again, world.renewer.holds_lease, list(world.heard.all)))
+        raise StoreUnavailable("away")
+
+    world.sessions.register = refuses  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await world.renewer.run_once()
+    assert told == [(True, False, ["lost"]), (True, False, ["lost", "lost"])]
+    world.sessions.register = register  # type: ignore[method-assign]
+    await world.renewer.run_once()
+    assert world.heard.all == ["lost", "lost", "lost", "opened"]
+    assert world.renewer.left == LEASE
+    assert world.measures.sessions_lost == 3
+
+
+class _EnoughError(Exception):
+    pass
+
+
+async def test_it_tries_each_quarter_and_sooner_once_one_has_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And to the moment at the lease's end."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 12:
+            raise _EnoughError
+        world.clock.now += seconds
+
+    def fails_from_the_third_on() -> None:
+        if len(pauses) == 3:
+            world.sessions.error = StoreUnavailable("away")
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    world.sessions.before_renewal = fails_from_the_third_on
+    world.sessions.takes = 0.5
+    with pytest.raises(_EnoughError):
+        await world.renewer.run()
+    soon = QUARTER / 4
+    # The last answer's sending was 2.5 s before the third one failed.
+    assert pauses[:3] == [QUARTER, QUARTER - 0.5, QUARTER - 0.5]
+    assert pauses[3:] == [soon] * 5 + [0.5, soon, soon, soon]
+    assert world.measures.renewals_failed == 9
+    assert world.renewer.steady_since == world.clock.now
+    assert world.heard.all == [(3, 2), (3, 2), "ended"]
+
+
+async def test_a_daemon_that_was_replaced_renews_no_more(world: World) -> None:
+    world.sessions.error = SessionReplaced("by another")
+    world.clock.now += QUARTER
+    world.renewer._pause = lambda: 0.0  # type: ignore[method-assign]
+    with pytest.raises(SessionReplaced):
+        await world.renewer.run()
+    assert world.measures.renewals_failed == 0
