@@ -1,0 +1,320 @@
+"""Who of a pool's workers is called, for what, and what becomes of claims that lie ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from groupflow.core.task import Task
+from groupflow.flow import hall as module
+from groupflow.flow.demand import Demand
+from groupflow.flow.hall import PATIENCE, Hall, Slot
+from groupflow.store.settlements import Claim, Complete, Release, Settlement
+
+
+class Store:
+    """A source of claims that only notes what the hall says to it."""
+
+    def __init__(self, hall: Hall, name: str = "s") -> None:
+        self.name, self.demand, self.held, self.is_settled = name, Demand(), 0, True
+        self.heard: list[str] = []
+        self.ended: list[tuple[Slot, Settlement | None]] = []
+        hall.sources.append(self)
+
+    def holds_lease(self) -> bool:
+        return True
+
+    def wake(self) -> None:
+        self.heard.append("wake")
+
+    def stir(self) -> None:
+        self.heard.append("stir")
+
+    def end(self, slot: Slot, settlement: Settlement | None) -> None:
+        self.ended.append((slot, settlement))
+        slot.claim, slot.finished = None, settlement
+
+    def slot(self, number: int = 0) -> Slot:
+        """One that holds a claim."""
+        claim = Claim(f"{self.name}-{number}", number, b"", cast(Task, None), None)
+        return Slot(claim.slot, self, claim)
+
+
+async def _settle_down() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class Waiting:
+    """Workers that wait, each with what it got."""
+
+    def __init__(self, hall: Hall) -> None:
+        self._hall = hall
+        self.tasks: dict[str, asyncio.Task[Slot | None]] = {}
+
+    async def add(self, *names: str) -> None:
+        for name in names:
+            self.tasks[name] = asyncio.create_task(self._hall.wait(name))
+            await asyncio.sleep(0)
+
+    async def got(self) -> dict[str, Slot | None]:
+        await _settle_down()
+        return {name: task.result() for name, task in self.tasks.items() if task.done()}
+
+    def stop(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+
+
+class Timers:
+    """The loop's timers: what was to be called, and in how many seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.set: list[tuple[float, Callable[[], Any]]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], Any]) -> asyncio.TimerHandle:
+        self.set.append((seconds, callback))
+        return cast(asyncio.TimerHandle, object())
+
+    def ring(self) -> None:
+        """The only one that was set, after its time."""
+        [(seconds, callback)] = self.set
+        self.set, self.now = [], self.now + seconds
+        callback()
+
+
+@pytest.fixture
+async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
+    timers = Timers()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", timers.call_later)
+    monkeypatch.setattr(module, "monotonic", lambda: timers.now)
+    return timers
+
+
+async def test_the_longest_idle_are_called_and_no_more_than_there_are_claims(
+    timers: Timers,
+) -> None:
+    hall = Hall()
+    store, waiting = Store(hall), Waiting(hall)
+    await waiting.add("a", "b", "c")
+    assert hall.workers == 3
+    first, second, third = (store.slot(n) for n in range(3))
+    hall.deliver([first, second])
+    assert await waiting.got() == {"a": first, "b": second}
+    hall.deliver([third])
+    assert (await waiting.got())["c"] is third
+    assert hall.ready == 0
+
+
+async def test_whoever_begins_to_wait_has_the_stores_asked(timers: Timers) -> None:
+    hall = Hall()
+    store, waiting = Store(hall), Waiting(hall)
+    await waiting.add("a")
+    assert store.heard == ["wake", "stir"]
+    slot = store.slot()
+    settlement = Complete(slot.held)
+    assert hall.hand_in("a", slot, settlement) is None
+    again = asyncio.create_task(hall.wait("a", slot, settlement))
+    await _settle_down()
+    assert store.heard == ["wake", "stir", "stir"]
+    assert store.ended == [(slot, settlement)]
+    again.cancel()
+    waiting.stop()
+
+
+async def test_a_claim_that_was_lost_may_have_left_another(timers: Timers) -> None:
+    """Its group is somebody else's, or free: every store is asked."""
+    hall = Hall()
+    stores = [Store(hall, "s"), Store(hall, "t")]
+    slot = stores[0].slot()
+    hall.hand_in("a", slot, None)
+    assert [store.heard for store in stores] == [["wake"], ["wake"]]
+    other = stores[0].slot()
+    hall.hand_in("a", other, Complete(other.held))
+    assert [store.heard for store in stores] == [["wake"], ["wake"]]
+
+
+async def test_a_worker_that_retires_gets_nothing_more(timers: Timers) -> None:
+    """What it has handed in is settled first; what lies ready is for those that stay."""
+    hall = Hall()
+    store, waiting = Store(hall), Waiting(hall)
+    slot, ready = store.slot(1), store.slot(2)
+    settlement = Complete(slot.held)
+    await waiting.add("a", "b")
+    hall.retire({"a"})
+    assert await waiting.got() == {"a": None}
+    assert hall.workers == 1
+    waiting.stop()
+    await _settle_down()
+    hall.deliver([ready])
+    assert hall.hand_in("a", slot, settlement) is None
+    going = asyncio.create_task(hall.wait("a", slot, settlement))
+    await _settle_down()
+    hall.answered(store, is_short=False)
+    await _settle_down()
+    assert not going.done()  # that was an exchange without its settlement
+    slot.finished = None
+    hall.answered(store, is_short=False)
+    assert await going is None
+    assert hall.hand_in("b", store.slot(3), settlement) is ready
+
+
+async def test_one_that_lost_its_claim_retires_at_once(timers: Timers) -> None:
+    hall = Hall()
+    store = Store(hall)
+    hall.retire({"a"})
+    assert await hall.wait("a", store.slot(), None) is None
+
+
+async def test_a_worker_that_is_wanted_again_goes_on(timers: Timers) -> None:
+    hall = Hall()
+    store, waiting = Store(hall), Waiting(hall)
+    store.is_settled = False
+    slot = store.slot()
+    settlement = Complete(slot.held)
+    hall.retire({"a"})
+    hall.hand_in("a", slot, settlement)
+    waiting.tasks["a"] = asyncio.create_task(hall.wait("a", slot, settlement))
+    await _settle_down()
+    assert hall.workers == 0
+    hall.retire(set())
+    assert await waiting.got() == {}
+    assert hall.workers == 1
+    found = store.slot(2)
+    hall.deliver([found])
+    assert await waiting.got() == {"a": found}
+
+
+async def test_a_retiring_worker_keeps_no_claim_from_others(timers: Timers) -> None:
+    """It is called too, since it stands in front; so is the one behind it."""
+    hall = Hall()
+    store, waiting = Store(hall), Waiting(hall)
+    slot = store.slot(1)
+    settlement = Complete(slot.held)
+    hall.retire({"a"})
+    hall.hand_in("a", slot, settlement)
+    waiting.tasks["a"] = asyncio.create_task(hall.wait("a", slot, settlement))
+    await _settle_down()
+    await waiting.add("b")
+    found = store.slot(2)
+    hall.deliver([found])
+    assert await waiting.got() == {"b": found}
+    waiting.stop()
+
+
+async def test_one_that_was_cancelled_keeps_no_claim_from_others(timers: Timers) -> None:
+    hall = Hall()
+    store, waiting = Store(hall), Waiting(hall)
+    await waiting.add("a", "b")
+    waiting.tasks.pop("a").cancel()
+    await _settle_down()
+    found = store.slot()
+    hall.deliver([found])
+    assert await waiting.got() == {"b": found}
+
+
+async def test_a_stop_ends_the_idle_once_all_is_settled(timers: Timers) -> None:
+    hall = Hall()
+    store, waiting = Store(hall), Waiting(hall)
+    await waiting.add("a", "b")
+    ready = store.slot()
+    waiting.tasks.pop("b").cancel()
+    await _settle_down()
+    hall.deliver([ready, store.slot(1)])
+    assert (await waiting.got()).keys() == {"a"}
+    await waiting.add("c")
+    assert (await waiting.got()).keys() == {"a", "c"}
+    await waiting.add("d")
+    store.is_settled, store.heard = False, []
+    hall.stop_claiming()
+    assert store.heard == ["stir"]
+    hall.answered(store, is_short=False)
+    assert "d" not in await waiting.got()
+    store.is_settled = True
+    hall.answered(store, is_short=False)
+    assert (await waiting.got())["d"] is None
+    assert await hall.wait("e") is None
+
+
+async def test_a_stop_hands_back_what_lies_ready(timers: Timers) -> None:
+    hall = Hall()
+    store = Store(hall)
+    slots = [store.slot(n) for n in range(3)]
+    claims = [slot.held for slot in slots]
+    hall.deliver(slots)
+    hall.stop_claiming()
+    assert store.ended == [
+        (slot, Release(claim)) for slot, claim in zip(slots, claims, strict=True)
+    ]
+    assert hall.ready == 0
+
+
+async def test_a_short_answer_makes_room_for_the_other_stores(timers: Timers) -> None:
+    hall = Hall()
+    stores = [Store(hall, name) for name in "stu"]
+    hall.answered(stores[1], is_short=False)
+    assert [store.heard for store in stores] == [[], [], []]
+    hall.answered(stores[1], is_short=True)
+    assert [store.heard for store in stores] == [["stir"], [], ["stir"]]
+
+
+async def test_figures_are_of_all_stores(timers: Timers) -> None:
+    hall = Hall()
+    one, other = Store(hall, "s"), Store(hall, "t")
+    one.held, other.held = 3, 4
+    assert hall.held == 7
+    assert hall.is_settled
+    other.is_settled = False
+    assert not hall.is_settled
+
+
+async def test_a_store_takes_back_what_is_its_own(timers: Timers) -> None:
+    hall = Hall()
+    one, other = Store(hall, "s"), Store(hall, "t")
+    slots = [one.slot(1), other.slot(2), one.slot(3)]
+    hall.deliver(slots)
+    assert hall.withdraw(one) == [slots[0], slots[2]]
+    assert hall.ready == 1
+    assert hall.hand_in("a", one.slot(4), None) is slots[1]
+
+
+async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
+    """To the moment; and none is made ahead of workers that are so slow."""
+    hall = Hall()
+    one, other = Store(hall, "s"), Store(hall, "t")
+    one.demand.ahead = other.demand.ahead = 8
+    first, second = one.slot(1), other.slot(2)
+    hall.deliver([first])
+    timers.now += PATIENCE / 4
+    hall.deliver([second])
+    assert [seconds for seconds, _ in timers.set] == [PATIENCE]
+    assert hall.hand_in("a", one.slot(3), None) is first
+    timers.now -= PATIENCE / 4
+    timers.ring()
+    assert hall.ready == 1
+    assert [round(seconds, 9) for seconds, _ in timers.set] == [PATIENCE / 4]
+    claim = second.held
+    timers.now += 1e-9
+    timers.ring()
+    assert other.ended == [(second, Release(claim))]
+    assert (one.demand.ahead, other.demand.ahead) == (0, 0)
+    assert timers.set == []
+    hall.deliver([one.slot(5)])
+    assert [seconds for seconds, _ in timers.set] == [PATIENCE]
+
+
+async def test_where_all_is_begun_nothing_is_looked_at(timers: Timers) -> None:
+    hall = Hall()
+    store = Store(hall)
+    store.demand.ahead = 8
+    hall.deliver([store.slot()])
+    hall.hand_in("a", store.slot(2), None)
+    timers.ring()
+    assert timers.set == []
+    assert store.demand.ahead == 8
+    hall.deliver([store.slot(3)])
+    assert len(timers.set) == 1
