@@ -120,6 +120,14 @@ class TestWhatAnAnswerTells:
         assert demand.goes_on(asked, 0, workers=4, held=0)
         assert demand.wanted(4, 0) == 4
 
+    def test_a_whole_one_counts_for_those_beside_it(self) -> None:
+        """The store had more when it answered: a short one that was asked before says little."""
+        demand = Demand()
+        whole, short = demand.ask(2, 0), demand.ask(2, 0)
+        assert demand.goes_on(whole, 2, workers=8, held=4)
+        assert demand.goes_on(short, 1, workers=8, held=3)
+        assert demand.wanted(8, 3) == 5
+
     def test_one_that_asked_for_nothing_tells_nothing(self) -> None:
         demand = Demand()
         asked = demand.ask(0, 0)
@@ -206,6 +214,7 @@ def test_the_last_one_ahead_goes_too() -> None:
     assert demand.ahead == 0
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("largest", "ahead"), [(1_000, MOST), (AHEAD_BYTES // 64, 64), (AHEAD_BYTES, 1), (1 << 30, 0)]
 )
@@ -234,3 +243,66 @@ def test_one_large_body_counts_for_a_while() -> None:
     assert numbers[1] == 5
     assert numbers == sorted(numbers)
     assert numbers[-1] == MOST
+=======
+def test_what_comes_of_an_empty_store_is_no_reason_to_ask_for_more() -> None:
+    """All that came was what the settled had freed."""
+    demand = Demand()
+    demand.handled(1e-9)
+    exchanged(demand, 0.002, 16, 16)
+    assert demand.ahead == 32
+    emptied_one = demand.ask(demand.wanted(16, 0), 0)
+    assert not demand.goes_on(emptied_one, 0, 16, 0)
+    demand.handled(1e-9)
+    asked = demand.ask(4, freed=4)
+    demand.answered(asked, 4, 16, 0.002)
+    assert demand.ahead == 8
+
+
+def test_a_short_one_or_one_of_nothing_makes_less_ahead_at_once() -> None:
+    """Even if no attempt has ended meanwhile; a whole one changes nothing then."""
+    demand = Demand()
+    demand.ahead = 32
+    exchanged(demand, 0.002, 16, 20)
+    assert demand.ahead == 32
+    exchanged(demand, 0.002, 16, 5, all_came=False)
+    assert demand.ahead == 10
+
+
+def test_averages_follow_slowly() -> None:
+    """One slow exchange, or attempt, is no trend: a fifth of it counts."""
+    demand = Demand()
+    demand.handled(0.01)
+    exchanged(demand, 0.005, 16, 500)
+    assert demand.ahead == 16
+    for _ in range(2):
+        demand.handled(0.01)
+    demand.handled(0.04)
+    exchanged(demand, 0.005, 16, 500)
+    # Attempts: 0.01 + (0.02 - 0.01) / 5 = 0.012 on average.
+    assert demand._attempt == pytest.approx(0.012)
+    assert demand._exchange == pytest.approx(0.005)
+    demand.handled(0.012)
+    exchanged(demand, 0.055, 16, 500)
+    assert demand._exchange == pytest.approx(0.015)
+    assert demand.ahead == 40
+
+
+def test_an_exchange_of_less_than_a_sixteenth_of_an_attempt_is_none_to_save() -> None:
+    for seconds, expected in ((1 / 16, 0), (1 / 16 + 0.001, 2)):
+        demand = Demand()
+        demand.handled(1.0)
+        exchanged(demand, seconds, 16, 500)
+        assert demand.ahead == expected
+
+
+def test_small_changes_are_none() -> None:
+    """More at once, fewer only below half."""
+    demand = Demand()
+    demand._attempt = demand._exchange = 1.0
+    numbers = []
+    for workers in (8, 9, 5, 4, 16):
+        demand.handled(1.0)
+        exchanged(demand, 1.0, workers, 500)
+        numbers.append(demand.ahead)
+    assert numbers == [16, 18, 18, 8, 32]
+>>>>>>> db8c196 (Test the bounds of intake, exchanges, pressure and blocks)

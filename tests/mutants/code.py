@@ -10,6 +10,7 @@ What lives and may is listed in `left_code.toml`, with the reason.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -131,6 +132,7 @@ def main(arguments: list[str]) -> int:
         "--only", action="append", default=[], help="a part of 'path function change'"
     )
     parser.add_argument("--budget", type=float, default=15.0, help="seconds of tests for a mutant")
+    parser.add_argument("--report", type=Path, help="a file for what became of each, as JSON Lines")
     parser.add_argument("--skip-listed", action="store_true", help="don't try what may live")
     wanted = parser.parse_args(arguments)
 
@@ -146,6 +148,9 @@ def main(arguments: list[str]) -> int:
     began, choice = time.monotonic(), Choice()
 
     def tell(fate: Fate) -> None:
+        if wanted.report:
+            with wanted.report.open("a") as report:
+                report.write(json.dumps([*fate.mutant.key, fate.verdict, fate.seconds]) + "\n")
         if fate.is_alive and fate.mutant.key not in may_live:
             path, function, change = fate.mutant.key
             print(

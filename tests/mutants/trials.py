@@ -180,7 +180,7 @@ class Trials:
             finally:
                 os._exit(code)
         os.close(tells)
-        limit = sum(self._limit(item) for item in items) + self.patience
+        limit = 3 * sum(self._took[item] for item in items) + 4 * self.patience
         watch = threading.Timer(limit, os.kill, (pid, signal.SIGKILL))
         watch.start()
         _, status = os.waitpid(pid, 0)

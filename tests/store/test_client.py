@@ -115,9 +115,26 @@ async def test_a_server_that_forgets_each_script_is_none(
         return [ResponseError("NOSCRIPT No matching script.")] * len(commands)
 
     monkeypatch.setattr(Wire, "call", call)
-    with pytest.raises(GroupflowError):
+    with pytest.raises(GroupflowError, match="refused a script: NOSCRIPT"):
         await client.run(*_renewal()[:1], *_renewal()[1])
     assert sent == [1, 1]
+
+
+async def test_of_several_one_that_is_unknown_has_all_run_again(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a lost reply; another error has none run again."""
+    unknown, refused = ResponseError("NOSCRIPT No matching script."), ResponseError("ERR no")
+    answers: list[list[Any]] = [[1, unknown], [1, 2], [1, refused]]
+
+    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
+        return answers.pop(0)
+
+    monkeypatch.setattr(Wire, "call", call)
+    assert await client.run_all([_renewal(), _renewal()]) == [1, 2]
+    with pytest.raises(GroupflowError):
+        await client.run_all([_renewal(), _renewal()])
+    assert answers == []
 
 
 async def test_an_answer_that_looks_like_an_error_is_none(

@@ -306,6 +306,8 @@ class TestLeaseThread:
                 assert monotonic() < end
                 time.sleep(0.01)  # noqa: ASYNC251
             assert listening.heard == []
+            [lives] = [each for each in threading.enumerate() if each.name == "groupflow-lease"]
+            assert lives.daemon  # else one that hangs would keep the process
             await until(lambda: "claimable" in listening.heard)
             renewing.cancel()
         assert listening.threads == {threading.get_ident()}

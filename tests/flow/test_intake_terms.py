@@ -1,0 +1,388 @@
+"""Intake without servers: what it acks and when, what ends a term, what begins the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.broker.consumer import Consumer, Delivery
+from groupflow.broker.topology import Presence
+from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.measures import IntakeMeasures
+from groupflow.flow import intake as module
+from groupflow.flow.admission import Admission
+from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, TURN_BYTES, Intake
+from groupflow.flow.pressure import Pressure
+from groupflow.settings.model import RabbitMQ, Settings
+from groupflow.settings.rules import GroupRule
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
+
+DEADLINE = 20.0
+
+
+def delivery(tag: int, size: int = 0) -> Delivery:
+    body = b'{"type": "t", "g": 1, "x": "' + b"y" * size + b'"}'
+    return Delivery(tag, body, f"m{tag}", "t", {}, None)
+
+
+class Queue(Consumer):
+    """A consumer with these batches, whose connection ends behind the last one."""
+
+    def __init__(self, steps: list[str], *batches: list[Delivery]) -> None:
+        super().__init__("jobs", 10**9)
+        self._steps, self._batches = steps, list(batches)
+        self.asked: list[tuple[int, int]] = []
+
+    async def take(self, most: int, most_bytes: int) -> list[Delivery]:
+        self.asked.append((most, most_bytes))
+        if not self._batches:
+            self._end("over")
+            raise BrokerUnavailable("the connection has ended")
+        return self._batches.pop(0)
+
+    async def ack_through(self, delivery: Delivery) -> None:
+        self._steps.append(f"ack {delivery.tag}")
+
+
+class World(Enqueuer, Pressure):
+    """The store, its pressure, RabbitMQ and the clock, and an intake between them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[str] = []
+        self.store_errors: list[Exception] = []
+        self.reasons: list[str] = []
+        self.kind = ""
+        self.queued = 7
+        self.batches: list[list[Arrival]] = []
+        self.measures = IntakeMeasures()
+        # What each connecting gives: an error, or the batches of a term.
+        self.terms: list[Exception | list[list[Delivery]]] = []
+        self.presence = Presence.MISSING
+        self.on_pause: Callable[[], None] = lambda: None
+        self.queue = Queue(self.steps)
+        rules = Settings(groups=(GroupRule(key="{g}"),)).router()
+        section = RabbitMQ(queue="jobs", prefetch=100)
+        self.intake = Intake(
+            Settings(rabbitmq=section),
+            "d1",
+            Admission(rules, max_body=10**8, step_aside=frozenset()),
+            self,
+            self,
+            wake=lambda pools: self.steps.append(f"wake {sorted(pools)}"),
+            measures=self.measures,
+        )
+        world = self
+
+        class Noted:
+            def next(self) -> float:
+                world.steps.append("pause")
+                world.on_pause()
+                return 0.0
+
+            def reset(self) -> None:
+                world.steps.append("reset")
+
+        @asynccontextmanager
+        async def consuming(_: Any, consumer: Consumer, prefetch: int) -> AsyncIterator[None]:
+            world.steps.append(f"consume {prefetch}")
+            yield
+
+        async def connect(*_: Any, **__: Any) -> Any:
+            world.steps.append("connect")
+            term = world.terms.pop(0)
+            if isinstance(term, Exception):
+                raise term
+            world.queue = Queue(world.steps, *term)
+            return world
+
+        async def presence_of(*_: Any) -> Presence:
+            return world.presence
+
+        async def declare(*_: Any) -> None:
+            world.steps.append("declare")
+
+        monkeypatch.setattr(module, "Backoff", Noted)
+        monkeypatch.setattr(module, "connect", connect)
+        monkeypatch.setattr(module, "consuming", consuming)
+        monkeypatch.setattr(module.topology, "presence_of", presence_of)
+        monkeypatch.setattr(module.topology, "declare", declare)
+        monkeypatch.setattr(module, "Consumer", lambda *_: world.queue)
+
+    async def close(self) -> None:
+        self.steps.append("close")
+
+    async def enqueue(self, arrivals: Sequence[Arrival], delayed_memory: int = 0) -> Enqueued:
+        if self.store_errors:
+            raise self.store_errors.pop(0)
+        self.steps.append(f"enqueue {len(arrivals)}")
+        self.batches.append(list(arrivals))
+        return Enqueued(self.queued, [True] * len(arrivals))
+
+    async def reason(self, queued: int) -> str:
+        reason = self.reasons.pop(0) if self.reasons else ""
+        self.kind = "waiting" if reason else ""
+        return reason
+
+    async def look(self) -> None:
+        self.steps.append("look")
+
+    @property
+    def delayed_memory(self) -> int:
+        return 100
+
+    async def run_terms(self) -> None:
+        """Run until there is no term left."""
+        self.terms.append(BrokerUnavailable("no more"))
+        last = len(self.terms)
+
+        def stops_behind_the_last() -> None:
+            if self.steps.count("connect") == last:
+                self.intake.stop()
+
+        self.on_pause = stops_behind_the_last
+        async with asyncio.timeout(DEADLINE):
+            await self.intake.run()
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+async def test_a_batch_is_acked_behind_its_writing(world: World) -> None:
+    """As a whole, and workers are called before."""
+    consumer = Queue(world.steps, [delivery(1), delivery(2)])
+    await world.intake.run_once(consumer)
+    assert world.steps == ["wake ['grouped']", "enqueue 2", "ack 2"]
+    assert [each.id for each in world.batches[0]] == ["m1", "m2"]
+    assert consumer.asked == [(25, BATCH_BYTES)]  # a quarter of the prefetch
+    assert (world.measures.messages, world.measures.enqueued) == (2, 2)
+
+
+@pytest.mark.parametrize(("prefetch", "most"), [(1, 1), (3, 1), (400, 100), (10**5, BATCH)])
+async def test_a_batch_is_a_part_of_what_is_under_way(
+    world: World, prefetch: int, most: int
+) -> None:
+    world.intake._prefetch = prefetch
+    consumer = Queue(world.steps, [delivery(1)])
+    await world.intake.run_once(consumer)
+    assert consumer.asked == [(most, BATCH_BYTES)]
+
+
+async def test_a_batch_is_written_however_long_that_takes(world: World) -> None:
+    """Why it isn't, is said meanwhile; nothing is acked before."""
+    told: list[str] = []
+    world.on_pause = lambda: told.append(world.measures.paused)
+    world.store_errors = [StoreUnavailable("away"), StoreFull("full"), StoreUnavailable("away")]
+    await world.intake.run_once(Queue(world.steps, [delivery(1)]))
+    assert told == ["store_unavailable", "store_full", "store_unavailable"]
+    assert world.measures.paused == ""
+    wake = "wake ['grouped']"
+    assert world.steps == [wake, "pause", wake, "pause", wake, "pause", wake, "enqueue 1", "ack 1"]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreFull("full")])
+async def test_a_batch_whose_deliveries_are_gone_is_given_up(
+    world: World, error: Exception
+) -> None:
+    """They come again; to write it late would be for nothing."""
+    consumer = Queue(world.steps, [delivery(1)])
+    world.on_pause = consumer.finish
+    world.store_errors = [error, error, error]
+    with pytest.raises(BrokerUnavailable):
+        await world.intake.run_once(consumer)
+    assert world.batches == []
+    assert len(world.store_errors) == 1
+
+
+async def test_it_pauses_until_the_reason_is_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is acked first; each look asks the store how many wait."""
+    sleeps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        assert world.measures.paused == "waiting"
+
+    consumer = Queue(world.steps, [delivery(1)])
+    world.reasons = ["many", "many", ""]
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with capture_logs() as logs:
+        await world.intake.run_once(consumer)
+    assert sleeps == [PAUSE_LOOK, PAUSE_LOOK]
+    assert world.steps[1:] == [
+        *("enqueue 1", "ack 1"),
+        *("wake []", "enqueue 0", "wake []", "enqueue 0"),
+    ]
+    assert world.measures.paused == ""
+    said = [each["event"] for each in logs if each["event"].startswith("intake.")]
+    assert said == ["intake.paused", "intake.resumed"]
+
+
+async def test_a_pause_ends_with_the_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Queue(world.steps, [delivery(1)])
+
+    async def sleep(_: float) -> None:
+        consumer.finish()
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    world.reasons = ["many", "many"]
+    await world.intake.run_once(consumer)
+    assert world.steps[1:] == ["enqueue 1", "ack 1"]
+    assert world.measures.paused == "waiting"
+
+
+async def test_a_large_batch_lets_the_loop_turn(world: World) -> None:
+    """After so many bytes, and no sooner."""
+    turns = [0]
+
+    async def count() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    for sizes, expected in (([TURN_BYTES // 4] * 3, 0), ([TURN_BYTES // 2] * 5, 2)):
+        turns[0] = 0
+        await world.intake._admit([delivery(n, size) for n, size in enumerate(sizes)])
+        assert turns[0] == expected
+    counting.cancel()
+
+
+async def test_a_term_ends_and_the_next_one_begins(world: World) -> None:
+    """A queue that was never there is declared; one that is gone is, with a word of it."""
+    world.terms = [[[delivery(1)]], [[delivery(2)]]]
+    with capture_logs() as logs:
+        await world.run_terms()
+    term = ["connect", "declare", "consume 100", "look", "reset", "wake ['grouped']", "enqueue 1"]
+    assert world.steps == [
+        *(*term, "ack 1", "close", "pause"),
+        *(*term, "ack 2", "close", "pause"),
+        *("connect", "pause"),
+    ]
+    events = [each["event"] for each in logs]
+    assert events.count("intake.queue_gone") == 1
+    assert events.index("intake.queue_gone") > events.index("intake.interrupted")
+    assert events[-1] == "intake.stopped"
+    assert world.measures.terms == 2
+    assert world.intake.check().verdict == "fail"
+
+
+async def test_a_queue_that_is_there_is_left_as_it_is(world: World) -> None:
+    world.presence = next(each for each in Presence if each is not Presence.MISSING)
+    world.terms = [[]]
+    await world.run_terms()
+    assert "declare" not in world.steps
+
+
+async def test_credentials_are_wrong_or_have_changed(world: World) -> None:
+    """From the start on they are an error; later somebody may be at it."""
+    refused = ServerUnreachable("RabbitMQ", "host", "it refused the credentials")
+    world.terms = [BrokerUnavailable("away"), refused]
+    with pytest.raises(ServerUnreachable):
+        await world.run_terms()
+    assert world.steps == ["connect", "pause", "connect"]
+    world.steps.clear()
+    world.terms = [[], refused, []]
+    await world.run_terms()
+    assert world.steps.count("connect") == 4
+    assert world.intake.check().verdict == "fail"
+
+
+async def test_it_is_ready_while_it_consumes(world: World) -> None:
+    verdicts: list[Any] = []
+
+    def look() -> None:
+        intake = world.intake
+        verdicts.append((intake.check().verdict, intake.consumes, intake.bytes_in_flight))
+
+    assert not world.intake.consumes
+    assert world.intake.bytes_in_flight == 0
+    enqueue = world.enqueue
+
+    async def looking(arrivals: Sequence[Arrival], delayed_memory: int = 0) -> Enqueued:
+        world.queue._bytes = 11
+        look()
+        return await enqueue(arrivals, delayed_memory)
+
+    world.enqueue = looking  # type: ignore[method-assign]
+    world.terms = [[[delivery(1)]]]
+    await world.run_terms()
+    look()
+    assert verdicts == [("ok", True, 11), ("fail", False, 0)]
+
+
+async def test_a_stop_ends_it_behind_the_batch_in_hand(world: World) -> None:
+    world.terms = [[[delivery(1)], []]]
+    enqueue = world.enqueue
+
+    async def stops(arrivals: Sequence[Arrival], delayed_memory: int = 0) -> Enqueued:
+        world.intake.stop()
+        world.queue._batches.clear()
+        return await enqueue(arrivals, delayed_memory)
+
+    world.enqueue = stops  # type: ignore[method-assign]
+    async with asyncio.timeout(DEADLINE):
+        await world.intake.run()
+    assert world.steps[-2:] == ["ack 1", "close"]
+    with pytest.raises(RuntimeError):  # its thread is gone as well
+        world.intake._parsing.submit(list)
+
+
+async def test_a_stop_before_the_first_message_takes_none(world: World) -> None:
+    world.terms = [[[delivery(1)]]]
+    look = world.look
+
+    async def stops() -> None:
+        world.intake.stop()
+        await look()
+
+    world.look = stops  # type: ignore[method-assign]
+    async with asyncio.timeout(DEADLINE):
+        await world.intake.run()
+    assert "enqueue 1" not in world.steps
+    assert world.measures.terms == 0
+
+
+async def test_fewer_at_once_behind_a_term_of_large_ones(world: World) -> None:
+    prefetches = []
+    for overflowed in (40, 1, 0):
+        world.queue.overflowed = overflowed
+        prefetches.append(world.intake._next_prefetch(world.queue))
+    assert prefetches == [20, 1, 100]
+    world.terms = [[], []]
+
+    async def look() -> None:
+        world.queue.overflowed = 30
+
+    world.look = look  # type: ignore[method-assign]
+    await world.run_terms()
+    assert [each for each in world.steps if each.startswith("consume")] == [
+        "consume 100",
+        "consume 15",
+    ]
+
+
+async def test_a_queue_without_a_leader_is_a_connection_in_vain(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def says_nothing(*_: Any) -> Presence:
+        await asyncio.Event().wait()
+        return cast(Presence, None)
+
+    monkeypatch.setattr(module, "SET_UP", 0.01)
+    monkeypatch.setattr(module.topology, "presence_of", says_nothing)
+    world.terms = [[]]
+    with capture_logs() as logs:
+        await world.run_terms()
+    assert "does the queue have a leader?" in logs[0]["error"]
+    assert "close" in world.steps

@@ -1,0 +1,93 @@
+"""When intake has to wait, to the task and the byte: by a clock that the test moves."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.flow import pressure as module
+from groupflow.flow.pressure import LOOK_EVERY, Pressure
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import DELAYED_SHARE
+
+
+class Server:
+    def __init__(self) -> None:
+        self.now, self.used, self.most, self.looks = 1000.0, 0, 0, 0
+        self.is_away = False
+
+    async def info(self, section: str) -> dict[str, Any]:
+        assert section == "memory"
+        self.looks += 1
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return {"used_memory": self.used, "maxmemory": self.most}
+
+    def pressure(self, *, max_memory: int = 0, delayed_memory: int = 10**6) -> Pressure:
+        client = cast(StoreClient, self)
+        return Pressure(
+            client, max_waiting=100, max_memory=max_memory, delayed_memory=delayed_memory
+        )
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    server = Server()
+    monkeypatch.setattr(module, "monotonic", lambda: server.now)
+    return server
+
+
+async def test_tasks_are_a_reason_from_the_limit_until_well_below(server: Server) -> None:
+    pressure, kinds = server.pressure(), []
+    for queued in (99, 100, 99, 90, 89, 99, 100):
+        assert bool(await pressure.reason(queued)) == bool(pressure.kind)
+        kinds.append(pressure.kind)
+    waiting = "waiting"
+    assert kinds == ["", waiting, waiting, waiting, "", "", waiting]
+
+
+async def test_memory_is_a_reason_from_the_limit_until_well_below(server: Server) -> None:
+    pressure, kinds = server.pressure(max_memory=1000), []
+    for server.used in (999, 1000, 999, 900, 899, 999):
+        server.now += LOOK_EVERY
+        await pressure.reason(0)
+        kinds.append(pressure.kind)
+    assert kinds == ["", "memory", "memory", "memory", "", ""]
+    server.used = 10**9
+    unlimited = server.pressure()
+    assert await unlimited.reason(0) == ""
+
+
+async def test_it_looks_now_and_then_and_each_time_while_it_waits(server: Server) -> None:
+    pressure = server.pressure(max_memory=1000)
+    await pressure.reason(0)
+    server.now += LOOK_EVERY - 0.001
+    await pressure.reason(0)
+    assert server.looks == 1
+    server.now, server.used = server.now + 0.001, 1000
+    assert await pressure.reason(0)
+    assert await pressure.reason(0)
+    assert server.looks == 3
+
+
+async def test_a_look_in_vain_changes_nothing_and_is_taken_again(server: Server) -> None:
+    pressure = server.pressure(max_memory=1000)
+    server.used = 1000
+    assert await pressure.reason(0)
+    server.is_away = True
+    assert await pressure.reason(0)
+    other = server.pressure(max_memory=1000)
+    assert await other.reason(0) == ""
+    server.is_away = False
+    assert await other.reason(0)
+
+
+async def test_delays_have_their_share_of_what_there_is(server: Server) -> None:
+    pressure = server.pressure(max_memory=3000)
+    assert pressure.delayed_memory == 3000 * DELAYED_SHARE
+    server.most = 2000
+    await pressure.look()
+    assert pressure.delayed_memory == 2000 * DELAYED_SHARE
+    assert server.pressure(delayed_memory=10).delayed_memory == 10

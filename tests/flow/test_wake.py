@@ -1,0 +1,62 @@
+"""Listening for wakes: which are told, and that it goes on after each interruption."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.flow import wake
+from groupflow.store.client import StoreClient
+
+DEADLINE = 20.0
+
+
+class Channel:
+    """A client with a subscription for each of these lists, and nothing after the last."""
+
+    def __init__(self, *subscriptions: list[bytes | Exception]) -> None:
+        self._subscriptions = list(subscriptions)
+        self.is_over = asyncio.Event()
+
+    @asynccontextmanager
+    async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        if not self._subscriptions:
+            self.is_over.set()
+            await asyncio.Event().wait()
+        yield self._each(self._subscriptions.pop(0))
+
+    async def _each(self, said: list[bytes | Exception]) -> AsyncIterator[bytes]:
+        for each in said:
+            if isinstance(each, Exception):
+                raise each
+            yield each
+
+
+async def test_it_listens_on_after_each_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon after one that came behind a wake, later the longer there is none."""
+    pauses: list[str] = []
+
+    class Noted:
+        def next(self) -> float:
+            pauses.append("pause")
+            return 0.0
+
+        def reset(self) -> None:
+            pauses.append("reset")
+
+    monkeypatch.setattr(wake, "Backoff", Noted)
+    channel: Any = Channel(
+        [b"due", b"ready", StoreUnavailable("away")], [GroupflowError("no")], [b"due"]
+    )
+    heard: list[bool] = []
+    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
+    async with asyncio.timeout(DEADLINE):
+        await channel.is_over.wait()
+    assert heard == [True, False, True]
+    assert pauses == ["reset", "reset", "pause", "pause", "reset", "pause"]
+    listening.cancel()

@@ -1,0 +1,109 @@
+"""The bounds of a block, to the moment: by a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.core.measures import UpkeepMeasures
+from groupflow.upkeep import block
+from groupflow.upkeep.block import FRAMES, BlockWatch
+
+LEASE, MOST = 8.0, 60.0
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = self.turned = 1000.0
+        self.measures = UpkeepMeasures()
+        self.watch = BlockWatch(
+            lambda: self.turned, self._name, lease=LEASE, max_block=MOST, measures=self.measures
+        )
+
+    def _name(self, running: asyncio.Task[Any] | None) -> Mapping[str, Any]:
+        return {"task": "a"} if running is asyncio.current_task() else {}
+
+    def look(self, stood: float) -> tuple[bool, list[str]]:
+        """Look once the loop has stood for so long; the answer, and what is logged."""
+        self.now = self.turned + stood
+        with capture_logs() as logs:
+            answer = self.watch.look()
+        return answer, [each["event"] for each in logs]
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    monkeypatch.setattr(block, "monotonic", lambda: world.now)
+    world.watch.begin()
+    world.watch.look()
+    return world
+
+
+async def test_a_block_is_one_from_a_lease_on(world: World) -> None:
+    assert world.look(LEASE - 0.001) == (True, [])
+    assert world.look(LEASE) == (True, ["loop.blocked"])
+    assert world.look(LEASE + 1) == (True, [])
+    world.turned += LEASE + 2
+    assert world.look(0.0) == (True, ["loop.unblocked"])
+    assert world.look(LEASE) == (True, ["loop.blocked"])
+    assert world.measures.loop_blocks == 2
+
+
+async def test_the_lease_is_given_up_at_the_bound(world: World) -> None:
+    assert world.look(MOST - 0.001) == (True, ["loop.blocked"])
+    assert world.watch.is_within
+    assert world.look(MOST) == (False, ["loop.given_up"])
+    assert not world.watch.is_within
+    assert world.look(MOST + 1) == (False, [])
+    world.turned += MOST + 2
+    assert world.look(0.0) == (True, ["loop.unblocked"])
+    world.look(MOST)
+    assert world.measures.loop_given_up == 2
+
+
+async def test_it_is_sure_only_at_the_second_look(world: World) -> None:
+    world.turned += 100.0
+    assert world.look(MOST) == (False, [])
+    assert world.look(MOST) == (False, ["loop.blocked", "loop.given_up"])
+
+
+async def test_a_block_names_what_blocks(world: World) -> None:
+    """The handler's own lines, and how long it has stood."""
+    world.now += 9.0
+    with capture_logs() as logs:
+        world.watch.look()
+    assert logs[0]["task"] == "a"
+    assert logs[0]["blocked_for"] == 9.0
+    assert logs[0]["max_block"] == MOST
+    world.now, world.turned = world.now + 1.0, world.turned + 9.5
+    with capture_logs() as logs:
+        world.watch.look()
+    assert logs[0]["blocked_for"] == 9.5
+
+
+def test_where_a_thread_stands_is_told_from_the_inside() -> None:
+    def deep(depth: int) -> list[str]:
+        return deep(depth - 1) if depth else block._where(sys._getframe())
+
+    found = deep(FRAMES + 3)
+    assert len(found) == FRAMES
+    assert found[0].startswith(__file__)
+    assert found[0].endswith(" deep")
+    assert block._where(None) == []
+
+
+def test_what_called_the_handler_is_left_out() -> None:
+    ours = compile("def call(inner): return inner()", f"{block._OURS}/flow/x.py", "exec")
+    names: dict[str, Any] = {}
+    exec(ours, names)
+
+    def handler() -> list[str]:
+        return block._where(sys._getframe())
+
+    assert [each.split()[-1] for each in names["call"](handler)] == ["handler"]
