@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,7 +13,14 @@ from hypothesis import strategies as st
 
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.frames import VALUES, Table, table
-from groupflow.flow.admission import HEAD_BYTES, Admission
+from groupflow.core.routing import Router
+from groupflow.flow.admission import (
+    HEAD_BYTES,
+    HEADER_DEPTH,
+    Admission,
+    _short_headers,
+    json_headers,
+)
 from groupflow.settings.model import Settings
 
 MAX_HEADERS = 65_536
@@ -107,3 +116,75 @@ def test_a_message_that_is_too_much_in_every_way_is_cut_in_every_way() -> None:
     arrival = ADMISSION.admit(delivery(headers, message_id="\n", body=b"x" * 100_000))
     assert all(word in arrival.dead for word in ("control", "max_body", "max_headers"))
     assert len(arrival.envelope.pack()) < HEAD_BYTES + 100
+
+
+def test_texts_and_bodies_at_their_bounds_are_kept_whole() -> None:
+    """One more, and they are cut or left out."""
+    scalars = {b"x-256": long_string(b"x" * 256), b"x-257": long_string(b"x" * 257)}
+    headers = headers_of(scalars)
+    arrival = ADMISSION.admit(delivery(headers, header_bytes=MAX_HEADERS + 1))
+    assert arrival.envelope.headers == {"x-256": "x" * 256}
+    body = b'{"type": "t", "x": "' + b"y" * 978 + b'"}'
+    assert len(body) == 1000
+    assert not ADMISSION.admit(delivery(headers, body=body)).dead
+    over = ADMISSION.admit(delivery(headers, body=body + b" "))
+    assert "1001 bytes" in over.dead
+
+
+def test_short_headers_take_so_many_bytes_and_no_more() -> None:
+    """The name, and the value: eight bytes of what is no text."""
+    size = 128
+    whole = {f"{n:02}": "x" * (size - 2) for n in range(HEAD_BYTES // size)}
+    assert _short_headers(whole) == whole
+    assert _short_headers({**whole, "": ""}) == {**whole, "": ""}
+    assert _short_headers({**whole, "y": ""}) == whole
+    last = dict(list(whole.items())[:-1])
+    assert _short_headers({**last, "n" * (size - 8): 1}) == {**last, "n" * (size - 8): 1}
+    assert _short_headers({**last, "n" * (size - 7): 1}) == last
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (-(2**63), -(2**63)),
+        (-(2**63) - 1, str(-(2**63) - 1)),
+        (2**64 - 1, 2**64 - 1),
+        (2**64, str(2**64)),
+        (True, True),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+        (Decimal("1.5"), "1.5"),
+        (b"text", "text"),
+        ([None, {"a": 1.5}], [None, {"a": 1.5}]),
+    ],
+)
+def test_headers_are_what_json_can_carry(value: Any, kept: Any) -> None:
+    assert json_headers({"x": value}) == {"x": kept}
+
+
+def test_tables_are_cut_where_they_lie_too_deep() -> None:
+    def depth_of(levels: int) -> Any:
+        value: Any = 1
+        for _ in range(levels):
+            value = [value]
+        found = json_headers({"x": value})["x"]
+        while isinstance(found, list):
+            [found] = found
+        return found
+
+    assert depth_of(HEADER_DEPTH) == 1
+    assert depth_of(HEADER_DEPTH + 1) == "(nested too deep)"
+
+
+def test_a_refused_message_keeps_its_scope_and_a_type_that_can_be_shown() -> None:
+    """A redrive finds it under the same id; what names control characters names nothing."""
+
+    class Scoped(Router):
+        def scope_in(self, headers: Any) -> str:
+            return "crm"
+
+    router = Scoped.__new__(Scoped)
+    admission = Admission(router, max_body=10, step_aside=frozenset())
+    for type_, kept in (("t", "t"), ("t\n", ""), (None, "")):
+        arrival = admission.admit(delivery(headers_of({}), body=b"x" * 11, type=type_))
+        assert arrival.dead
+        assert (arrival.envelope.type, arrival.envelope.scope) == (kept, "crm")

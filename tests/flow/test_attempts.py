@@ -133,10 +133,19 @@ async def _settle_down() -> None:
 
 
 async def test_it_takes_one_after_another_until_there_is_nothing_more() -> None:
-    hall = Script(task("a"), task("b"))
-    worker = worker_of(hall, Function(_done))
+    hall, seen = Script(task("a"), task("b")), list[Any]()
+
+    async def handle(_: Task) -> Outcome:
+        current = asyncio.current_task()
+        assert current is not None
+        seen.append((worker.is_busy, worker.names_of(current)["task"]))
+        return Done()
+
+    worker = worker_of(hall, Function(handle))
     running = asyncio.create_task(worker.run())
     await _until_it_waits(hall, running)
+    assert seen == [(True, "a"), (True, "b")]
+    assert 0 < hall.store.demand._seconds < DEADLINE
     assert [(name, type(each)) for name, each in hall.handed_in] == [
         ("a", Complete),
         ("b", Complete),

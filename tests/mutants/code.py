@@ -3,6 +3,7 @@
     make mutants ARGS="code"                          all; exit 1 where one lives that isn't listed
     make mutants ARGS="code --sample 300 --seed 1"    so many, drawn file by file
     make mutants ARGS="code --only flow/hall.py"      those of a file or function
+    make mutants ARGS="code --report FILE"            what became of each, as JSON Lines
 
 What lives and may is listed in `left_code.toml`, with the reason.
 """
@@ -121,67 +122,78 @@ def _table(fates: Sequence[Fate], may_live: dict[Key, dict[str, str]]) -> list[s
     ]
 
 
-def main(arguments: list[str]) -> int:
-    """Run it. Returns the exit code: 1 where a mutant lives that isn't listed."""
+def _wanted(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make mutants", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, not all")
     parser.add_argument("--seed", type=int, default=1, help="draws the sample")
     parser.add_argument(
-        "--only", action="append", default=[], help="a part of 'path function change'"
+        "--only", action="append", default=[], help="part of 'file function change'"
     )
     parser.add_argument("--budget", type=float, default=15.0, help="seconds of tests for a mutant")
+    parser.add_argument("--patience", type=float, default=5.0, help="seconds on top for each test")
     parser.add_argument("--report", type=Path, help="a file for what became of each, as JSON Lines")
-    parser.add_argument("--skip-listed", action="store_true", help="don't try what may live")
-    wanted = parser.parse_args(arguments)
+    parser.add_argument("--again", type=Path, help="try those that live in such a file once more")
+    return parser.parse_args(arguments)
 
-    may_live = listed()
+
+def _chosen(wanted: argparse.Namespace) -> list[Mutant]:
     mutants = [m for m in all_mutants() if all(only in " ".join(m.key) for only in wanted.only)]
     if wanted.sample:
         mutants = drawn(mutants, wanted.sample, wanted.seed)
         random.Random(wanted.seed).shuffle(mutants)
-    if wanted.skip_listed:
-        mutants = [each for each in mutants if each.key not in may_live]
+    if wanted.again:
+        lines = [json.loads(line) for line in wanted.again.read_text().splitlines()]
+        alive = {tuple(line[:3]) for line in lines if line[3] in ("alive", "unseen")}
+        mutants = [each for each in mutants if each.key in alive]
+    return mutants
 
-    stdout = os.fdopen(os.dup(1), "w", buffering=1)  # pytest's own words go nowhere
-    began, choice = time.monotonic(), Choice()
 
-    def tell(fate: Fate) -> None:
-        if wanted.report:
-            with wanted.report.open("a") as report:
-                report.write(json.dumps([*fate.mutant.key, fate.verdict, fate.seconds]) + "\n")
-        if fate.is_alive and fate.mutant.key not in may_live:
-            path, function, change = fate.mutant.key
-            print(
-                f"{fate.verdict}: {path}:{fate.mutant.lines.start} {function}: {change}",
-                file=stdout,
-            )
-
-    trials = Trials(ROOT, mutants, choice.empty, tell, budget=wanted.budget)
+def _run(trials: Trials, choice: Choice) -> str:
+    """Run pytest in silence. Returns what it would have said."""
     with tempfile.TemporaryFile("w+") as words:
         os.dup2(words.fileno(), 1)
         os.dup2(words.fileno(), 2)
-        code = pytest.main(
+        pytest.main(
             ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--capture=no", *TESTS],
             plugins=[choice, trials],
         )
         words.seek(0)
-        said = words.read()
-    print(*_table(trials.fates, may_live), sep="\n", file=stdout)
-    print(
-        f"{time.monotonic() - began:.0f} s; the tests take {trials.seconds:.0f} s on sound code",
-        file=stdout,
+        return words.read()
+
+
+def main(arguments: list[str]) -> int:
+    """Run it. Returns the exit code: 1 where a mutant lives that isn't listed."""
+    wanted, may_live = _wanted(arguments), listed()
+    mutants = _chosen(wanted)
+    stdout = os.fdopen(os.dup(1), "w", buffering=1)
+    began, choice = time.monotonic(), Choice()
+
+    def say(*lines: str) -> None:
+        print(*lines, sep="\n", file=stdout)
+
+    def tell(fate: Fate) -> None:
+        path, function, change = fate.mutant.key
+        if wanted.report:
+            with wanted.report.open("a") as report:
+                report.write(json.dumps([*fate.mutant.key, fate.verdict, fate.seconds]) + "\n")
+        if fate.is_alive and fate.mutant.key not in may_live:
+            say(f"{fate.verdict}: {path}:{fate.mutant.lines.start} {function}: {change}")
+
+    trials = Trials(
+        ROOT, mutants, choice.empty, tell, budget=wanted.budget, patience=wanted.patience
     )
-    for test in trials.broken:
-        print(f"fails on sound code: {test}", file=stdout)
+    said = _run(trials, choice)
+    say(*_table(trials.fates, may_live))
+    took = time.monotonic() - began
+    say(f"{took:.0f} s; the tests take {trials.seconds:.0f} s on sound code, while watched")
     if trials.broken or len(trials.fates) != len(mutants):
-        print(f"{said}\nnothing is proved (pytest: {code})", file=stdout)
+        say(said, *(f"fails on sound code: {test}" for test in trials.broken), "nothing is proved")
         return 1
     alive = {fate.mutant.key for fate in trials.fates if fate.is_alive}
-    tried = {fate.mutant.key for fate in trials.fates}
-    for key in sorted(may_live.keys() & tried - alive):
-        print(f"listed, but dead: {' '.join(key)}", file=stdout)
+    for key in sorted(may_live.keys() & {fate.mutant.key for fate in trials.fates} - alive):
+        say(f"listed, but dead: {' '.join(key)}")
     return 1 if alive - may_live.keys() else 0
 
 

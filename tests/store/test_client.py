@@ -201,6 +201,25 @@ async def test_a_server_that_says_nothing_is_away(
         server.close()
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.run(Verb.RENEW, "d1", "1", 1),
+        lambda client: client.info("memory"),
+        lambda client: client.ping(),
+        lambda client: client.erase_namespace(),
+        _enter_wakes,
+    ],
+)
+async def test_a_server_that_is_not_there_is_away(
+    ask: Callable[[StoreClient], Awaitable[Any]],
+) -> None:
+    client = StoreClient("redis://127.0.0.1:1/0", Keys("n"))
+    with pytest.raises(StoreUnavailable):
+        await ask(client)
+    await client.close()
+
+
 async def test_wakes_begin_with_one_and_end_with_the_subscription(
     client: StoreClient,
 ) -> None:

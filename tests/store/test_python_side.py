@@ -1,0 +1,296 @@
+"""What the store's Python makes of calls and answers: each script's reply is given by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.core.task import Task
+from groupflow.store import enqueue, history, settlements
+from groupflow.store.claims import Claims
+from groupflow.store.client import Call, StoreClient
+from groupflow.store.clock import microseconds, seconds
+from groupflow.store.enqueue import Arrival, Enqueuer, bound_of_delays
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import Keys, split_checkpoint, split_element
+from groupflow.store.life import Life
+from groupflow.store.scripts import Verb
+from groupflow.store.sessions import HandedOver, Session, Sessions
+from groupflow.store.settlements import Claim, Complete, Settlement, calls_of
+from groupflow.store.wire import Wires
+
+
+class Redis(StoreClient):
+    """Answers each call with what the test says."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__("redis://127.0.0.1:1", Keys("n"))
+        self._answers = list(answers)
+        self.calls: list[Call] = []
+
+    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        self.calls += calls
+        return [self._answers.pop(0) for _ in calls]
+
+
+def session_of(number: str = "5") -> Session:
+    session = Session("d1")
+    session.number = number
+    return session
+
+
+def claim_of(n: int, **facts: Any) -> Claim:
+    return Claim(f"s{n}", n, b"e", Task(f"t{n}", "t", f"g{n}"), None, **facts)
+
+
+class TestSessions:
+    @pytest.mark.parametrize(
+        ("state", "number", "error"),
+        [
+            (b"LOST", "5", SessionLost),
+            (b"REPLACED", "5", SessionReplaced),
+            (b"REPLACED", "4", SessionLost),  # it was replaced by this very process
+            (b"REPLACED", "", SessionLost),
+        ],
+    )
+    def test_a_state_is_an_error_of_its_session(
+        self, state: bytes, number: str, error: type[Exception]
+    ) -> None:
+        session = session_of("5" if number else "")
+        session.check(b"OK", number)
+        with pytest.raises(error):
+            session.check(state, number)
+
+    async def test_each_verb_says_that_the_session_is_lost(self) -> None:
+        redis = Redis([b"LOST", 0, 0], [b"LOST"])
+        sessions = Sessions(redis, session_of(), 8.0)
+        with pytest.raises(SessionLost):
+            await sessions.renew()
+        with pytest.raises(SessionLost):
+            await sessions.tell({}, {})
+
+    async def test_a_number_is_gone_while_a_new_one_is_asked_for(self) -> None:
+        """What is under way with the old one was replaced by nobody else."""
+        session, seen = session_of("5"), list[str]()
+
+        class Asking(Redis):
+            async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+                seen.append(session.number)
+                return await super().run_all(calls)
+
+        redis = Asking([b"6", [[b"t1", b"", b"7"]]], [b"REPLACED", []])
+        sessions = Sessions(redis, session, 8.0)
+        assert await sessions.register({}) == [HandedOver("t1", None, 7, "d1")]
+        assert (seen, session.number) == ([""], "6")
+        with pytest.raises(SessionReplaced):
+            await sessions.register({}, again=True)
+        assert [call[1][3] for call in redis.calls] == ["", "again"]
+        assert session.number == ""
+
+    @pytest.mark.parametrize(("told", "wait"), [(-1, None), (0, 0.0), (2_500_000, 2.5)])
+    async def test_a_reap_tells_when_the_next_lease_may_end(
+        self, told: int, wait: float | None
+    ) -> None:
+        redis = Redis([told, [[b"d2", b"t1", b"g", b"7"]]])
+        assert await Sessions(redis, session_of(), 8.0).reap() == (
+            wait,
+            [HandedOver("t1", "g", 7, "d2")],
+        )
+
+
+class TestExchange:
+    def _row(self, slot: bytes, **facts: bytes) -> list[Any]:
+        life = [each for name, value in facts.items() for each in (name.encode(), value)]
+        packed = Envelope("t", "g", "42", None, {}, b"body").pack()
+        return [slot, b"7", b"0000000001000000:a", b"g", packed, life]
+
+    @pytest.mark.parametrize(
+        ("slots", "wake"), [([], "wake"), (["w"], "wake"), (["w", "v"], ""), (["w", "v", "u"], "")]
+    )
+    async def test_others_are_woken_by_who_frees_more_than_it_claims(
+        self, slots: list[str], wake: str
+    ) -> None:
+        done: list[Settlement] = [Complete(claim_of(1)), Complete(claim_of(2))]
+        redis = Redis([b"OK", [1, 1]], [b"OK", [], 0, 0])
+        await Claims(redis, session_of(), "grouped").exchange(done, slots)
+        assert redis.calls[0][1][2] == wake
+        assert len(redis.calls) == 1 + bool(slots)
+
+    async def test_what_was_refused_is_told_from_what_was_settled(self) -> None:
+        accepted: list[Settlement] = []
+        first, second, third = (Complete(claim_of(n)) for n in range(3))
+        redis = Redis([b"OK", [1, 0, 1]])
+        claims = Claims(redis, session_of(), "plain", accepted.append)
+        answer = await claims.exchange([first, second, third], [])
+        assert answer.refused == [second]
+        assert accepted == [first, third]
+        assert answer.claims == []
+
+    async def test_nothing_is_no_call(self) -> None:
+        redis = Redis()
+        assert (await Claims(redis, session_of(), "plain").exchange([], [])).claims == []
+        assert redis.calls == []
+
+    async def test_one_call_that_lost_the_session_loses_all(self) -> None:
+        accepted: list[Settlement] = []
+        redis = Redis([b"OK", [1]], [b"LOST", [], 0, 0])
+        claims = Claims(redis, session_of(), "plain", accepted.append)
+        with pytest.raises(SessionLost):
+            await claims.exchange([Complete(claim_of(1))], ["w"])
+        assert accepted == []
+
+    async def test_a_suspect_is_remembered_until_a_claim_says_otherwise(self) -> None:
+        redis = Redis([b"OK", [], 0, 1], [b"OK", [1]], [b"OK", [], 0, 0])
+        claims = Claims(redis, session_of(), "plain")
+        beside = [(await claims.exchange([], ["w"])).beside_suspect]
+        beside.append((await claims.exchange([Complete(claim_of(1))], [])).beside_suspect)
+        beside.append((await claims.exchange([], [])).beside_suspect)
+        beside.append((await claims.exchange([], ["w"])).beside_suspect)
+        assert beside == [True, True, True, False]
+
+    async def test_a_claim_is_what_its_row_says(self) -> None:
+        rows = [
+            *self._row(b"w"),
+            *self._row(b"v", due=b"3000000"),
+            *self._row(b"u", attempt=b"2", enqueued=b"500000"),
+        ]
+        redis = Redis([b"OK", rows, 4_000_000, 0])
+        first, second, third = (
+            await Claims(redis, session_of(), "grouped").exchange([], ["w", "v", "u"])
+        ).claims
+        assert (first.slot, first.fence, first.task.id, first.task.group) == ("w", 7, "a", "g")
+        assert (first.waited, second.waited, third.waited) == (3.0, 1.0, None)
+        assert (first.task.enqueued_at, third.task.enqueued_at) == (1.0, 0.5)
+        assert (first.task.attempt, third.task.attempt) == (1, 2)
+
+    async def test_a_clock_that_went_back_makes_no_wait_negative(self) -> None:
+        redis = Redis([b"OK", self._row(b"w"), 900_000, 0])
+        [claim] = (await Claims(redis, session_of(), "grouped").exchange([], ["w"])).claims
+        assert claim.waited == 0.0
+
+
+class TestSettlements:
+    def test_what_is_rare_travels_alone_behind_the_rest(self) -> None:
+        claim = claim_of(1)
+        every: list[Settlement] = [
+            settlements.Bury(claim, "broken", [], park=True),
+            settlements.Release(claim),
+            settlements.Retry(claim, 2.5, [{"error": "E"}], "aside"),
+            Complete(claim),
+            settlements.Advance(claim, "next", b"{}"),
+        ]
+        ordered, calls = calls_of(["d1", "5"], every, wake=False)
+        verbs = [Verb.COMPLETE, Verb.RELEASE, Verb.BURY, Verb.RETRY, Verb.ADVANCE]
+        assert [verb for verb, _ in calls] == verbs
+        assert ordered == [every[n] for n in (3, 1, 0, 2, 4)]
+        proof = ("s1", f"{1:016d}", b"e", "g1")
+        assert [tuple(call[1][2:6]) for call in calls[1:]] == [proof] * 4
+        assert calls[3][1][6:] == [2, 2_500_000, "aside", b'[{"error":"E"}]']
+        assert calls[2][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]
+
+    def test_a_burial_counts_attempts_and_names_the_last_error(self) -> None:
+        """What a message died of at the door was none; of many attempts only some errors stay."""
+        errors = [{"error": enqueue.REJECTED}, {"error": "A"}, {"error": "B"}]
+        for attempt, expected in ((1, 2), (9, 9)):
+            claim = claim_of(1, scope="crm")
+            claim.task = Task("t1", "t", attempt=attempt, tenant="42")
+            [(_, arguments)] = calls_of([], [settlements.Bury(claim, "r", errors)], wake=False)[1]
+            assert list(arguments[6:]) == ["skip", expected, "t", "42", "B", "crm"]
+
+    def test_a_line_of_the_history_ends_with_its_scope(self) -> None:
+        line = settlements.history_line
+        assert orjson.loads(line("done", "t", "g", 2, 1)) == ["done", "t", "g", 2, 1]
+        assert orjson.loads(line("done", "t", None, scope="")) == ["done", "t", None, 0, 0, ""]
+
+
+class TestEnqueue:
+    async def test_places_and_names_are_those_of_the_batch(self) -> None:
+        """The script counts from 1."""
+        redis = Redis([9, [1, 0, b"c-2"], [1, 3]])
+        batch = [Arrival(name, Envelope("t", None, None, None, {}, b"")) for name in "abc"]
+        enqueued = await Enqueuer(redis).enqueue(batch)
+        assert enqueued.queued == 9
+        assert enqueued.taken == [True, False, True]
+        assert enqueued.renamed == {2: "c-2"}
+        assert enqueued.crowded_out == {0, 2}
+        assert len(redis.calls[0][1]) == 5 + 10 * 3
+
+    def test_facts_lie_apart_where_an_envelope_is_not_read_whole(self) -> None:
+        def facts(size: int = 0, **more: Any) -> Any:
+            envelope = Envelope("t", None, "42", None, {}, b"")
+            body = b"x" * (size - len(envelope.pack())) if size else b""
+            whole = Envelope("t", None, "42", None, {}, body)
+            return Arrival("a", whole, **more).arguments()[8]
+
+        assert facts() == facts(enqueue.READ_WHOLE) == b""
+        kept = b'["t","42"]'
+        assert facts(enqueue.READ_WHOLE + 1) == kept
+        assert facts(delay=1.0) == facts(dead="broken") == kept
+
+    def test_only_the_dead_bring_an_error(self) -> None:
+        envelope = Envelope("t", None, None, None, {}, b"")
+        assert Arrival("a", envelope).arguments()[6] == b""
+        dead = Arrival("a", envelope, dead="broken", steps_aside=True).arguments()
+        assert orjson.loads(dead[6]) == [{"error": enqueue.REJECTED, "message": "broken"}]
+        assert dead[4] == "aside"
+
+    def test_delays_have_half_of_the_least_memory(self) -> None:
+        assert bound_of_delays(100) == bound_of_delays(100, 0, 0) == 100
+        assert bound_of_delays(100, 0, 120) == bound_of_delays(100, 120, 500) == 60
+
+
+@pytest.mark.parametrize(("forgotten", "is_more"), [(0, False), (125, False), (126, True)])
+async def test_a_sweep_goes_on_while_a_quarter_of_a_look_went(
+    forgotten: int, is_more: bool
+) -> None:
+    redis = Redis(forgotten, 0, 1)
+    assert await history.sweep_renamed(redis) is is_more
+    assert redis.calls[0][1] == (500,)
+    began = [await history.roll_history(redis, keep=1.5, size=9) for _ in range(2)]
+    assert began == [False, True]
+    assert redis.calls[1][1] == (1_500_000, 9)
+
+
+def test_times_are_microseconds() -> None:
+    assert microseconds(1.5) == 1_500_000
+    assert seconds(2_500_000) == 2.5
+
+
+def test_elements_and_checkpoints_are_cut_where_their_parts_begin() -> None:
+    assert split_element(b"0000000000000017:a:b") == (17, "a:b")
+    head = b"L" + b"%016d" % 7 + b"%016d" % 5 + b"%016d" % 9 + b"%04d" % 3
+    assert split_checkpoint(head + b"abcgroup") == (7, 9, b"abc", "group")
+
+
+def test_what_others_wrote_is_a_bare_body() -> None:
+    for packed in (b"no json", b'{"type": "t"}\nbody', b'["t"]\nbody'):
+        found = Envelope.unpack_any(packed, "g")
+        assert (found.type, found.group, found.body, found.scope) == ("", "g", packed, None)
+
+
+def test_an_envelope_comes_back_as_it_went() -> None:
+    """Also one of a version that knew no scopes, or had no headers."""
+    for headers, scope in (({}, ""), ({"a": 1}, "crm"), ({"a": 1}, None), ({}, None)):
+        envelope = Envelope("t", "g", None, "rule", headers, b"body\nmore", scope)
+        assert Envelope.unpack(envelope.pack()) == envelope
+    assert Envelope("t", "g", None, None, {}, b"").pool == "grouped"
+    assert Envelope("t", None, None, None, {}, b"").pool == "plain"
+
+
+def test_a_life_says_whether_its_task_was_claimed() -> None:
+    assert Life.of([]) == Life()
+    assert not Life.of([b"due", b"5", b"enqueued", b"4"]).was_claimed
+    for name in (b"attempt", b"crashes"):
+        assert Life.of([name, b"1"]).was_claimed
+    found = Life.of([b"stage", b"s", b"context", b"[1]", b"due", b"5", b"enqueued", b"4"])
+    assert (found.stage, found.context, found.due, found.enqueued) == ("s", [1], 5, 4)
+    assert (found.attempt, found.crashes, found.was_claimed) == (1, 0, True)
+
+
+def test_a_url_without_a_port_has_redis_own() -> None:
+    wires = Wires("redis://host")
+    assert (wires._host, wires._port, wires._database) == ("host", 6379, 0)
