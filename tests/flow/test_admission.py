@@ -179,7 +179,7 @@ def test_a_refused_message_keeps_its_scope_and_a_type_that_can_be_shown() -> Non
     """A redrive finds it under the same id; what names control characters names nothing."""
 
     class Scoped(Router):
-        def scope_in(self, headers: Any) -> str:
+        def scope_in(self, headers: Any, body: Any = None) -> str:
             return "crm"
 
     router = Scoped.__new__(Scoped)

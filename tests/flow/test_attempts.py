@@ -30,10 +30,8 @@ class Store:
     """Where claims come from, as far as a worker knows it."""
 
     def __init__(self) -> None:
-        self.lease, self.demand, self.held, self.is_settled = True, Demand(), 0, True
-
-    def holds_lease(self) -> bool:
-        return self.lease
+        self.demand, self.held, self.is_settled = Demand(), 0, True
+        self.holds_lease: Callable[[], bool] = lambda: True
 
     def wake(self) -> None: ...
     def stir(self) -> None: ...

@@ -379,6 +379,25 @@ async def test_exchanges_wait_for_a_session_and_go_on_with_it(world: World) -> N
     assert len(world.store.calls) == 2
 
 
+async def test_behind_an_answer_the_next_one_goes_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(_: Any) -> float:
+        raise AssertionError("there is nothing to wait for")
+
+    monkeypatch.setattr(module.Backoff, "next", pause)
+    world.hall.count = 64
+    await world.start()
+    world.exchanger.wake()
+    await world.settle_down()
+    assert len(world.hall.delivered) == 64
+    world.end(*world.hall.delivered[:8])
+    await world.settle_down()
+    assert world.running is not None
+    assert not world.running.done()
+    assert len(world.hall.delivered) == 64 + 8
+
+
 async def test_so_many_are_under_way_at_a_time(world: World) -> None:
     world.hall.count = 1000
     world.store.may_answer.clear()

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.broker import topology
 from groupflow.broker.consumer import Consumer, Delivery
 from groupflow.broker.topology import Presence
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
@@ -109,8 +110,8 @@ class World(Enqueuer, Pressure):
         monkeypatch.setattr(module, "Backoff", Noted)
         monkeypatch.setattr(module, "connect", connect)
         monkeypatch.setattr(module, "consuming", consuming)
-        monkeypatch.setattr(module.topology, "presence_of", presence_of)
-        monkeypatch.setattr(module.topology, "declare", declare)
+        monkeypatch.setattr(topology, "presence_of", presence_of)
+        monkeypatch.setattr(topology, "declare", declare)
         monkeypatch.setattr(module, "Consumer", lambda *_: world.queue)
 
     async def close(self) -> None:
@@ -380,7 +381,7 @@ async def test_a_queue_without_a_leader_is_a_connection_in_vain(
         return cast(Presence, None)
 
     monkeypatch.setattr(module, "SET_UP", 0.01)
-    monkeypatch.setattr(module.topology, "presence_of", says_nothing)
+    monkeypatch.setattr(topology, "presence_of", says_nothing)
     world.terms = [[]]
     with capture_logs() as logs:
         await world.run_terms()

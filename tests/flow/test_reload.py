@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import (
     ConfigError,
     GroupflowError,
@@ -17,7 +18,6 @@ from groupflow.core.errors import (
     SessionLost,
     StoreUnavailable,
 )
-from groupflow.flow import reload
 from groupflow.flow.reload import Outcome, Reloader, Swap
 from groupflow.settings.model import Settings, Workers
 
@@ -162,7 +162,7 @@ async def test_what_cannot_be_put_in_place_changes_nothing() -> None:
     def prepare(_: Settings) -> Swap:
         raise ConfigError([Problem("a.b", "7", "no such handler")])
 
-    daemon.prepare = prepare  # type: ignore[method-assign]
+    daemon.prepare = prepare  # type: ignore[method-assign, assignment]
     reloader = Reloader(old, lambda: settings(plain=3), daemon)
     assert (await reloader.run_once()).verdict == "refused"
     assert reloader.settings is old
@@ -170,8 +170,13 @@ async def test_what_cannot_be_put_in_place_changes_nothing() -> None:
 
 async def test_it_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis may be away; a session that is lost, or a refusal, is nothing to wait for."""
-    pauses: list[float] = []
-    monkeypatch.setattr(reload.Backoff, "next", lambda _: pauses.append(0.0) or 0.0)  # type: ignore[func-returns-value]
+    pauses: list[str] = []
+
+    def pause(_: Backoff) -> float:
+        pauses.append("pause")
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "next", pause)
     daemon = Daemon()
     daemon.errors = [
         StoreUnavailable("away"),

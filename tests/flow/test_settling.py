@@ -11,6 +11,7 @@ from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
 from groupflow.flow.settling import CONTEXT_BYTES, ERRORS_KEPT, settlement_of
+from groupflow.settings.types import YEAR
 from groupflow.store import settlements
 from groupflow.store.settlements import Bury, Complete, Settlement, calls_of
 from tests.flow.tasks import claim, task
@@ -114,6 +115,17 @@ def test_only_the_latest_failures_are_kept(outcome: Outcome | Failed) -> None:
     assert len(settlement.errors) == ERRORS_KEPT
     assert settlement.errors[:-1] == before[1:]
     assert len(before) == ERRORS_KEPT
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [(-5.0, 0.0), (0.5, 0.5), (float("nan"), 0.0), (YEAR + 1.0, YEAR), ("x", 8.0), (10**400, 8.0)],
+)
+def test_a_handlers_delay_is_one_that_can_be_kept(after: Any, expected: float) -> None:
+    """Where it is none at all, the policy's own holds."""
+    settlement = settle(Retry(after=after), policy(interval=-8))
+    assert isinstance(settlement, settlements.Retry)
+    assert settlement.after == expected
 
 
 @pytest.mark.parametrize(

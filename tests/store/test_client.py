@@ -120,6 +120,18 @@ async def test_a_server_that_forgets_each_script_is_none(
     assert sent == [1, 1]
 
 
+@pytest.mark.parametrize("error", [RedisConnectionError("reset"), RedisTimeoutError("late")])
+async def test_a_connection_that_breaks_meanwhile_is_a_server_that_is_away(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
+        raise error
+
+    monkeypatch.setattr(Wire, "call", call)
+    with pytest.raises(StoreUnavailable):
+        await client.run(*_renewal()[:1], *_renewal()[1])
+
+
 async def test_of_several_one_that_is_unknown_has_all_run_again(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +147,37 @@ async def test_of_several_one_that_is_unknown_has_all_run_again(
     with pytest.raises(GroupflowError):
         await client.run_all([_renewal(), _renewal()])
     assert answers == []
+
+
+async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for later, so it runs later."""
+    happened: list[str] = []
+    loading, may_load = asyncio.Event(), asyncio.Event()
+
+    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
+        happened.append(f"call {len(commands)}")
+        return [ResponseError("NOSCRIPT") if len(happened) == 1 else 1] * len(commands)
+
+    async def load(_: str) -> None:
+        if not loading.is_set():
+            loading.set()
+            await may_load.wait()
+            happened.append("loaded")
+
+    monkeypatch.setattr(Wire, "call", call)
+    monkeypatch.setattr(client._redis, "script_load", load)
+    first = asyncio.create_task(client.run_all([_renewal()] * 3))
+    async with asyncio.timeout(DEADLINE):
+        await loading.wait()
+        second = asyncio.create_task(client.run_all([_renewal()] * 2))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        may_load.set()
+        assert await first == [1, 1, 1]
+        assert await second == [1, 1]
+    assert happened[:2] == ["call 3", "loaded"]
 
 
 async def test_an_answer_that_looks_like_an_error_is_none(

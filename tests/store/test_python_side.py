@@ -29,12 +29,12 @@ class Redis(StoreClient):
 
     def __init__(self, *answers: Any) -> None:
         super().__init__("redis://127.0.0.1:1", Keys("n"))
-        self._answers = list(answers)
+        self._replies = list(answers)
         self.calls: list[Call] = []
 
     async def run_all(self, calls: Sequence[Call]) -> list[Any]:
         self.calls += calls
-        return [self._answers.pop(0) for _ in calls]
+        return [self._replies.pop(0) for _ in calls]
 
 
 def session_of(number: str = "5") -> Session:
@@ -179,7 +179,7 @@ class TestSettlements:
         every: list[Settlement] = [
             settlements.Bury(claim, "broken", [], park=True),
             settlements.Release(claim),
-            settlements.Retry(claim, 2.5, [{"error": "E"}], "aside"),
+            settlements.Retry(claim, 2.5, [{"error": "E"}], "step-aside"),
             Complete(claim),
             settlements.Advance(claim, "next", b"{}"),
         ]
@@ -189,7 +189,7 @@ class TestSettlements:
         assert ordered == [every[n] for n in (3, 1, 0, 2, 4)]
         proof = ("s1", f"{1:016d}", b"e", "g1")
         assert [tuple(call[1][2:6]) for call in calls[1:]] == [proof] * 4
-        assert calls[3][1][6:] == [2, 2_500_000, "aside", b'[{"error":"E"}]']
+        assert calls[3][1][6:] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]']
         assert calls[2][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]
 
     def test_a_burial_counts_attempts_and_names_the_last_error(self) -> None:
@@ -235,6 +235,7 @@ class TestEnqueue:
         envelope = Envelope("t", None, None, None, {}, b"")
         assert Arrival("a", envelope).arguments()[6] == b""
         dead = Arrival("a", envelope, dead="broken", steps_aside=True).arguments()
+        assert isinstance(dead[6], bytes)
         assert orjson.loads(dead[6]) == [{"error": enqueue.REJECTED, "message": "broken"}]
         assert dead[4] == "aside"
 

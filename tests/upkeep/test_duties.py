@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.operate.dead import DeadLetters
+from groupflow.operate.sampling import INTERVAL, Latencies
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.upkeep import promote, roll, sweep
+from groupflow.upkeep import promote, roll, sample, sweep
 from groupflow.upkeep.duty import Duty
 from tests.store.bench import Bench, arrival, bury
 
@@ -148,3 +149,23 @@ async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
     pauses += [await sweep.sweep(letters, 0.0, measures) for _ in range(2)]
     assert pauses == [sweep.PAUSE, 0.0, sweep.PAUSE]
     assert measures.expired == 3
+
+
+async def test_who_begins_an_interval_looks_for_the_longest_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveys: list[bool] = []
+
+    async def survey(_: object) -> None:
+        surveys.append(True)
+
+    news = [True, False]
+
+    async def take_sample(*_: object) -> bool:
+        return news.pop(0)
+
+    monkeypatch.setattr(sample, "survey", survey)
+    monkeypatch.setattr(sample, "take_sample", take_sample)
+    pauses = [await sample.sample(bench.client, Latencies()) for _ in range(2)]
+    assert pauses == [INTERVAL] * 2
+    assert surveys == [True]
