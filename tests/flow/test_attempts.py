@@ -181,6 +181,8 @@ async def test_one_that_waits_has_nothing_to_hand_back() -> None:
     worker.hand_back()  # nor before it runs
     running = asyncio.create_task(worker.run())
     await _until_it_waits(hall, running)
+    assert worker._attempt is not None
+    assert worker.names_of(worker._attempt) == {}
     worker.hand_back()
     worker.lose()
     await _settle_down()

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.core.task import Task
 from groupflow.flow import exchange as module
@@ -385,7 +386,7 @@ async def test_behind_an_answer_the_next_one_goes_at_once(
     def pause(_: Any) -> float:
         raise AssertionError("there is nothing to wait for")
 
-    monkeypatch.setattr(module.Backoff, "next", pause)
+    monkeypatch.setattr(Backoff, "next", pause)
     world.hall.count = 64
     await world.start()
     world.exchanger.wake()

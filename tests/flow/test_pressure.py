@@ -23,7 +23,7 @@ class Server:
         self.looks += 1
         if self.is_away:
             raise StoreUnavailable("away")
-        return {"used_memory": self.used, "maxmemory": self.most}
+        return {"used_memory": self.used, **({"maxmemory": self.most} if self.most else {})}
 
     def pressure(self, *, max_memory: int = 0, delayed_memory: int = 10**6) -> Pressure:
         client = cast(StoreClient, self)
@@ -86,8 +86,9 @@ async def test_a_look_in_vain_changes_nothing_and_is_taken_again(server: Server)
 
 async def test_delays_have_their_share_of_what_there_is(server: Server) -> None:
     pressure = server.pressure(max_memory=3000)
+    await pressure.look()
     assert pressure.delayed_memory == 3000 * DELAYED_SHARE
-    server.most = 2000
+    server.now, server.most = server.now + LOOK_EVERY, 2000
     await pressure.look()
     assert pressure.delayed_memory == 2000 * DELAYED_SHARE
     assert server.pressure(delayed_memory=10).delayed_memory == 10
