@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from groupflow.flow.admission import (
     json_headers,
 )
 from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
 
 MAX_HEADERS = 65_536
 ADMISSION = Admission(
@@ -161,14 +163,15 @@ def test_headers_are_what_json_can_carry(value: Any, kept: Any) -> None:
     assert json_headers({"x": value}) == {"x": kept}
 
 
-def test_tables_are_cut_where_they_lie_too_deep() -> None:
+@pytest.mark.parametrize("kind", ["list", "table"])
+def test_tables_are_cut_where_they_lie_too_deep(kind: str) -> None:
     def depth_of(levels: int) -> Any:
         value: Any = 1
         for _ in range(levels):
-            value = [value]
+            value = [value] if kind == "list" else {"x": value}
         found = json_headers({"x": value})["x"]
-        while isinstance(found, list):
-            [found] = found
+        while isinstance(found, (list, dict)):
+            [found] = found if isinstance(found, list) else found.values()
         return found
 
     assert depth_of(HEADER_DEPTH) == 1
@@ -188,3 +191,14 @@ def test_a_refused_message_keeps_its_scope_and_a_type_that_can_be_shown() -> Non
         arrival = admission.admit(delivery(headers_of({}), body=b"x" * 11, type=type_))
         assert arrival.dead
         assert (arrival.envelope.type, arrival.envelope.scope) == (kept, "crm")
+
+
+def test_a_task_steps_aside_where_its_rule_says_so() -> None:
+    """During a delay: its group goes on."""
+    rules = (GroupRule(name="a", app="a", key="{g}"), GroupRule(name="b", key="{g}"))
+    router = Settings(groups=rules).router()
+    admission = Admission(router, max_body=1000, step_aside=frozenset({"a"}))
+    for app, steps_aside in (("a", True), ("b", False)):
+        body = orjson.dumps({"type": "t", "app_name": app, "g": 1})
+        arrival = admission.admit(delivery(headers_of({}), body=body))
+        assert (arrival.envelope.rule, arrival.steps_aside) == (app, steps_aside)
