@@ -149,6 +149,23 @@ async def test_of_several_one_that_is_unknown_has_all_run_again(
     assert answers == []
 
 
+async def test_scripts_that_nobody_takes_are_not_waited_for(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
+        return [ResponseError("NOSCRIPT")] * len(commands)
+
+    async def load(_: str) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Wire, "call", call)
+    monkeypatch.setattr(client._redis, "script_load", load)
+    monkeypatch.setattr(client, "_timeout", 0.05)
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(StoreUnavailable):
+            await client.run(*_renewal()[:1], *_renewal()[1])
+
+
 async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

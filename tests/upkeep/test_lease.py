@@ -297,6 +297,7 @@ class TestLeaseThread:
         listening = Listening(session)
         thread = lease_thread(bench, redis_server.url, listening, session, lease=0.2)
         async with thread.running():
+            assert thread.watch._loop is asyncio.get_running_loop()
             await thread.open()
             held = lease_end(bench)
             renewing = asyncio.create_task(thread.carry(thread.renewer.run()))
