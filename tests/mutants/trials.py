@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -78,6 +79,7 @@ class Trials:
     _seen: dict[tuple[str, int], set[pytest.Item]] = field(default_factory=lambda: defaultdict(set))
     _has_failed: bool = False
     _last: Any = None
+    _pools: list[ThreadPoolExecutor] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._has_failed = self._has_failed or report.failed
@@ -91,6 +93,12 @@ class Trials:
         if self.broken:
             return True
         self.seconds = sum(self._took.values())
+        self._pools = [each for each in gc.get_objects() if isinstance(each, ThreadPoolExecutor)]
+        # A fork has no thread but its own: what passes here must pass there too.
+        verdict, killer = self._fork(None, (), session.items)
+        if verdict != "alive":
+            self.broken.append(f"{killer.nodeid if killer else 'a test'} ({verdict} in a fork)")
+            return True
         functions = _functions_of({str(self.root / each.path) for each in self.mutants})
         kills = Counter[tuple[str, pytest.Item]]()
         for mutant in self.mutants:
@@ -167,7 +175,10 @@ class Trials:
         self.tell(fate)
 
     def _fork(
-        self, mutant: Mutant, functions: Sequence[FunctionType], items: Sequence[pytest.Item]
+        self,
+        mutant: Mutant | None,
+        functions: Sequence[FunctionType],
+        items: Sequence[pytest.Item],
     ) -> tuple[Verdict, pytest.Item | None]:
         told, tells = os.pipe()
         pid = os.fork()
@@ -197,7 +208,7 @@ class Trials:
 
     def _live(
         self,
-        mutant: Mutant,
+        mutant: Mutant | None,
         functions: Sequence[FunctionType],
         items: Sequence[pytest.Item],
         tells: int,
@@ -205,10 +216,13 @@ class Trials:
         """A mutant's process. Returns how it ends."""
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for pool in self._pools:  # their threads stayed behind
+            pool.__dict__.update(ThreadPoolExecutor(pool._max_workers).__dict__)
         try:
-            code = damaged(mutant, self.root)
-            for function in functions:
-                function.__code__ = code
+            if mutant is not None:
+                code = damaged(mutant, self.root)
+                for function in functions:
+                    function.__code__ = code
         except (SyntaxError, ValueError):
             return 4
         end = [0.0]
