@@ -214,7 +214,6 @@ def test_the_last_one_ahead_goes_too() -> None:
     assert demand.ahead == 0
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("largest", "ahead"), [(1_000, MOST), (AHEAD_BYTES // 64, 64), (AHEAD_BYTES, 1), (1 << 30, 0)]
 )
@@ -243,7 +242,8 @@ def test_one_large_body_counts_for_a_while() -> None:
     assert numbers[1] == 5
     assert numbers == sorted(numbers)
     assert numbers[-1] == MOST
-=======
+
+
 def test_what_comes_of_an_empty_store_is_no_reason_to_ask_for_more() -> None:
     """All that came was what the settled had freed."""
     demand = Demand()
@@ -305,4 +305,3 @@ def test_small_changes_are_none() -> None:
         exchanged(demand, 1.0, workers, 500)
         numbers.append(demand.ahead)
     assert numbers == [16, 18, 18, 8, 32]
->>>>>>> db8c196 (Test the bounds of intake, exchanges, pressure and blocks)
