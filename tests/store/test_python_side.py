@@ -49,21 +49,13 @@ def claim_of(n: int, **facts: Any) -> Claim:
 
 class TestSessions:
     @pytest.mark.parametrize(
-        ("state", "number", "error"),
-        [
-            (b"LOST", "5", SessionLost),
-            (b"REPLACED", "5", SessionReplaced),
-            (b"REPLACED", "4", SessionLost),  # it was replaced by this very process
-            (b"REPLACED", "", SessionLost),
-        ],
+        ("state", "error"), [(b"LOST", SessionLost), (b"REPLACED", SessionReplaced)]
     )
-    def test_a_state_is_an_error_of_its_session(
-        self, state: bytes, number: str, error: type[Exception]
-    ) -> None:
-        session = session_of("5" if number else "")
-        session.check(b"OK", number)
+    def test_a_state_is_an_error_of_its_session(self, state: bytes, error: type[Exception]) -> None:
+        session = session_of()
+        session.check(b"OK")
         with pytest.raises(error):
-            session.check(state, number)
+            session.check(state)
 
     async def test_each_verb_says_that_the_session_is_lost(self) -> None:
         redis = Redis([b"LOST", 0, 0], [b"LOST"])
@@ -73,23 +65,19 @@ class TestSessions:
         with pytest.raises(SessionLost):
             await sessions.tell({}, {})
 
-    async def test_a_number_is_gone_while_a_new_one_is_asked_for(self) -> None:
-        """What is under way with the old one was replaced by nobody else."""
-        session, seen = session_of("5"), list[str]()
-
-        class Asking(Redis):
-            async def run_all(self, calls: Sequence[Call]) -> list[Any]:
-                seen.append(session.number)
-                return await super().run_all(calls)
-
-        redis = Asking([b"6", [[b"t1", b"", b"7"]]], [b"REPLACED", []])
+    async def test_a_register_shows_the_newest_session_and_keeps_the_next(self) -> None:
+        """Where the name was taken over, there is no next one."""
+        session = session_of("5")
+        redis = Redis([b"6", [[b"t1", b"", b"7"]]], [b"REPLACED", []])
         sessions = Sessions(redis, session, 8.0)
         assert await sessions.register({}) == [HandedOver("t1", None, 7, "d1")]
-        assert (seen, session.number) == ([""], "6")
+        assert session.number == "6"
         with pytest.raises(SessionReplaced):
             await sessions.register({}, again=True)
-        assert [call[1][3] for call in redis.calls] == ["", "again"]
-        assert session.number == ""
+        assert [call[1][3:] for call in redis.calls] == [
+            ("", session.process, "5"),
+            ("again", session.process, "6"),
+        ]
 
     @pytest.mark.parametrize(("told", "wait"), [(-1, None), (0, 0.0), (2_500_000, 2.5)])
     async def test_a_reap_tells_when_the_next_lease_may_end(
