@@ -119,7 +119,15 @@ def test_only_the_latest_failures_are_kept(outcome: Outcome | Failed) -> None:
 
 @pytest.mark.parametrize(
     ("after", "expected"),
-    [(-5.0, 0.0), (0.5, 0.5), (float("nan"), 0.0), (YEAR + 1.0, YEAR), ("x", 8.0), (10**400, 8.0), ([], 8.0)],
+    [
+        (-5.0, 0.0),
+        (0.5, 0.5),
+        (float("nan"), 0.0),
+        (YEAR + 1.0, YEAR),
+        ("x", 8.0),
+        (10**400, 8.0),
+        ([], 8.0),
+    ],
 )
 def test_a_handlers_delay_is_one_that_can_be_kept(after: Any, expected: float) -> None:
     """Where it is none at all, the policy's own holds."""

@@ -139,7 +139,9 @@ def _wanted(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _chosen(wanted: argparse.Namespace) -> list[Mutant]:
-    mutants = [m for m in all_mutants() if all(only in " ".join(m.key) for only in wanted.only)]
+    mutants = all_mutants()
+    if wanted.only:
+        mutants = [m for m in mutants if any(only in " ".join(m.key) for only in wanted.only)]
     if wanted.sample:
         mutants = drawn(mutants, wanted.sample, wanted.seed)
         random.Random(wanted.seed).shuffle(mutants)
