@@ -194,6 +194,18 @@ async def test_nothing_is_settled_while_it_is_on_its_way(world: World) -> None:
     assert world.exchanger.is_settled
 
 
+async def test_what_is_on_its_way_counts_as_in_play(world: World) -> None:
+    """Each exchange carries half of all, and not of what the others have left."""
+    world.store.may_answer.clear()
+    world.hall.count = 8
+    going = [asyncio.create_task(world.exchanger.run_once()) for _ in range(2)]
+    await world.settle_down()
+    assert [len(asked) for _, asked in world.store.calls] == [4, 4]
+    assert world.exchanger.held == 8
+    world.store.may_answer.set()
+    await asyncio.gather(*going)
+
+
 async def test_a_settlement_that_is_refused_is_lost(world: World) -> None:
     slots = await world.run_once(4)
     world.end(*slots)

@@ -278,6 +278,27 @@ async def test_a_term_ends_and_the_next_one_begins(world: World) -> None:
     assert world.intake.check().verdict == "fail"
 
 
+async def test_why_there_is_no_connection_is_told(world: World) -> None:
+    told: list[str] = []
+    refused = ServerUnreachable("RabbitMQ", "host", "it refused the credentials")
+    world.terms = [BrokerUnavailable("it is away"), [], refused]
+    await world.run_terms()  # which sets what is done at each pause
+    world.steps.clear()
+    world.intake._is_stopping = False
+    world.terms = [BrokerUnavailable("it is away"), refused, BrokerUnavailable("no more")]
+
+    def looks() -> None:
+        told.append(world.intake.check().found)
+        if len(told) == 2:
+            world.intake.stop()
+
+    world.on_pause = looks
+    async with asyncio.timeout(DEADLINE):
+        await world.intake.run()
+    assert "it is away" in told[0]
+    assert "credentials" in told[1]
+
+
 async def test_a_queue_that_is_there_is_left_as_it_is(world: World) -> None:
     world.presence = next(each for each in Presence if each is not Presence.MISSING)
     world.terms = [[]]

@@ -93,6 +93,12 @@ async def test_what_nothing_may_cut_off_ends_first_and_then_it_is_cut_off() -> N
     assert ended == ["work"]
     await _whole(asyncio.ensure_future(asyncio.sleep(0)))
 
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await _whole(asyncio.ensure_future(fails()))
+
 
 def _state(pid: int) -> str:
     try:

@@ -3,7 +3,7 @@
 First every test runs once on the code as it is, and is watched: which lines it comes to. Then, with
 all modules imported and all servers up, a process is forked for each mutant. There the damaged
 function's code takes the place of the sound one, and the tests that come to the damaged lines run,
-quick ones first, until one fails. So a mutant costs little more than the test that notices it.
+first those that come to little else, until one fails. So a mutant costs little more than the test that notices it.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ class Trials:
     broken: list[str] = field(default_factory=list)  # tests that fail on sound code
     seconds: float = 0.0  # that all tests take together, on sound code
     _took: dict[pytest.Item, float] = field(default_factory=dict)
+    _reach: dict[pytest.Item, int] = field(
+        default_factory=dict
+    )  # lines: few, where it is about them
     _seen: dict[tuple[str, int], set[pytest.Item]] = field(default_factory=lambda: defaultdict(set))
     _has_failed: bool = False
     _last: Any = None
@@ -132,6 +135,7 @@ class Trials:
         if not passes:
             self.broken.append(item.nodeid)
         self._took[item] = time.perf_counter() - began
+        self._reach[item] = len(seen)
         for place in seen:
             self._seen[place].add(item)
 
@@ -157,7 +161,7 @@ class Trials:
             key=lambda item: (
                 -kills[here, item],
                 not item.nodeid.startswith(room),
-                self._took[item],
+                self._reach[item],
             ),
         )
         spent = accumulate(self._took[item] for item in items)

@@ -237,6 +237,16 @@ async def test_it_tries_each_quarter_and_sooner_once_one_has_failed(
     assert world.heard.all == [(3, 2), (3, 2), "ended"]
 
 
+async def test_an_end_that_nobody_knows_of_is_looked_at_at_once(world: World) -> None:
+    """Also where it comes at the very moment."""
+    world.may_renew = False
+    world.clock.now += LEASE
+    assert world.renewer._pause() == 0.0
+    await world.renewer.run_once()
+    assert world.heard.all == ["ended"]
+    assert world.renewer._pause() == QUARTER / 4
+
+
 async def test_a_daemon_that_was_replaced_renews_no_more(world: World) -> None:
     world.sessions.error = SessionReplaced("by another")
     world.clock.now += QUARTER
