@@ -193,6 +193,12 @@ def test_a_refused_message_keeps_its_scope_and_a_type_that_can_be_shown() -> Non
         assert (arrival.envelope.type, arrival.envelope.scope) == (kept, "crm")
 
 
+def test_a_message_without_an_id_gets_one_of_its_own() -> None:
+    ids = {ADMISSION.admit(delivery(headers_of({}), message_id=None)).id for _ in range(2)}
+    assert len(ids) == 2
+    assert all(len(each) == 32 for each in ids)
+
+
 def test_a_task_steps_aside_where_its_rule_says_so() -> None:
     """During a delay: its group goes on."""
     rules = (GroupRule(name="a", app="a", key="{g}"), GroupRule(name="b", key="{g}"))

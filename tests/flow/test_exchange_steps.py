@@ -249,6 +249,33 @@ async def test_an_unsure_slot_is_asked_although_nobody_is_idle(world: World) -> 
     assert world.exchanger._slots.unsure == []
 
 
+async def test_a_slot_that_settles_may_be_unsure_besides(world: World) -> None:
+    """It is asked as well, although its worker is gone."""
+    slots = [*await world.run_once(4), *await world.run_once()]
+    world.end(*slots)
+    world.store.errors = {3: StoreUnavailable("away")}
+    with pytest.raises(StoreUnavailable):
+        await world.run_once()
+    settled, asked = world.store.calls[2]
+    await world.run_once(0)
+    assert world.store.calls[3] == (settled[:2], asked[:2])
+
+
+async def test_unsure_slots_are_all_asked_in_turn(world: World) -> None:
+    """In portions, and nobody has to call for the next one."""
+    world.store.errors = {1: StoreUnavailable("away")}
+    with pytest.raises(StoreUnavailable):
+        await world.run_once(16)
+    asked = world.store.calls[0][1]
+    assert len(asked) == 8
+    world.hall.count = 0
+    await world.start()
+    async with asyncio.timeout(DEADLINE):
+        while len(world.hall.delivered) < 8:
+            await asyncio.sleep(0)
+    assert [slot for _, slots in world.store.calls[1:] for slot in slots] == asked
+
+
 async def test_without_the_lease_nothing_is_asked_for_and_all_is_settled(world: World) -> None:
     slots = await world.run_once(4)
     world.end(*slots)

@@ -3,7 +3,8 @@
 First every test runs once on the code as it is, and is watched: which lines it comes to. Then, with
 all modules imported and all servers up, a process is forked for each mutant. There the damaged
 function's code takes the place of the sound one, and the tests that come to the damaged lines run,
-first those that come to little else, until one fails. So a mutant costs little more than the test that notices it.
+first those that come to little else, until one fails. So a mutant costs little more than the test
+that notices it.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ def test_each_error_has_its_kind(error: Exception, ours: type[Exception]) -> Non
 def test_connections_are_kept_alive_and_verified() -> None:
     plain, local = make_pool("redis://host:1/0", 5.0), make_pool("unix:///run/redis.sock", 5.0)
     assert plain.connection_kwargs["socket_keepalive"] is True
+    assert plain.connection_kwargs["retry"].get_retries() == 0
     assert "socket_keepalive" not in local.connection_kwargs
     assert "tls" not in plain.connection_kwargs
     secure = make_pool("rediss://host:1/0", 5.0)
