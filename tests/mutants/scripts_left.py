@@ -1,0 +1,40 @@
+"""The mutants of scripts that no test kills, and why: `scripts_left.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+LISTED = Path(__file__).with_name("scripts_left.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A mutant that lives on.
+
+    Attributes:
+        file: as `read_lua` takes it.
+        line: of the script, without its indentation.
+        becomes: what the mutant makes of it.
+        verdict: ``equivalent`` where nobody could tell it from the script, else ``left``.
+        reason: why that is, or why no test is worth it.
+    """
+
+    file: str
+    line: str
+    becomes: str
+    verdict: str
+    reason: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """As `Mutant.key`."""
+        return self.file, self.line, self.becomes
+
+
+def read_left() -> list[Left]:
+    """All that are listed."""
+    if not LISTED.exists():
+        return []
+    return [Left(**each) for each in tomllib.loads(LISTED.read_text("utf-8"))["mutant"]]
