@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 import hypothesis
@@ -46,12 +47,10 @@ def main(arguments: Sequence[str]) -> int:
             print(_described(mutant))
         return 0
     began = time.monotonic()
-    trials = run(mutants, options.tests)
+    trials = run(mutants, options.tests, options.longest, options.report)
     if trials.problem:
         print(trials.problem, file=sys.stderr)
         return 2
-    if options.report:
-        _write(options.report, trials.verdicts)
     seconds = time.monotonic() - began
     print(f"{len(mutants)} mutants, {seconds:.0f} s: {_counted(trials.verdicts)}")
     is_part = options.number or options.sample or options.narrow
@@ -67,14 +66,29 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=0, help="so many of the mutants")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--list", action="store_true", help="show the mutants, try none")
-    parser.add_argument("--report", type=Path, help="write the verdicts there (JSON Lines)")
+    parser.add_argument("--report", type=Path, help="add the verdicts to this file (JSON Lines)")
+    parser.add_argument(
+        "--longest", type=float, default=inf, help="seconds of a test that may kill"
+    )
     options = parser.parse_args(arguments)
-    options.narrow = options.tests is not TESTS
+    options.narrow = options.tests is not TESTS or options.longest < inf
     return options
 
 
-def run(mutants: Sequence[Mutant], tests: Sequence[str]) -> Trials:
-    """Try mutants on tests, and say of each at once what became of it."""
+def run(
+    mutants: Sequence[Mutant],
+    tests: Sequence[str],
+    longest: float = inf,
+    report: Path | None = None,
+) -> Trials:
+    """Try mutants on tests, and say of each at once what became of it.
+
+    Args:
+        mutants: the scripts that are wrong.
+        tests: files, folders or node ids, as pytest takes them.
+        longest: seconds that a test takes at most, if it is to be tried.
+        report: where a line of JSON for each verdict goes too.
+    """
     # A model that is the same at each run, and a failure that is told as it is.
     phases = [hypothesis.Phase.generate]
     hypothesis.settings.register_profile("mutants", database=None, derandomize=True, phases=phases)
@@ -85,8 +99,10 @@ def run(mutants: Sequence[Mutant], tests: Sequence[str]) -> Trials:
     def told(verdict: Verdict) -> None:
         where = f"{next(number)}/{len(mutants)}"
         print(f"{where} {verdict.how}: {_described(verdict.mutant)}  [{verdict.by}]", flush=True)
+        if report is not None:
+            _write(report, verdict)
 
-    trials = Trials(mutants, told)
+    trials = Trials(mutants, told, longest)
     pytest.main([*tests, *_OPTIONS, *_WITHOUT], plugins=[trials])
     return trials
 
@@ -96,14 +112,13 @@ def _described(mutant: Mutant) -> str:
     return f"{mutant.file}:{mutant.number} {mutant.what} | {shown}"
 
 
-def _write(path: Path, verdicts: Sequence[Verdict]) -> None:
-    with path.open("w") as file:
-        for each in verdicts:
-            mutant = each.mutant
-            row = {"how": each.how, "by": each.by, "tests": each.tests, "file": mutant.file}
-            row |= {"number": mutant.number, "what": mutant.what}
-            row |= {"line": mutant.line, "becomes": mutant.becomes}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+def _write(path: Path, verdict: Verdict) -> None:
+    mutant = verdict.mutant
+    row = {"how": verdict.how, "by": verdict.by, "tests": verdict.tests, "file": mutant.file}
+    row |= {"number": mutant.number, "what": mutant.what}
+    row |= {"line": mutant.line, "becomes": mutant.becomes}
+    with path.open("a") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _counted(verdicts: Sequence[Verdict]) -> str:

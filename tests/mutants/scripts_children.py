@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -16,6 +17,7 @@ import pytest
 
 from groupflow.store.scripts import AnyVerb, Script, Scripts
 
+_PR_SET_PDEATHSIG = 1
 _GRACE = 15.0  # seconds that any test may take, with whatever it waits for in vain
 _SLOWER = 8  # times as long as it took in the recording
 _UNKNOWN = 120.0  # seconds that a test may take in the recording
@@ -78,6 +80,7 @@ def try_out(
         try:
             os.close(reading)
             os.setsid()
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             _be_silent()
             with os.fdopen(writing, "wb", buffering=0) as pipe:
                 prepare()

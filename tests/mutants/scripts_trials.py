@@ -7,6 +7,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.mutants.scripts_children import BEFORE, Ran, Trial, try_out
 from tests.mutants.scripts_server import Server
 
 VERBS: tuple[AnyVerb, ...] = (*Verb, *OperatorVerb)
+_CHANCES = 2  # of a test that noticed a mutant, to find nothing wrong without it
 _FORGETS = 0.8  # how much less a kill says of the mutant after the next one
 
 
@@ -53,12 +55,26 @@ class Trials:
         problem: why there are no verdicts.
     """
 
-    def __init__(self, mutants: Sequence[Mutant], told: Callable[[Verdict], None]) -> None:
+    def __init__(
+        self,
+        mutants: Sequence[Mutant],
+        told: Callable[[Verdict], None],
+        longest: float = inf,
+    ) -> None:
+        """Try nothing yet.
+
+        Args:
+            mutants: what to try.
+            told: hears of each verdict at once.
+            longest: seconds that a test which may kill takes at most.
+        """
         self.verdicts: list[Verdict] = []
         self.recorded: list[Ran] = []
         self.problem = ""
         self._mutants = mutants
         self._told = told
+        self._longest = longest
+        self._seconds: dict[str, float] = {}
         self._items: dict[str, pytest.Item] = {}
         self._kills: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
@@ -92,6 +108,8 @@ class Trials:
         if trial.hung:
             raise Failing(f"{trial.hung} ends the process that it runs in")
         self.recorded = [each for each in trial.ran if each.files]
+        self.recorded = [each for each in self.recorded if each.seconds <= self._longest]
+        self._seconds = {each.test: each.seconds for each in self.recorded}
         spent = sum(each.seconds for each in self.recorded)
         print(f"{len(self.recorded)} tests may kill, {spent:.0f} s in all", flush=True)
 
@@ -104,17 +122,27 @@ class Trials:
         able.sort(key=lambda each: -(kills[each.test] + 0.05) / each.seconds)
         trial = Trial()
         if able:
-            seconds = {each.test: each.seconds for each in able}
             items = [self._items[each.test] for each in able]
-            trial = try_out(items, prepare=lambda: _put_in(mutant), seconds=seconds)
+            trial = try_out(items, prepare=lambda: _put_in(mutant), seconds=self._seconds)
         if trial.hung == BEFORE:
             raise Failing(f"the trial of {mutant.key} did not begin")
         for test in kills:
             kills[test] *= _FORGETS
         if trial.killer is None:
             return Verdict(mutant, "survived", "", len(able))
+        self._confirm(trial.killer, server)
         kills[trial.killer] += 1
         return Verdict(mutant, "hung" if trial.hung else "killed", trial.killer, len(trial.ran))
+
+    def _confirm(self, killer: str, server: Server) -> None:
+        """Whoever noticed a mutant must find nothing wrong with the scripts as they are."""
+        for _ in range(_CHANCES):
+            server.clear()
+            trial = try_out([self._items[killer]], seconds=self._seconds)
+            if trial.killer is None:
+                return
+        found = trial.ran[-1].failure if trial.ran else "it does not end"
+        raise Failing(f"{killer} fails on the scripts as they are: {found}")
 
     @staticmethod
     def _whole(mutant: Mutant) -> str:

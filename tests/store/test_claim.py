@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from groupflow.core.errors import SessionLost
+from groupflow.operate.groups import Groups
 from groupflow.servers import RedisServer
 from groupflow.store.keys import split_checkpoint
 from tests.store.bench import Bench, arrival, ids
@@ -195,3 +196,46 @@ async def test_history_sees_the_fence(bench: Bench) -> None:
     again = await daemon.claim_one()
     assert again.fence > claim.fence
     assert again.task == replace(claim.task, fence=again.fence, crashes=1)
+
+
+async def test_a_group_that_is_locked_is_given_to_nobody(bench: Bench) -> None:
+    """None that is ready ever is; should one be, those beside it are given all the same."""
+    await bench.enqueue(*(arrival(f"{group}0", group) for group in "abc"))
+    bench.raw.set(bench.keys("lock", "b"), "somebody")
+    daemon = await bench.daemon()
+    assert ids(await daemon.claim("grouped", "w1", "w2", "w3")) == ["a0", "c0"]
+    assert bench.lane("b") == ["b0"]
+    assert bench.raw.get(bench.keys("lock", "b")) == b"somebody"
+    bench.raw.delete(bench.keys("lock", "b"))
+    await Groups(bench.client).resume("b")
+    assert ids(await daemon.claim("grouped", "w4")) == ["b0"]
+
+
+async def test_a_group_that_is_ready_and_empty_is_passed_over(bench: Bench) -> None:
+    """Somebody deleted its lane: nothing is locked for it, and those beside it are given."""
+    await bench.enqueue(*(arrival(f"{group}0", group) for group in "abc"))
+    bench.raw.delete(bench.keys("lane", "b"))
+    bench.raw.hdel(bench.keys("tasks"), "b0")
+    for total in ("queued_grouped", "taken"):
+        bench.raw.hincrby(bench.keys("count"), total, -1)
+    bench.events = [event for event in bench.events if event.id != "b0"]
+    daemon = await bench.daemon()
+    claims = await daemon.claim("grouped", "w1", "w2", "w3")
+    assert [(claim.slot, claim.task.id) for claim in claims] == [("w1", "a0"), ("w3", "c0")]
+    assert not bench.raw.exists(bench.keys("lock", "b"))
+    assert (await bench.status()).running_grouped == 2
+    bench.events.clear()  # three were taken and only two are known to the history
+
+
+async def test_a_claim_whose_envelope_is_gone_is_told_again_all_the_same(bench: Bench) -> None:
+    """It is held, and must be settled; what it was nobody knows any more."""
+    await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
+    daemon = await bench.daemon()
+    held = await daemon.claim("grouped", "w1", "w2")
+    bench.raw.hdel(bench.keys("tasks"), "a0")
+    again = await daemon.claim("grouped", "w1", "w2")
+    assert [(claim.slot, claim.task.id, claim.fence) for claim in again] == [
+        (claim.slot, claim.task.id, claim.fence) for claim in held
+    ]
+    assert (again[0].task.body, again[1].task.body) == (b"", b'{"id":"b0"}')
+    assert await daemon.complete(*again) == []

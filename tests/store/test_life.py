@@ -674,8 +674,9 @@ async def test_a_stage_counts_its_priority_anew(shop: Bench) -> None:
     """After each run: now less its priority."""
     await shop.enqueue(arrival("p0", priority=HOUR))
     daemon = await shop.daemon()
-    await daemon.settle(advance(await daemon.claim_one("plain")))
+    claim = await daemon.claim_one("plain")
     await shop.enqueue(arrival("p1"), arrival("p2", priority=2 * HOUR))
+    await daemon.settle(advance(claim))
     assert await daemon.work_off(["w1"]) == ["p2", "p0", "p1"]
 
 

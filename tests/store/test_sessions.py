@@ -11,7 +11,7 @@ from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import NEVER
-from groupflow.store.settlements import Complete, Release
+from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import LEASE, Bench, arrival, bury, ids
 
 
@@ -150,7 +150,9 @@ async def test_zombie_can_do_nothing(bench: Bench) -> None:
     bench.expire("d1")
     await other.sessions.reap()
     anew = await other.claim_one()
-    for settlement in (Complete(held), Release(held), bury(held)):
+    endings: list[Settlement] = [Complete(held), Release(held), bury(held), Retry(held, 1.0, [])]
+    endings.append(Advance(held, "two", b"{}"))
+    for settlement in endings:
         with pytest.raises(SessionLost):
             await zombie.settle(settlement, end=False)
     with pytest.raises(SessionLost):
@@ -158,7 +160,7 @@ async def test_zombie_can_do_nothing(bench: Bench) -> None:
     assert await zombie.sessions.leave() == []
     # It comes back with a new session; its old claim is as stale as before.
     await zombie.register()
-    for settlement in (Complete(held), Release(held), bury(held)):
+    for settlement in endings:
         assert await zombie.settle(settlement, end=False) == [settlement]
     assert await zombie.claim("grouped", "w1") == []
     assert await other.complete(anew) == []

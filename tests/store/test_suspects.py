@@ -10,11 +10,12 @@ import pytest
 
 from groupflow.operate import sampling
 from groupflow.operate.busy import read_busy, read_tops
-from groupflow.operate.groups import Groups
+from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import list_groups
 from groupflow.operate.tasks import WaitingTasks, list_tasks
 from groupflow.servers import RedisServer
 from groupflow.store.envelope import Pool
+from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.test_life import pass_time, redrive, why
@@ -351,3 +352,41 @@ async def test_without_any_nothing_is_left_of_it(shop: Bench) -> None:
     assert len(await daemon.work_off()) == 3
     assert _mark(shop, "d1") is None
     assert not shop.raw.exists(shop.keys("suspect_plain"), shop.keys("suspect_groups"))
+
+
+@BOTH_POOLS
+async def test_a_claim_tells_whether_the_daemon_runs_one(shop: Bench, pool: Pool) -> None:
+    """Where it gives something, where nothing is there, and where it gives the same again."""
+    verb = Verb.CLAIM_PLAIN if pool == "plain" else Verb.CLAIM_GROUPED
+    await waiting(shop, "p0", "a0")
+    daemon = await shop.daemon()
+
+    async def told(*slots: str) -> tuple[int, int]:
+        _, rows, _, suspect = await shop.client.run(
+            verb, daemon.name, daemon.session.number, *slots
+        )
+        return len(rows) // 6, suspect
+
+    assert [await told("w1"), await told("w1"), await told("w2")] == [(1, 0), (1, 0), (0, 0)]
+    await daemon.register()
+    assert [await told("w1"), await told("w1"), await told("w2")] == [(1, 1), (1, 1), (0, 1)]
+
+
+@BOTH_POOLS
+async def test_where_no_slot_is_idle_none_is_taken(shop: Bench, pool: Pool) -> None:
+    """All hold claims already, or all is paused, or the lease is over."""
+    first, suspect = kind(pool, 0, 1)
+    await waiting(shop, first)
+    daemon, groups = await shop.daemon(), Groups(shop.client)
+    held = await daemon.claim_one(pool)
+    await crashed(shop, suspect)
+    assert ids(await daemon.claim(pool, "w1")) == [first]
+    await groups.pause(ALL, "me")
+    assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
+    await groups.resume(ALL)
+    shop.expire("d1")
+    assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
+    assert shop.audit() == []
+    await daemon.sessions.renew()
+    assert ids(await daemon.claim(pool, "w2")) == [suspect]
+    assert await daemon.complete(held) == []

@@ -1,0 +1,53 @@
+"""advance, where what usually holds doesn't: clocks that stand behind, plain tasks, counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupflow.store.keys import split_element
+from groupflow.store.settlements import Advance
+from tests.store.bench import Bench, arrival
+
+HOUR = 3_600_000_000  # µs
+
+
+@pytest.fixture(autouse=True)
+async def _without_history(bench: Bench) -> Any:
+    """Stages are the model's business; the structure is judged all the same."""
+    yield
+    bench.events.clear()
+
+
+async def test_it_lines_up_behind_all_that_came_however_late_the_clock_is(bench: Bench) -> None:
+    """Arrivals rise even where Redis's clock went back: at a stage as at an enqueue."""
+    last: Any = bench.raw.time()
+    ahead = last[0] * 1_000_000 + HOUR
+    bench.raw.hset(bench.keys("count"), "arrival", f"{ahead:016d}")
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    daemon = await bench.daemon()
+    await daemon.settle(Advance(await daemon.claim_one(), "two", b"{}", "step-aside"))
+    assert bench.lane("a") == ["a1", "a0"]
+    await bench.enqueue(arrival("a2", "a"))
+    lane: Any = bench.raw.lrange(bench.keys("lane", "a"), 0, -1)
+    assert [split_element(element)[0] - ahead for element in lane] == [4, 3, 2]
+
+
+async def test_a_plain_one_keeps_its_arrival(bench: Bench) -> None:
+    """There is no line to step aside from: it is put in order as a stage is anyway."""
+    await bench.enqueue(arrival("p0"))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one("plain")
+    await daemon.settle(Advance(claim, "two", b"{}", "step-aside"))
+    again = await daemon.claim_one("plain")
+    assert split_element(again.element)[0] == split_element(claim.element)[0]
+    assert not bench.raw.hexists(bench.keys("life", "p0"), "enqueued")
+
+
+async def test_each_is_counted(bench: Bench) -> None:
+    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
+    daemon = await bench.daemon()
+    await daemon.settle(Advance(await daemon.claim_one(), "two", b"{}"))
+    await daemon.settle(Advance(await daemon.claim_one("plain", "w2"), "two", b"{}"))
+    assert bench.count("advanced") == 2

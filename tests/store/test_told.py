@@ -1,0 +1,190 @@
+"""What daemons are told: that something may be claimed or is due, and nothing where it isn't."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
+from tests.store.bench import Bench, arrival, bury
+from tests.store.test_life import pass_time
+
+HOUR = 3600.0
+
+
+async def heard(bench: Bench, work: Callable[[], Awaitable[Any]]) -> list[bytes]:
+    """What everybody is told while something is done."""
+    told = []
+    async with bench.client.wakes() as wakes, asyncio.timeout(10):
+        await anext(wakes)  # it begins with one, for what was missed
+        await work()
+        bench.raw.publish(bench.keys.wake, "that was all")
+        async for wake in wakes:
+            if wake == b"that was all":
+                break
+            told.append(wake)
+    return told
+
+
+ENDINGS: dict[str, tuple[Callable[[Claim], Settlement], list[bytes]]] = {
+    "complete": (Complete, [b"ready"]),
+    "release": (Release, [b"ready"]),
+    "bury": (bury, [b"ready"]),
+    "park": (lambda claim: bury(claim, park=True), []),
+    "retry": (lambda claim: Retry(claim, HOUR, []), [b"due"]),
+    "step aside": (lambda claim: Retry(claim, HOUR, [], "step-aside"), [b"due", b"ready"]),
+    "advance": (lambda claim: Advance(claim, "two", b"{}"), [b"ready"]),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_group_that_goes_on_is_told(bench: Bench, ending: str) -> None:
+    """Any daemon may claim its next task, so all have to know: of several, once."""
+    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
+    daemon = await bench.daemon()
+    settle, expected = ENDINGS[ending]
+    for claim in await daemon.claim("grouped", "w1", "w2"):
+        assert await heard(bench, lambda claim=claim: daemon.settle(settle(claim))) == expected
+    bench.events.clear()  # stages and retries are the model's business
+
+
+LAST: dict[str, tuple[Callable[[Claim], Settlement], list[bytes]]] = {
+    "complete": (Complete, []),
+    "bury": (bury, []),
+    "step aside": (lambda claim: Retry(claim, HOUR, [], "step-aside"), [b"due"]),
+}
+
+
+@pytest.mark.parametrize("ending", LAST)
+@pytest.mark.parametrize("group", ["a", None])
+async def test_where_nothing_may_be_claimed_nobody_is_told(
+    bench: Bench, group: str | None, ending: str
+) -> None:
+    await bench.enqueue(arrival("t0", group))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one("grouped" if group else "plain")
+    settle, expected = LAST[ending]
+    assert await heard(bench, lambda: daemon.settle(settle(claim))) == expected
+
+
+async def test_who_claims_as_much_as_it_settles_tells_nobody(bench: Bench) -> None:
+    """What its settle has freed is for its own claim, right behind it."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    told = await heard(bench, lambda: daemon.exchange("grouped", [Complete(claim)], ["w1"]))
+    assert told == []
+
+
+async def test_many_groups_that_go_on_are_told_of_once(bench: Bench) -> None:
+    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abc"))
+    daemon = await bench.daemon()
+    claims = await daemon.claim("grouped", "w1", "w2", "w3")
+    assert await heard(bench, lambda: daemon.complete(*claims)) == [b"ready"]
+
+
+async def test_stale_settles_tell_nobody(bench: Bench) -> None:
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"))
+    daemon = await bench.daemon()
+    claims = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
+    await daemon.settle(*(Release(claim) for claim in claims))
+    again = [Release(claim) for claim in claims]
+    assert await heard(bench, lambda: daemon.settle(*again, end=False)) == []
+    bench.events.clear()  # one settle, answered twice
+
+
+@pytest.mark.parametrize("way", ["register", "reap", "leave"])
+async def test_what_is_handed_over_is_told(bench: Bench, way: str) -> None:
+    """It is for anybody; where nothing was held, nothing is told."""
+    bench.with_faults = True
+    other = await bench.daemon("other")
+
+    async def end() -> None:
+        if way == "reap":
+            bench.expire("d1")
+            await other.sessions.reap()
+        else:
+            await getattr(daemon, way, getattr(daemon.sessions, way))()
+
+    for group in (None, "a"):
+        daemon = await bench.daemon("d1")
+        assert await heard(bench, end) == []
+        await bench.enqueue(arrival(f"t{group}", group))
+        daemon = await bench.daemon("d1")
+        await daemon.claim_one("grouped" if group else "plain")
+        assert await heard(bench, end) == [b"ready"]
+        await other.work_off()
+
+
+async def test_what_is_promoted_is_told(bench: Bench) -> None:
+    """A task, or a group; and nothing while neither is due."""
+
+    async def promote() -> None:
+        await bench.client.run(Verb.PROMOTE, 10)
+
+    delayed = [arrival("p0", delay=HOUR), arrival("a0", "a", delay=HOUR)]
+    assert await heard(bench, lambda: bench.enqueue(*delayed)) == [b"due"]
+    assert await heard(bench, promote) == []
+    for id_ in ("p0", "a0"):
+        assert await heard(bench, lambda id_=id_: pass_time(bench, id_)) == [b"ready"]
+    assert await heard(bench, promote) == []
+    assert await (await bench.daemon()).work_off() == ["p0", "a0"]
+
+
+async def test_a_task_that_is_passed_over_is_told(bench: Bench) -> None:
+    """The slot that it was for is idle still, and there may be more."""
+    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
+    bench.raw.hdel(bench.keys("tasks"), "a0", "p0")
+    bench.events.clear()
+    daemon = await bench.daemon()
+    assert await heard(bench, lambda: daemon.claim("grouped", "w1")) == [b"ready"]
+    assert await heard(bench, lambda: daemon.claim("plain", "w2")) == [b"ready"]
+    assert await heard(bench, lambda: daemon.claim("plain", "w2")) == []
+
+
+async def test_a_claim_and_a_renewal_tell_nobody(bench: Bench) -> None:
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"))
+    daemon = await bench.daemon()
+    assert await heard(bench, lambda: daemon.claim("grouped", "w1", "w3")) == []
+    assert await heard(bench, lambda: daemon.claim("plain", "w2", "w4")) == []
+    assert await heard(bench, lambda: daemon.claim("plain", "w2", "w4")) == []
+    assert await heard(bench, daemon.sessions.renew) == []
+
+
+async def test_the_end_of_the_only_suspect_tells_nobody(bench: Bench) -> None:
+    """Where others wait, they are told: see `test_suspects`."""
+    bench.with_faults = True
+    await bench.enqueue(arrival("p0"))
+    daemon = await bench.daemon()
+    await daemon.claim_one("plain")
+    await daemon.register()
+    claim = await daemon.claim_one("plain")
+    assert claim.task.crashes == 1
+    assert await heard(bench, lambda: daemon.complete(claim)) == []
+
+
+@pytest.mark.parametrize(
+    "facts", [{"dead": "no"}, {"delay": HOUR}, {"delay": HOUR, "steps_aside": True}]
+)
+@pytest.mark.parametrize("group", ["a", None])
+async def test_what_nobody_may_claim_is_not_told_as_ready(
+    bench: Bench, group: str | None, facts: dict[str, Any]
+) -> None:
+    told = await heard(bench, lambda: bench.enqueue(arrival("t0", group, **facts)))
+    assert told == ([] if "dead" in facts else [b"due"])
+
+
+async def test_what_comes_behind_others_is_not_told(bench: Bench) -> None:
+    """Its group runs, or is ready and known to be, or held."""
+    await bench.enqueue(arrival("a0", "a"))
+    assert await heard(bench, lambda: bench.enqueue(arrival("a1", "a"))) == []
+    daemon = await bench.daemon()
+    await daemon.claim_one()
+    assert await heard(bench, lambda: bench.enqueue(arrival("a2", "a"))) == []
+    assert await heard(bench, lambda: bench.enqueue(arrival("a0", "a"))) == []
+    assert await heard(bench, lambda: bench.enqueue(arrival("b0", "b"))) == [b"ready"]
+    assert await heard(bench, lambda: bench.enqueue(arrival("p0", priority=1.0))) == [b"ready"]
