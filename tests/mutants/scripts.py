@@ -39,6 +39,10 @@ def main(arguments: Sequence[str]) -> int:
     mutants = [mutant for file in options.files for mutant in mutants_of(file, read_lua(file))]
     if options.number:
         mutants = [mutants[int(number)] for number in options.number]
+    if options.again:
+        rows = map(json.loads, options.again.read_text().splitlines())
+        lived = {(r["file"], r["line"], r["becomes"]) for r in rows if r["how"] == "survived"}
+        mutants = [mutant for mutant in mutants if mutant.key in lived]
     if options.sample:
         picked = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
         mutants = [mutant for mutant in mutants if mutant in picked]
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     seconds = time.monotonic() - began
     print(f"{len(mutants)} mutants, {seconds:.0f} s: {_counted(trials.verdicts)}")
-    is_part = options.number or options.sample or options.narrow
+    is_part = options.number or options.again or options.sample or options.narrow
     whole = len(options.files) == len(FILES) and not is_part
     return judge(trials.verdicts, read_left(), whole=whole)
 
@@ -63,6 +67,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("files", nargs="*", default=FILES, metavar="FILE", help="store/claiming …")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="that may kill")
     parser.add_argument("--number", nargs="+", help="of the mutants that --list shows, these")
+    parser.add_argument("--again", type=Path, help="of a report of --report, what survived")
     parser.add_argument("--sample", type=int, default=0, help="so many of the mutants")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--list", action="store_true", help="show the mutants, try none")

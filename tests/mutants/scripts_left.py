@@ -34,7 +34,10 @@ class Left:
 
 
 def read_left() -> list[Left]:
-    """All that are listed."""
-    if not LISTED.exists():
-        return []
-    return [Left(**each) for each in tomllib.loads(LISTED.read_text("utf-8"))["mutant"]]
+    """All that are listed, of each reason one after the other."""
+    reasons = tomllib.loads(LISTED.read_text("utf-8"))["reason"]
+    return [
+        Left(*mutant, reason["verdict"], reason["why"])
+        for reason in reasons
+        for mutant in reason["mutants"]
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from groupflow.store.keys import split_element
-from groupflow.store.settlements import Advance
+from groupflow.store.settlements import Advance, Retry
 from tests.store.bench import Bench, arrival
 
 HOUR = 3_600_000_000  # µs
@@ -45,9 +45,11 @@ async def test_a_plain_one_keeps_its_arrival(bench: Bench) -> None:
     assert not bench.raw.hexists(bench.keys("life", "p0"), "enqueued")
 
 
-async def test_each_is_counted(bench: Bench) -> None:
+async def test_stages_and_retries_are_counted(bench: Bench) -> None:
     await bench.enqueue(arrival("a0", "a"), arrival("p0"))
     daemon = await bench.daemon()
     await daemon.settle(Advance(await daemon.claim_one(), "two", b"{}"))
     await daemon.settle(Advance(await daemon.claim_one("plain", "w2"), "two", b"{}"))
     assert bench.count("advanced") == 2
+    await daemon.settle(Retry(await daemon.claim_one(), 60.0, []))
+    assert bench.count("retried") == 1

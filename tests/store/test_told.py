@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from groupflow.operate.groups import Groups
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury
@@ -85,6 +86,17 @@ async def test_many_groups_that_go_on_are_told_of_once(bench: Bench) -> None:
     daemon = await bench.daemon()
     claims = await daemon.claim("grouped", "w1", "w2", "w3")
     assert await heard(bench, lambda: daemon.complete(*claims)) == [b"ready"]
+
+
+async def test_a_next_task_with_a_life_of_its_own_is_told_of(bench: Bench) -> None:
+    """Its group goes a longer way there; a paused one doesn't go at all."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a", priority=1.0), arrival("a2", "a"))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    assert await heard(bench, lambda: daemon.complete(claim)) == [b"ready"]
+    claim = await daemon.claim_one()
+    await Groups(bench.client).pause("a", "me")
+    assert await heard(bench, lambda: daemon.complete(claim)) == []
 
 
 async def test_stale_settles_tell_nobody(bench: Bench) -> None:
