@@ -102,6 +102,11 @@ class Bench:
         found: Any = self.raw.info("memory")
         return int(found["used_memory"])
 
+    def server_time(self) -> int:
+        """The server's clock, in microseconds."""
+        now: Any = self.raw.time()
+        return int(now[0]) * 1_000_000 + int(now[1])
+
     async def enqueue(self, *arrivals: Arrival) -> list[bool]:
         """Take a batch in; which of them were new."""
         return (await self.take_in(*arrivals)).taken

@@ -131,6 +131,26 @@ class TestDelayed:
         assert await daemon.work_off(["w1"]) == (["first", *rest] if paused else rest)
         bench.events.clear()  # some were taken in by the side door
 
+    async def test_a_delay_that_is_over_and_not_promoted_yet_delays_nobody(
+        self, bench: Bench
+    ) -> None:
+        await bench.enqueue(large("late", "g", delay=0.001))
+        over = bench.server_time() + 2_000
+        while bench.server_time() < over:
+            pass
+        await bench.enqueue(large("behind", "g"))
+        assert bench.count("delayed_bytes") == LATE
+        await bench.client.run(Verb.PROMOTE, 100)
+        assert bench.count("delayed_bytes") == 0
+
+    async def test_what_comes_behind_a_retry_does_not_count(self, bench: Bench) -> None:
+        """It waits for our delay too, wherever else a message's own one counts."""
+        await bench.enqueue(large("t", "g"), large("late", "h", delay=YEAR))
+        daemon = await bench.daemon()
+        await daemon.settle(Retry(await daemon.claim_one(), YEAR, [{"message": "x"}]))
+        await bench.enqueue(large("behind", "g"))
+        assert bench.count("delayed_bytes") == LATE
+
     @pytest.mark.parametrize("verb", ["drop", "run_now"])
     async def test_a_delay_that_somebody_ended_delays_nobody(self, bench: Bench, verb: str) -> None:
         daemon = await bench.daemon()

@@ -176,6 +176,30 @@ async def test_what_was_dropped_or_expired_is_still_its_scope_s(bench: Bench) ->
     assert await taken(bench, of(THEIRS, "d")) is not None
 
 
+async def test_what_is_over_is_its_scope_s_in_the_older_history_too(bench: Bench) -> None:
+    """Another's message with that id is none that was taken already."""
+    await bench.enqueue(of(OURS))
+    daemon = await bench.daemon()
+    assert await daemon.work_off() == ["order-1"]
+    while not bench.raw.exists(bench.keys("history_old")):
+        await roll_history(bench.client, keep=0, size=1)
+    assert await taken(bench, of(OURS)) is None
+    assert await taken(bench, of(THEIRS)) not in (None, "order-1")
+    assert await taken(bench, of(THEIRS)) is None
+
+
+async def test_a_repeat_is_one_whatever_became_of_what_renamed_knew(bench: Bench) -> None:
+    """It is kept as long as needed; should it be gone, the derived id itself is still known."""
+    await bench.enqueue(of(OURS))
+    derived = await taken(bench, of(THEIRS))
+    bench.raw.delete(bench.keys("renamed"))
+    assert await taken(bench, of(THEIRS)) is None
+    daemon = await bench.daemon()
+    assert await daemon.work_off() == ["order-1", derived]
+    bench.raw.delete(bench.keys("renamed"))
+    assert await taken(bench, of(THEIRS)) is None
+
+
 async def test_an_id_that_dies_for_ever_is_taken_each_time(bench: Bench) -> None:
     """However many letters of it there are, and whichever of them are dropped."""
     names: list[str] = []
