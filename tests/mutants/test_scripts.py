@@ -14,7 +14,7 @@ from groupflow.store.scripts import read_lua
 from tests.mutants.lua_mutants import Mutant, mutants_of
 from tests.mutants.lua_tokens import NotLua
 from tests.mutants.scripts import FILES, judge, run
-from tests.mutants.scripts_left import Left
+from tests.mutants.scripts_left import Left, read_left
 from tests.mutants.scripts_trials import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -137,3 +137,13 @@ def try_three() -> None:
     trials = run([mutant, sound, broken], [KILLER])
     assert not trials.problem, trials.problem
     print(json.dumps([verdict.how for verdict in trials.verdicts]))
+
+
+def test_what_is_listed_is_a_mutant() -> None:
+    """Each once, and with a reason: of a line that changed since, it has to be found anew."""
+    there = {mutant.key for file in FILES for mutant in mutants_of(file, read_lua(file))}
+    left = read_left()
+    assert {each.key for each in left} - there == set()
+    assert len({each.key for each in left}) == len(left)
+    assert {each.verdict for each in left} <= {"equivalent", "left"}
+    assert all(each.reason for each in left)

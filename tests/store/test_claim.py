@@ -204,7 +204,10 @@ async def test_a_group_that_is_locked_is_given_to_nobody(bench: Bench) -> None:
     bench.raw.set(bench.keys("lock", "b"), "somebody")
     daemon = await bench.daemon()
     assert ids(await daemon.claim("grouped", "w1", "w2", "w3")) == ["a0", "c0"]
-    assert bench.lane("b") == ["b0"]
+    await bench.enqueue(arrival("b1", "b"))
+    bench.raw.zadd(bench.keys("ready"), {"b": 1})
+    assert await daemon.claim("grouped", "w4") == []
+    assert bench.lane("b") == ["b0", "b1"]
     assert bench.raw.get(bench.keys("lock", "b")) == b"somebody"
     bench.raw.delete(bench.keys("lock", "b"))
     await Groups(bench.client).resume("b")
