@@ -43,6 +43,7 @@ class Mutant:
         becomes: that line as it is.
         what: what was done, in a word.
         text: the whole script.
+        nth: which of the lines that are alike and become the same, from 1.
     """
 
     file: str
@@ -51,11 +52,12 @@ class Mutant:
     becomes: str
     what: str
     text: str
+    nth: int = 1
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str, int]:
         """What a list knows it by, which outlives changes elsewhere in the file."""
-        return self.file, self.line, self.becomes
+        return self.file, self.line, self.becomes, self.nth
 
 
 def mutants_of(file: str, script: str) -> list[Mutant]:
@@ -70,7 +72,8 @@ def mutants_of(file: str, script: str) -> list[Mutant]:
         if text not in found and text != script:
             line, becomes = _line_at(script, first), _line_at(text, first)
             number = script.count("\n", 0, first) + 1
-            found[text] = Mutant(file, number, line, becomes, what, text)
+            alike = sum((each.line, each.becomes) == (line, becomes) for each in found.values())
+            found[text] = Mutant(file, number, line, becomes, what, text, alike + 1)
     return list(found.values())
 
 

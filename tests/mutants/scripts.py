@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         mutants = [mutants[int(number)] for number in options.number]
     if options.again:
         rows = map(json.loads, options.again.read_text().splitlines())
-        lived = {(r["file"], r["line"], r["becomes"]) for r in rows if r["how"] == "survived"}
+        lived = {tuple(row["key"]) for row in rows if row["how"] == "survived"}
         mutants = [mutant for mutant in mutants if mutant.key in lived]
     if options.sample:
         picked = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
@@ -119,9 +119,8 @@ def _described(mutant: Mutant) -> str:
 
 def _write(path: Path, verdict: Verdict) -> None:
     mutant = verdict.mutant
-    row = {"how": verdict.how, "by": verdict.by, "tests": verdict.tests, "file": mutant.file}
+    row = {"how": verdict.how, "by": verdict.by, "tests": verdict.tests, "key": mutant.key}
     row |= {"number": mutant.number, "what": mutant.what}
-    row |= {"line": mutant.line, "becomes": mutant.becomes}
     with path.open("a") as file:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -142,6 +141,6 @@ def judge(verdicts: Sequence[Verdict], left: Sequence[Left], *, whole: bool) -> 
         wrong |= listed - tried
     for verdict in new:
         print(f"survives: {_described(verdict.mutant)}")
-    for file, line, becomes in sorted(wrong):
-        print(f"listed in {LISTED.name}, and no survivor: {file}: {line!r} as {becomes!r}")
+    for file, line, becomes, nth in sorted(wrong):
+        print(f"in {LISTED.name}, and no survivor: {file}: {line!r} as {becomes!r} ({nth})")
     return 1 if new or wrong else 0

@@ -131,7 +131,7 @@ def test_the_dead_are_told_from_the_living() -> None:
 def try_three() -> None:
     """In a process of its own: a mutant, the script as it is, and something that is no Lua."""
     mutants = mutants_of("store/claiming", read_lua("store/claiming"))
-    (mutant,) = (each for each in mutants if each.key == ("store/claiming", LEASE, FORGOTTEN))
+    (mutant,) = (each for each in mutants if each.key == ("store/claiming", LEASE, FORGOTTEN, 1))
     sound = replace(mutant, text=read_lua("store/claiming"))
     broken = replace(mutant, text=mutant.text + "\nif")
     trials = run([mutant, sound, broken], [KILLER])
