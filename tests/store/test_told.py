@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ async def test_a_group_that_goes_on_is_told(bench: Bench, ending: str) -> None:
     daemon = await bench.daemon()
     settle, expected = ENDINGS[ending]
     for claim in await daemon.claim("grouped", "w1", "w2"):
-        assert await heard(bench, lambda claim=claim: daemon.settle(settle(claim))) == expected
+        assert await heard(bench, partial(daemon.settle, settle(claim))) == expected
     bench.events.clear()  # stages and retries are the model's business
 
 
@@ -142,7 +143,7 @@ async def test_what_is_promoted_is_told(bench: Bench) -> None:
     assert await heard(bench, lambda: bench.enqueue(*delayed)) == [b"due"]
     assert await heard(bench, promote) == []
     for id_ in ("p0", "a0"):
-        assert await heard(bench, lambda id_=id_: pass_time(bench, id_)) == [b"ready"]
+        assert await heard(bench, partial(pass_time, bench, id_)) == [b"ready"]
     assert await heard(bench, promote) == []
     assert await (await bench.daemon()).work_off() == ["p0", "a0"]
 
