@@ -151,6 +151,25 @@ class TestDelayed:
         await bench.enqueue(large("behind", "g"))
         assert bench.count("delayed_bytes") == LATE
 
+    async def test_each_waits_for_the_longest_delay_that_holds_it(self, bench: Bench) -> None:
+        """Its own, or that of one in front of it; only its own where it stands aside."""
+        delays = {"late": YEAR / 2, "shorter": YEAR / 4, "longer": YEAR, "behind": 0.0}
+        await bench.enqueue(*(large(id_, "g", delay=delay) for id_, delay in delays.items()))
+        await bench.enqueue(large("aside", "g", delay=YEAR / 4, steps_aside=True))
+        last = {id_: bench.raw.zscore(bench.keys("late"), id_) for id_ in [*delays, "aside"]}
+        assert last["shorter"] == last["late"] < last["longer"] == last["behind"]
+        assert last["aside"] < last["late"]
+
+    async def test_a_letter_from_the_door_waits_for_no_delay(self, bench: Bench) -> None:
+        """It keeps its reason, where there is no room for it either."""
+        letter = large("own", "g", delay=YEAR, dead="no type")
+        behind = large("behind", "g", dead="no type")
+        done = await bench.enqueuer.enqueue([large("late", "g", delay=YEAR), letter, behind], LATE)
+        assert done.crowded_out == frozenset()
+        for id_ in ("own", "behind"):
+            assert bench.raw.hget(bench.keys("life", id_), "reason") == b"no type"
+        bench.events.clear()
+
     @pytest.mark.parametrize("verb", ["drop", "run_now"])
     async def test_a_delay_that_somebody_ended_delays_nobody(self, bench: Bench, verb: str) -> None:
         daemon = await bench.daemon()
