@@ -17,7 +17,7 @@ from groupflow.operate.archiving import archive, beside_of, oldest_bodies
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.tasks import WaitingTasks, find_task
-from groupflow.store.enqueue import Arrival
+from groupflow.store.enqueue import READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
@@ -235,6 +235,8 @@ class TestDelayed:
         assert told is not None
         assert told.state == "delayed"
         assert told.until is not None
+        stands_aside = bench.raw.zcard(bench.keys("delayed"))
+        assert stands_aside == (aside or group is None), "as its message said"
         daemon = await bench.daemon()
         assert await daemon.work_off() == ["now"]
         assert await WaitingTasks(bench.client).run_now("t2") is None
@@ -254,6 +256,15 @@ class TestDelayed:
         assert {b"type": b"t", b"tenant": b"42"}.items() <= life.items()
         assert bench.audit() == []
         bench.events.clear()  # it was taken in by the side door, as above
+
+    async def test_what_is_crowded_out_and_too_large_to_be_read_is_known_too(
+        self, bench: Bench
+    ) -> None:
+        await bench.enqueuer.enqueue([large("t", "g", READ_WHOLE + KILO, delay=YEAR)], 0)
+        letter = await DeadLetters(bench.client).get("t")
+        assert letter is not None
+        assert (letter.type, letter.group, letter.tenant) == ("t", "g", "42")
+        bench.events.clear()
 
     async def test_whose_delay_is_over_runs_at_once(self, bench: Bench) -> None:
         await bench.enqueuer.enqueue([large("t", "g", delay=0.001)], 0)
