@@ -76,6 +76,18 @@ async def test_two_tenants_with_one_id_have_a_task_each(bench: Bench, size: int)
     assert await taken(bench, of(NOBODYS, size=size)) not in (None, "order-1", derived)
 
 
+async def test_the_largest_that_is_read_whole_is_known_by_its_envelope(bench: Bench) -> None:
+    head = len(of(OURS, size=2).envelope.pack()) - 2
+    await bench.enqueue(of(OURS, size=READ_WHOLE - head))
+    assert bench.raw.hstrlen(bench.keys("tasks"), "order-1") == READ_WHOLE
+    assert not bench.raw.exists(bench.keys("life", "order-1"))
+    found = await find_task(bench.client, "order-1")
+    assert found is not None
+    assert (found.type, found.group, found.tenant) == ("t", "g", "42")
+    assert await taken(bench, of(OURS)) is None
+    assert await taken(bench, of(THEIRS)) is not None
+
+
 async def test_within_one_batch_as_well(bench: Bench) -> None:
     batch = [garbage(), of(OURS), of(OURS), garbage(), of(THEIRS)]
     first = await bench.take_in(*batch)
