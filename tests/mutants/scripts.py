@@ -1,7 +1,7 @@
 """`python -m tests.mutants scripts`: the Lua scripts damaged in one place at a time.
 
 Each mutant is tried on the tests that make the script it is in, the likeliest and quickest first,
-until one fails. Those that no test can kill are listed in `scripts_left.toml`, with the reason; the
+until one fails. Those that no test can kill are listed in `left_scripts.toml`, with the reason; the
 exit is 1 where one survives that isn't there, or one is there that is killed, or is none any more.
 """
 

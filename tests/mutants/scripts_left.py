@@ -1,4 +1,4 @@
-"""The mutants of scripts that no test kills, and why: `scripts_left.toml`."""
+"""The mutants of scripts that no test kills, and why: `left_scripts.toml`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-LISTED = Path(__file__).with_name("scripts_left.toml")
+LISTED = Path(__file__).with_name("left_scripts.toml")
 
 
 @dataclass(frozen=True, slots=True)
