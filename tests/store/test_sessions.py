@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -309,3 +310,13 @@ async def test_a_process_that_lost_its_session_does_not_take_the_name_back(bench
     await newcomer.sessions.renew()
     assert await newcomer.sessions.leave() == []
     assert bench.judge_drained() == []
+
+
+async def test_a_new_session_takes_the_next_number(bench: Bench) -> None:
+    """Fences are of one counter with them, and none is left out where Redis lost nothing."""
+    daemon = await bench.daemon("d1")
+    for _ in range(3):
+        await daemon.sessions.leave()
+        last: Any = bench.raw.get(bench.keys("fence"))
+        await daemon.register()
+        assert int(daemon.session.number) == int(last) + 1

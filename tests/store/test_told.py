@@ -148,6 +148,31 @@ async def test_what_is_promoted_is_told(bench: Bench) -> None:
     assert await (await bench.daemon()).work_off() == ["p0", "a0"]
 
 
+async def test_promote_tells_how_long_until_the_next(bench: Bench) -> None:
+    """Be that a task, a group, or the end of a delay; and none where what is due was too much."""
+
+    async def hours(most: int = 10) -> float:
+        _, wait = await bench.client.run(Verb.PROMOTE, most)
+        return float(wait) if wait <= 0 else round(wait / 1e6 / HOUR, 1)
+
+    assert await hours() == -1
+    daemon = await bench.daemon()
+    await bench.enqueue(arrival("p0", delay=4 * HOUR), arrival("a0", "a", delay=3 * HOUR))
+    assert await hours() == 3
+    await bench.enqueue(arrival("b0", "b"), arrival("c0", "c"), arrival("d0", "d"))
+    for after in (5.0, 2.0):
+        claim = await daemon.claim_one()
+        await daemon.settle(Retry(claim, after * HOUR, []))
+        assert await hours() == min(after, 3)
+    await daemon.settle(Retry(await daemon.claim_one(), HOUR, [], "step-aside"))
+    assert await hours() == 1
+    await bench.enqueue(arrival("p1"), arrival("p2"))
+    for claim in await daemon.claim("plain", "w1", "w2"):
+        await daemon.settle(Retry(claim, 0.0, []))
+    assert [await hours(1), await hours(1)] == [0, 1]
+    bench.events.clear()  # retries are the model's business
+
+
 async def test_a_task_that_is_passed_over_is_told(bench: Bench) -> None:
     """The slot that it was for is idle still, and there may be more."""
     await bench.enqueue(arrival("a0", "a"), arrival("p0"))
