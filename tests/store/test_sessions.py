@@ -320,3 +320,10 @@ async def test_a_new_session_takes_the_next_number(bench: Bench) -> None:
         last: Any = bench.raw.get(bench.keys("fence"))
         await daemon.register()
         assert int(daemon.session.number) == int(last) + 1
+
+
+async def test_a_session_of_a_version_that_named_no_process_is_not_ours(bench: Bench) -> None:
+    daemon = await bench.daemon("d1")
+    bench.raw.hdel(bench.keys("daemon", "d1"), "process")
+    with pytest.raises(SessionReplaced):
+        await daemon.sessions.renew()
