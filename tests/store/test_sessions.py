@@ -327,3 +327,18 @@ async def test_a_session_of_a_version_that_named_no_process_is_not_ours(bench: B
     bench.raw.hdel(bench.keys("daemon", "d1"), "process")
     with pytest.raises(SessionReplaced):
         await daemon.sessions.renew()
+
+
+async def test_a_daemon_tells_of_itself_alone(bench: Bench) -> None:
+    """What it tells stands in the place of what it told; whose session is over tells nothing."""
+    older = await bench.daemon("d1")
+    info = {"pid": 1, "host": "h", "workers": 7, "lease": LEASE}
+    await older.sessions.tell(info, {"workers": {"plain": 7}})
+    assert [each.workers for each in (await bench.status()).daemons] == [7]
+    key = bench.keys("daemon", "d1")
+    assert bench.raw.hget(key, "settings") == b'{"workers":{"plain":7}}'
+    await bench.daemon("d1")
+    before = bench.dump()
+    with pytest.raises(SessionReplaced):
+        await older.sessions.tell(info, {})
+    assert bench.dump() == before
