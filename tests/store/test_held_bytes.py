@@ -17,7 +17,7 @@ from groupflow.operate.archiving import archive, beside_of, oldest_bodies
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.tasks import WaitingTasks, find_task
-from groupflow.store.enqueue import READ_WHOLE, Arrival
+from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
@@ -260,7 +260,7 @@ class TestDelayed:
     async def test_what_is_crowded_out_and_too_large_to_be_read_is_known_too(
         self, bench: Bench
     ) -> None:
-        await bench.enqueuer.enqueue([large("t", "g", READ_WHOLE + KILO, delay=YEAR)], 0)
+        await bench.enqueuer.enqueue([large("t", "g", 70 * KILO, delay=YEAR)], 0)
         letter = await DeadLetters(bench.client).get("t")
         assert letter is not None
         assert (letter.type, letter.group, letter.tenant) == ("t", "g", "42")
