@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from groupflow.operate.dead import DeadLetters
-from groupflow.operate.tasks import find_task
+from groupflow.operate.tasks import WaitingTasks, find_task
 from groupflow.store.enqueue import READ_WHOLE, Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import roll_history, sweep_renamed
@@ -198,6 +198,13 @@ async def test_what_is_over_is_its_scope_s_in_the_older_history_too(bench: Bench
     assert await taken(bench, of(OURS)) is None
     assert await taken(bench, of(THEIRS)) not in (None, "order-1")
     assert await taken(bench, of(THEIRS)) is None
+
+
+async def test_what_was_dropped_is_its_scope_s_however_large_it_was(bench: Bench) -> None:
+    await bench.enqueue(of(OURS, size=100_000))
+    assert await WaitingTasks(bench.client).drop("order-1") is None
+    assert await taken(bench, of(OURS)) is None
+    assert await taken(bench, of(THEIRS)) is not None
 
 
 async def test_a_repeat_is_one_whatever_became_of_what_renamed_knew(bench: Bench) -> None:
