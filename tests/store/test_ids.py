@@ -207,6 +207,14 @@ async def test_what_was_dropped_is_its_scope_s_however_large_it_was(bench: Bench
     assert await taken(bench, of(THEIRS)) is not None
 
 
+async def test_a_body_can_not_say_whose_its_id_is(bench: Bench) -> None:
+    """It may end as the facts of another scope's message do."""
+    body = b'["x","%s"]' % OURS.encode()
+    assert await taken(bench, Arrival("order-1", Envelope("t", "g", "42", "r", {}, body, THEIRS)))
+    assert await taken(bench, of(OURS)) is not None
+    assert await taken(bench, of(OURS)) is None
+
+
 async def test_a_repeat_is_one_whatever_became_of_what_renamed_knew(bench: Bench) -> None:
     """It is kept as long as needed; should it be gone, the derived id itself is still known."""
     await bench.enqueue(of(OURS))
