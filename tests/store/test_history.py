@@ -91,3 +91,27 @@ async def test_rolling_twice_is_rolling_once(bench: Bench) -> None:
     before = bench.dump()
     assert not await roll_history(bench.client, keep=HOUR, size=10)
     assert bench.dump() == before
+
+
+async def test_an_empty_segment_that_has_aged_begins_anew(bench: Bench) -> None:
+    """Nothing is closed by it, and what ends next is not taken for old."""
+    await roll_history(bench.client, keep=HOUR, size=10)
+    before: Any = bench.raw.hgetall(bench.keys("segments"))
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert bench.raw.hgetall(bench.keys("segments")) == before
+    _age(bench, 2 * HOUR)
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not bench.raw.hexists(bench.keys("segments"), "closed")
+    await _run_one(bench, "p0")
+    assert not await roll_history(bench.client, keep=HOUR, size=10)
+
+
+async def test_where_no_older_segment_is_kept_a_full_one_rolls_at_once(bench: Bench) -> None:
+    await roll_history(bench.client, keep=HOUR, size=1)
+    await _run_one(bench, "p0")
+    assert await roll_history(bench.client, keep=HOUR, size=1)
+    _age(bench, HOUR)
+    assert await roll_history(bench.client, keep=HOUR, size=1), "of nothing: the older one goes"
+    await _run_one(bench, "q0")
+    assert await roll_history(bench.client, keep=HOUR, size=1)
+    bench.events.clear()  # what was forgotten can't be accounted for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha1
 from typing import Any
 
 import orjson
@@ -157,6 +158,7 @@ async def test_a_repeat_is_one_when_the_plain_id_is_forgotten(bench: Bench) -> N
     daemon = await bench.daemon()
     assert await daemon.work_off() == [real]
     assert await taken(bench, of(OURS)) is None
+    await sweep_renamed(bench.client)
     assert bench.raw.hlen(bench.keys("renamed")) == 1
     await roll_all(bench)
     assert bench.raw.exists(bench.keys("renamed")) == 0, "nothing is left of it"
@@ -290,5 +292,24 @@ async def test_entries_of_versions_that_knew_no_scopes_are_anybody_s(bench: Benc
 async def test_where_nothing_clashes_nothing_is_kept(bench: Bench) -> None:
     await bench.enqueue(*(of(OURS, f"a{n}") for n in range(5)), arrival("b"))
     await bench.enqueue(*(of(OURS, f"a{n}") for n in range(5)), arrival("b"))
+    assert await sweep_renamed(bench.client) == 0
     assert bench.raw.exists(bench.keys("renamed"), bench.keys("segments")) == 0
     assert replace(of(OURS).envelope) == Envelope.unpack(of(OURS).envelope.pack())
+
+
+async def test_a_sweep_goes_on_where_the_last_one_ended(bench: Bench) -> None:
+    """However many are known that stand in front of what may be forgotten."""
+    salt, known = "5" * 32, [f"order-{n}" for n in range(1000)]
+    derived = {
+        f"{id_}~{sha1(f'{salt} {OURS} 1 {id_}'.encode()).hexdigest()[:16]}": "" for id_ in known
+    }
+    bench.raw.hset(bench.keys("segments"), "salt", salt)
+    bench.raw.hset(bench.keys("tasks"), mapping=derived)
+    forgotten = [f"gone-{n}" for n in range(20)]
+    names = {f"{OURS} {id_}": "1" for id_ in [*known, *forgotten]}
+    bench.raw.hset(bench.keys("renamed"), mapping=names)
+    for _ in range(100):
+        await sweep_renamed(bench.client)
+    left: Any = bench.raw.hkeys(bench.keys("renamed"))
+    assert sorted(name.decode() for name in left) == sorted(f"{OURS} {id_}" for id_ in known)
+    bench.raw.delete(bench.keys("tasks"), bench.keys("renamed"))
