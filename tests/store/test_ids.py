@@ -300,13 +300,13 @@ async def test_where_nothing_clashes_nothing_is_kept(bench: Bench) -> None:
 async def test_a_sweep_goes_on_where_the_last_one_ended(bench: Bench) -> None:
     """However many are known that stand in front of what may be forgotten."""
     salt, known = "5" * 32, [f"order-{n}" for n in range(1000)]
-    derived = {
+    derived: dict[Any, Any] = {
         f"{id_}~{sha1(f'{salt} {OURS} 1 {id_}'.encode()).hexdigest()[:16]}": "" for id_ in known
     }
     bench.raw.hset(bench.keys("segments"), "salt", salt)
     bench.raw.hset(bench.keys("tasks"), mapping=derived)
     forgotten = [f"gone-{n}" for n in range(20)]
-    names = {f"{OURS} {id_}": "1" for id_ in [*known, *forgotten]}
+    names: dict[Any, Any] = {f"{OURS} {id_}": "1" for id_ in [*known, *forgotten]}
     bench.raw.hset(bench.keys("renamed"), mapping=names)
     for _ in range(100):
         await sweep_renamed(bench.client)
