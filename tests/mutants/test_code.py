@@ -110,6 +110,7 @@ def _tried(folder: Path) -> tuple[dict[str, str], list[str]]:
         env={"PYTHONPATH": f"{ROOT}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
+        timeout=100,
         check=False,
     )
     assert process.returncode == 0, process.stderr
