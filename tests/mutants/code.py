@@ -39,6 +39,7 @@ LEFT_OUT = (
     "tests/store/test_held_bytes.py",
     "tests/store/test_damaged_",
     "tests/store/test_bounds.py",
+    "tests/operate/test_bodies.py::test_a_redrive_brings_back_no_more_than_there_is_room_for",
 )
 LEFT = Path(__file__).with_name("left_code.toml")
 Key = tuple[str, str, str]
@@ -162,7 +163,7 @@ def _run(trials: Trials, choice: Choice) -> str:
             plugins=[choice, trials],
         )
         words.seek(0)
-        return words.read()
+        return words.read()[-20_000:]
 
 
 def main(arguments: list[str]) -> int:
@@ -179,7 +180,9 @@ def main(arguments: list[str]) -> int:
         path, function, change = fate.mutant.key
         if wanted.report:
             with wanted.report.open("a") as report:
-                report.write(json.dumps([*fate.mutant.key, fate.verdict, fate.seconds]) + "\n")
+                report.write(
+                    json.dumps([*fate.mutant.key, fate.verdict, fate.seconds, fate.killer]) + "\n"
+                )
         if fate.is_alive and fate.mutant.key not in may_live:
             say(f"{fate.verdict}: {path}:{fate.mutant.lines.start} {function}: {change}")
 

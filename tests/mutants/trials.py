@@ -44,11 +44,13 @@ class Fate:
         mutant: which.
         verdict: `unseen` where no test comes to its lines.
         seconds: that took.
+        killer: the test that noticed, empty where none did.
     """
 
     mutant: Mutant
     verdict: Verdict
     seconds: float
+    killer: str = ""
 
     @property
     def is_alive(self) -> bool:
@@ -168,6 +170,7 @@ class Trials:
         spent = accumulate(self._took[item] for item in items)
         items = [item for item, so_far in zip(items, spent, strict=True) if so_far < self.budget]
         verdict: Verdict = "unseen"
+        killer: pytest.Item | None = None
         if items:
             self.between()
             verdict, killer = self._fork(
@@ -175,7 +178,7 @@ class Trials:
             )
             if killer is not None:
                 kills[here, killer] += 1
-        fate = Fate(mutant, verdict, time.perf_counter() - began)
+        fate = Fate(mutant, verdict, time.perf_counter() - began, killer.nodeid if killer else "")
         self.fates.append(fate)
         self.tell(fate)
 
