@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer, ValkeyServer
+from tests.store.bench import Bench
 
 _Result = TypeVar("_Result")
 _Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer)
@@ -101,3 +102,14 @@ def store_server(request: pytest.FixtureRequest) -> RedisServer:
     server = request.getfixturevalue(f"{request.param}_server")
     assert isinstance(server, RedisServer)
     return server
+
+
+@pytest.fixture
+async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
+    """A namespace of its own on Redis, whose structure is sound when the test is over."""
+    bench = Bench(redis_server.url)
+    try:
+        yield bench
+        assert bench.audit() == []
+    finally:
+        await bench.close()

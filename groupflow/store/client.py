@@ -39,11 +39,12 @@ Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
 
 # Answers of a server that is up but can't serve for now, by their first word: still loading its
 # file, busy with a script, failing to write its disk, with too few replicas, or no longer the
-# primary. The last has no word of its own.
+# primary.
 _PASSING = (
     *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
     *("CLUSTERDOWN", "TRYAGAIN"),
 )
+# The same of one that takes no more connections: its first word says nothing.
 _CROWDED = "ERR max number of clients reached"
 
 

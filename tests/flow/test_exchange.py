@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -17,16 +17,6 @@ from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Complete, Settlement
 from tests.flow.halls import ListedClaims, hall_of, next_slot, run_once, serving, work
 from tests.store.bench import Bench, Daemon, arrival
-
-
-@pytest.fixture
-async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
 
 
 async def _drain(bench: Bench, claims: ListedClaims, workers: int, tasks: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -13,7 +13,6 @@ from groupflow.flow import demand as demand_module
 from groupflow.flow.demand import AT_ONCE
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
-from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer
 from groupflow.store.settlements import Complete, Settlement
 from tests.flow.halls import (
@@ -26,16 +25,6 @@ from tests.flow.halls import (
     work,
 )
 from tests.store.bench import Bench, Daemon, arrival
-
-
-@pytest.fixture
-async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
 
 
 class NarrowClaims(ListedClaims):

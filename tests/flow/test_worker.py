@@ -22,7 +22,6 @@ from groupflow.flow.hall import Hall
 from groupflow.flow.handling import Failed
 from groupflow.flow.python_handlers import PythonRunner, PythonRunners
 from groupflow.flow.worker import Rules, Worker
-from groupflow.servers import RedisServer
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store import settlements
@@ -65,16 +64,6 @@ class Running:
     daemon: Daemon
     claims: WatchedClaims
     workers: list[Worker]
-
-
-@pytest.fixture
-async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
 
 
 @asynccontextmanager

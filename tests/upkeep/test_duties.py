@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,23 +11,12 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import INTERVAL, Latencies
-from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.upkeep import promote, roll, sample, sweep
 from groupflow.upkeep.duty import Duty
 from tests.store.bench import Bench, arrival, bury
 
 DEADLINE = 20.0
-
-
-@pytest.fixture
-async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
 
 
 class Passes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 from typing import Any
@@ -27,16 +27,6 @@ from tests.store.bench import Bench
 DEADLINE = 20.0
 LEASE = 600.0  # never over by itself
 INFO = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
-
-
-@pytest.fixture
-async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
 
 
 class Listening:
