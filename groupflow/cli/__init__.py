@@ -31,10 +31,9 @@ from groupflow.cli import (
     task,
     top,
 )
-from groupflow.cli.exits import Exit
+from groupflow.cli.exits import Exit, explain
 from groupflow.cli.safe import say
-from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
-from groupflow.core.masking import mask_secrets
+from groupflow.core.errors import GroupflowError
 
 _FAMILIES = (
     run,
@@ -96,23 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     try:
         app(list(arguments) if arguments is not None else None, prog_name="groupflow")
-    except ConfigError as error:
-        where = f" in {error.source}" if error.source else ""
-        _say(f"groupflow: the configuration can't be used{where}:")
-        for problem in error.problems:
-            _say(f"  {problem}")
-        sys.exit(Exit.CONFIG)
-    except ServerUnreachable as error:
-        _say(f"groupflow: {error}")
-        sys.exit(Exit.UNAVAILABLE)
     except GroupflowError as error:
-        _say(f"groupflow: {error}")
-        sys.exit(Exit.FAILED)
+        sys.exit(explain(error))
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     sys.exit(Exit.FINE)
-
-
-def _say(line: str) -> None:
-    """One line on stderr, without passwords."""
-    say(mask_secrets(line), err=True)

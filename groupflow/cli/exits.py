@@ -1,6 +1,12 @@
 """The exit codes of the public contract, which supervisors rely on (sysexits.h for 69 and 78)."""
 
+from __future__ import annotations
+
 from enum import IntEnum
+
+from groupflow.cli.safe import say
+from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
+from groupflow.core.masking import mask_secrets
 
 
 class Exit(IntEnum):
@@ -10,3 +16,19 @@ class Exit(IntEnum):
     UNAVAILABLE = 69
     CONFIG = 78
     INTERRUPTED = 130
+
+
+def explain(error: GroupflowError) -> Exit:
+    """Say on stderr, without passwords, what ended the command; its exit code."""
+    if isinstance(error, ConfigError):
+        where = f" in {error.source}" if error.source else ""
+        _say(f"groupflow: the configuration can't be used{where}:")
+        for problem in error.problems:
+            _say(f"  {problem}")
+        return Exit.CONFIG
+    _say(f"groupflow: {error}")
+    return Exit.UNAVAILABLE if isinstance(error, ServerUnreachable) else Exit.FAILED
+
+
+def _say(line: str) -> None:
+    say(mask_secrets(line), err=True)

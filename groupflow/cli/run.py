@@ -15,17 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.exits import Exit
+from groupflow.cli.exits import Exit, explain
 from groupflow.cli.options import AppOption, ConfigOption
 from groupflow.cli.safe import say
-from groupflow.core.errors import (
-    ConfigError,
-    GroupflowError,
-    Problem,
-    ServerUnreachable,
-    SessionReplaced,
-)
-from groupflow.core.masking import mask_secrets
+from groupflow.core.errors import ConfigError, GroupflowError, Problem, SessionReplaced
 
 if TYPE_CHECKING:
     from groupflow.daemon import Daemon
@@ -137,7 +130,12 @@ async def _serve(build: Callable[[], Daemon]) -> int:
     except Exception as error:
         if not daemon.has_running_handlers:
             raise
-        code = _report(error)
+        # Nobody further up gets to say what ended it.
+        if isinstance(error, GroupflowError):
+            code = explain(error)
+        else:
+            traceback.print_exception(error)
+            code = Exit.FAILED
     if daemon.has_running_handlers:
         # A thread can't be stopped, and the interpreter would wait for it. Its task has been
         # handed over, or will be once the lease is over: it has to end with this process, now.
@@ -145,15 +143,6 @@ async def _serve(build: Callable[[], Daemon]) -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
-
-
-def _report(error: Exception) -> Exit:
-    """Say what ended the daemon, where nobody further up gets to."""
-    if not isinstance(error, GroupflowError):
-        traceback.print_exception(error)
-        return Exit.FAILED
-    say(mask_secrets(f"groupflow: {error}"), err=True)
-    return Exit.UNAVAILABLE if isinstance(error, ServerUnreachable) else Exit.FAILED
 
 
 def _has_terminal() -> bool:
