@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-TLS_SCHEMES = frozenset({"amqps", "rediss"})
+TLS_SCHEMES = frozenset({"amqps", "rediss", "rediss+cluster", "rediss+sentinel"})
 TLS_FILES = ("ca_file", "cert_file", "key_file")
 
 
@@ -63,11 +63,15 @@ def is_loopback(listen: str) -> bool:
 
 
 def stays_here(url: str) -> bool:
-    """Whether a connection to this URL never leaves the machine."""
+    """Whether a connection to this URL, to any of the hosts in it, never leaves the machine."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return True
-    host = (parts.hostname or "").rstrip(".")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    return all(_is_here((urlsplit(f"//{host}").hostname or "").rstrip(".")) for host in hosts)
+
+
+def _is_here(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

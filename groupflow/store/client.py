@@ -1,7 +1,8 @@
 """A client of one Redis: runs scripts over a wire of its own, and leaves the rest to redis-py.
 
-Nothing here retries. A call whose reply was lost may have run, so each script may be run again with
-the same arguments, and it is the callers, who know how long to try, that do.
+Nothing here retries what may have run. A call whose reply was lost may have, so each script may be
+run again with the same arguments, and it is the callers, who know how long to try, that do. What a
+node refused, since another one has the keys now, didn't run, and goes there.
 """
 
 from __future__ import annotations
@@ -32,20 +33,27 @@ from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.settings.transport import split_tls
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import AnyVerb, Order, Scripts
-from groupflow.store.wire import Wire, Wires, pack
+from groupflow.store.whereabouts import whereabouts_of
+from groupflow.store.wire import Wire, pack
 
 Argument: TypeAlias = str | bytes | int
 Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
 
 # Answers of a server that is up but can't serve for now, by their first word: still loading its
-# file, busy with a script, failing to write its disk, with too few replicas, or no longer the
-# primary.
+# file, busy with a script, failing to write its disk, with too few replicas, or no longer the one
+# that has the keys. The last has no word of its own.
 _PASSING = (
     *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
-    *("CLUSTERDOWN", "TRYAGAIN"),
+    *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"),
 )
 # The same of one that takes no more connections: its first word says nothing.
 _CROWDED = "ERR max number of clients reached"
+# Those of a node that has given its keys away; nothing ran.
+_MOVED = ("MOVED", "READONLY", "MASTERDOWN")
+# A script met a slot that is moved key by key just now; see `_GUARD` in scripts.py.
+_MOVING = "attempted to access a non local key"
+
+LOOK = 0.5  # seconds between two looks whether a node that doesn't answer still leads
 
 
 def address_of(url: str) -> str:
@@ -63,7 +71,7 @@ def translated(error: Exception, address: str) -> Exception:
     if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
         return StoreUnavailable(f"Redis at {address} does not answer: {error}")
     if isinstance(error, ResponseError) and (
-        _first_word(error) in _PASSING or str(error) == _CROWDED
+        _first_word(error) in _PASSING or str(error) == _CROWDED or _MOVING in str(error)
     ):
         return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
     return GroupflowError(f"Redis at {address} refused a script: {error}")
@@ -121,16 +129,17 @@ class StoreClient:
         The timeout (seconds) is for a connection; for a script, without a byte of an answer.
         """
         self.keys = keys
-        self.address = address_of(url)  # host and port
-        self.scripts = Scripts(keys, order)
+        self.address = address_of(url)  # hosts and ports
         self._slot = keys("count")
         self._timeout = timeout
         self._measures = measures or ScriptMeasures()
-        self._wires = Wires(url)
+        self._whereabouts = whereabouts_of(url, self._slot)
+        self.scripts = Scripts(keys, order, in_cluster=self._whereabouts.is_cluster)
+        self._node = ""  # the URL of the one that served last
         self._wire: Wire | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._preparing = asyncio.Lock()  # what is called meanwhile waits its turn
-        self._pool = make_pool(url, timeout)
-        self._redis = Redis(connection_pool=self._pool)
+        self._pools: dict[str, ConnectionPool] = {}  # of redis-py's, by node
 
     @property
     def extended(self) -> float:
@@ -172,20 +181,31 @@ class StoreClient:
         return replies
 
     async def _answers(self, calls: Sequence[Call]) -> list[Any]:
-        for may_load in (True, False):
-            replies = await self._send(calls)
+        may_load, may_move = True, self._whereabouts.moves
+        while True:
+            replies, wire = await self._send(calls)
             if may_load and any(_is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
+                may_load = False
                 await self._load({type(verb) for verb, _ in calls})
                 continue
+            if any(_has_moved(reply) for reply in replies):
+                if wire is self._wire:  # else somebody else was told the same, and has left
+                    self._leave()
+                if may_move:
+                    may_move, may_load = False, True  # the other node may know no script
+                    continue
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise translated(reply, self.address) from reply
             return replies
-        raise StoreUnavailable(f"Redis at {self.address} forgets scripts")
 
-    async def _send(self, calls: Sequence[Call]) -> list[Any]:
-        """Write all calls at once and read their replies; an error reply is a value here."""
+    async def _send(self, calls: Sequence[Call]) -> tuple[list[Any], Wire]:
+        """Write all calls at once and read their replies; an error reply is a value here.
+
+        Returns:
+            The replies, and where they came from.
+        """
         packed = [
             pack("EVALSHA", self.scripts[verb].sha, 1, self._slot, *arguments)
             for verb, arguments in calls
@@ -195,7 +215,7 @@ class StoreClient:
             wire = self._wire
             if wire is None or not wire.is_open or self._preparing.locked():
                 wire = await self._open(until)
-            return await wire.call(packed, until - monotonic())
+            return await wire.call(packed, until - monotonic()), wire
         except TimeoutError as error:
             what = f"no answer within {self._timeout} s"
             raise StoreUnavailable(f"Redis at {self.address} does not answer: {what}") from error
@@ -205,8 +225,47 @@ class StoreClient:
     async def _open(self, until: float) -> Wire:
         async with self._preparing:
             if self._wire is None or not self._wire.is_open:
-                self._wire = await self._wires.open(until - monotonic())
+                self._leave()
+                node, wire = await self._whereabouts.open(until - monotonic())
+                self._node, self._wire = node, wire
+                if self._whereabouts.moves:
+                    self._watch = asyncio.create_task(self._look_after(wire))
             return self._wire
+
+    def _leave(self) -> None:
+        """The node doesn't serve any more, or is gone: the next call asks where to go."""
+        self._node = ""
+        if self._wire is not None:
+            self._wire.close()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def _look_after(self, wire: Wire) -> None:
+        """Give a connection up once another node serves, and don't wait for its answer."""
+        node, seen = self._node, None
+        while wire.is_open:
+            await asyncio.sleep(LOOK)
+            waits = wire.oldest
+            if waits is not None and waits is seen and await self._has_left(node):
+                wire.close()
+            seen = waits
+
+    async def _has_left(self, node: str) -> bool:
+        try:
+            return await self._whereabouts.find(LOOK) != node
+        except (RedisError, OSError):
+            return False  # nobody knows better
+
+    async def _located(self) -> Redis:
+        """redis-py's client of the node that serves now."""
+        if not self._node:
+            self._node = await self._whereabouts.find(self._timeout)
+        for node in [node for node in self._pools if node != self._node]:
+            await self._pools.pop(node).disconnect()
+        if self._node not in self._pools:
+            self._pools[self._node] = make_pool(self._node, self._timeout)
+        return Redis(connection_pool=self._pools[self._node])
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -214,15 +273,17 @@ class StoreClient:
         try:
             yield
         except (RedisError, OSError) as error:
+            self._node = ""
             raise translated(error, self.address) from error
 
     async def _load(self, rooms: Iterable[type[AnyVerb]]) -> None:
         """Load all scripts of a room at once: of several calls, none is then run before another."""
         with self._telling():
             async with self._preparing, asyncio.timeout(self._timeout):
+                redis = await self._located()
                 for room in rooms:
                     for verb in room:
-                        await self._redis.script_load(self.scripts[verb].text)
+                        await redis.script_load(self.scripts[verb].text)
 
     async def info(self, section: str) -> dict[str, Any]:
         """A section of Redis's own ``INFO``.
@@ -232,7 +293,7 @@ class StoreClient:
         """
         with self._telling():
             async with asyncio.timeout(self._timeout):
-                return dict(await self._redis.info(section))
+                return dict(await (await self._located()).info(section))
 
     @asynccontextmanager
     async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -242,11 +303,15 @@ class StoreClient:
         where a due time was set. It begins with a ``due``: a wake may have passed while nobody
         listened. It ends with `StoreUnavailable` when the connection does.
         """
-        pubsub = self._redis.pubsub()
+        with self._telling():
+            pubsub = (await self._located()).pubsub()
         try:
             with self._telling():
                 async with asyncio.timeout(self._timeout):
-                    await pubsub.subscribe(self.keys.wake)
+                    if self._whereabouts.is_cluster:
+                        await pubsub.ssubscribe(self.keys.wake)
+                    else:
+                        await pubsub.subscribe(self.keys.wake)
                     # Sent is not done: only from the answer on is every wake heard.
                     while await pubsub.get_message(timeout=self._timeout) is None:
                         pass
@@ -265,7 +330,7 @@ class StoreClient:
                     message = await pubsub.get_message(timeout=self._timeout)
                     if message is None:
                         raise RedisTimeoutError("no answer to a ping")
-            if message["type"] == "message":
+            if message["type"] in ("message", "smessage"):
                 yield message["data"]
 
     async def ping(self) -> None:
@@ -277,7 +342,7 @@ class StoreClient:
         """
         with self._telling():
             async with asyncio.timeout(self._timeout):
-                await self._redis.ping()
+                await (await self._located()).ping()
 
     async def erase_namespace(self) -> None:
         """Delete every key of the namespace, tasks and all: for a demo's or a test's own corner.
@@ -286,18 +351,21 @@ class StoreClient:
             StoreUnavailable: no answer; some may be left.
         """
         with self._telling():
-            cursor = -1
+            redis, cursor = await self._located(), -1
             while cursor != 0:
-                cursor, keys = await self._redis.scan(max(cursor, 0), self.keys("*"), 1000)
+                cursor, keys = await redis.scan(max(cursor, 0), self.keys("*"), 1000)
                 if keys:
-                    await self._redis.unlink(*keys)
+                    await redis.unlink(*keys)
 
     async def close(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-        await self._redis.aclose()
-        await self._pool.disconnect()
+        self._leave()
+        for pool in self._pools.values():
+            await pool.disconnect()
 
 
 def _is_unknown_script(reply: object) -> bool:
     return isinstance(reply, ResponseError) and _first_word(reply) == "NOSCRIPT"
+
+
+def _has_moved(reply: object) -> bool:
+    return isinstance(reply, ResponseError) and _first_word(reply) in _MOVED

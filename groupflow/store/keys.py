@@ -80,6 +80,7 @@ class Keys:
         whole = {kind: self(kind) for kind in (*_WHOLE, *_HISTORY)}
         whole |= {kind: self(kind) + ":" for kind in _PREFIXES}
         whole["wake"] = self.wake
+        whole["never"] = self("never")  # no key has this name
         return "local K = {" + ", ".join(f"{name} = '{key}'" for name, key in whole.items()) + "}"
 
 

@@ -78,23 +78,38 @@ def read_lua(file: str) -> str:
     return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
-def render(verb: AnyVerb, keys: Keys, order: Order, text: str) -> Script:
+# While a slot is moved from one node of a cluster to another key by key, a script meets keys that
+# are gone and keys that are there still: it would fail half-way, with its first half written. A key
+# that never was is refused by such a node, so this fails first. Where slots move as a whole (Valkey
+# 9, Redis 8.4) it never does.
+_GUARD = "redis.call('EXISTS', K.never)\n"
+
+
+def render(
+    verb: AnyVerb, keys: Keys, order: Order, text: str, *, in_cluster: bool = False
+) -> Script:
     """Puts the key table, the constants and the shared rules in front of a verb's own text."""
     shebang = ""
     if text.startswith("#!"):  # Redis wants its flags on the very first line
         shebang, text = text.split("\n", 1)
     front = "\n".join(map(read_lua, verb.rules))
-    whole = f"{shebang}\n{keys.as_lua()}\nlocal ORDER = '{order}'\n{front}\n{text}".lstrip("\n")
+    # In a cluster a wake goes to those who listen at the node that has the slot, not to all nodes.
+    constants = f"local ORDER, PUBLISH = '{order}', '{'SPUBLISH' if in_cluster else 'PUBLISH'}'"
+    guard = _GUARD if in_cluster else ""
+    whole = f"{shebang}\n{keys.as_lua()}\n{guard}{constants}\n{front}\n{text}".lstrip("\n")
     return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 
 class Scripts(dict[AnyVerb, Script]):
     """The scripts of one namespace and one order, each rendered when it is first asked for."""
 
-    def __init__(self, keys: Keys, order: Order) -> None:
+    def __init__(self, keys: Keys, order: Order, *, in_cluster: bool = False) -> None:
         self._keys = keys
         self._order = order
+        self._in_cluster = in_cluster
 
     def __missing__(self, verb: AnyVerb) -> Script:
-        script = self[verb] = render(verb, self._keys, self._order, read_lua(verb.file))
+        script = self[verb] = render(
+            verb, self._keys, self._order, read_lua(verb.file), in_cluster=self._in_cluster
+        )
         return script

@@ -64,6 +64,11 @@ class Wire(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._lost is None
 
+    @property
+    def oldest(self) -> object | None:
+        """The call that has waited longest for its answer; ``None`` where none waits."""
+        return self._waiting[0] if self._waiting else None
+
     async def call(
         self,
         commands: Sequence[Packed],

@@ -37,7 +37,7 @@ end
 -- which may be the nearest.
 local has_told = {}
 local function tell(what)
-  if not has_told[what] then call('PUBLISH', K.wake, what) end
+  if not has_told[what] then call(PUBLISH, K.wake, what) end
   has_told[what] = true
 end
 local function wake() tell('ready') end

@@ -1,0 +1,294 @@
+"""Which node serves a namespace now: the only one, a cluster's for its slot, or Sentinel's primary.
+
+Whoever leads is asked of all nodes at once, and what most of them say is believed: a node that was
+cut off may still take itself for the primary, and a frozen one says nothing. Nothing is kept of
+an answer but the names of nodes; each new connection asks anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from groupflow.store.wire import Wire, Wires, pack
+
+PATIENCE = 0.3  # seconds for further answers once there is one
+KNOWN = 100  # nodes that are remembered; the configured ones always are
+_CLUSTER, _SENTINEL = "+cluster", "+sentinel"
+_PORTS = {_CLUSTER: 6379, _SENTINEL: 26379}
+
+
+class Whereabouts(ABC):
+    """Says where the node is that serves now."""
+
+    moves: ClassVar[bool] = True  # whether it may be another one later
+    is_cluster: ClassVar[bool] = False
+
+    @abstractmethod
+    async def open(self, timeout: float) -> tuple[str, Wire]:
+        """Find the node and connect, within so many seconds for all of it.
+
+        Returns:
+            The node's URL, and the connection.
+
+        Raises:
+            TimeoutError: it took longer.
+            OSError: nobody is there, or TLS failed.
+            AuthenticationError: the credentials were refused.
+            redis.exceptions.RedisError: the connection broke, or nobody knows who serves.
+        """
+
+    @abstractmethod
+    async def find(self, timeout: float) -> str:
+        """The URL of the node that serves now. Raises what `open` does."""
+
+
+def whereabouts_of(url: str, key: str) -> Whereabouts:
+    """How to find the node of a URL.
+
+    Args:
+        url: ``redis://``, ``rediss://``, ``unix://``; the first two with ``+cluster`` or
+            ``+sentinel``, and several nodes.
+        key: any one of the keys: in a cluster its slot decides.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme.endswith(_CLUSTER):
+        return InCluster(url, key)
+    if scheme.endswith(_SENTINEL):
+        return BySentinel(url)
+    return Fixed(url)
+
+
+class Fixed(Whereabouts):
+    """One server, for good."""
+
+    moves = False
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._wires = Wires(url)
+
+    async def open(self, timeout: float) -> tuple[str, Wire]:
+        """Connect."""
+        return self._url, await self._wires.open(timeout)
+
+    async def find(self, timeout: float) -> str:  # noqa: ARG002
+        """The server."""
+        return self._url
+
+
+class InCluster(Whereabouts):
+    """The node of a Redis Cluster that has the slot of a key.
+
+    Each node is asked for the key, and answers it or names who has it. So no right is needed that a
+    script doesn't need, and nothing has to know how slots are counted.
+    """
+
+    is_cluster = True
+
+    def __init__(self, url: str, key: str) -> None:
+        self._nodes = Nodes(url)
+        self._question = pack("EXISTS", key)
+
+    async def open(self, timeout: float) -> tuple[str, Wire]:
+        """Connect to the node that has the slot. It tells by itself once it hasn't any more."""
+        until = monotonic() + timeout
+        node = await self.find(timeout)
+        return node, await Wires(node).open(until - monotonic())
+
+    async def find(self, timeout: float) -> str:
+        """The node that most say has the slot."""
+        said = await most_say(self._nodes.all, self._ask, timeout)
+        return self._nodes.at(*said)
+
+    async def _ask(self, node: str, timeout: float) -> tuple[str, int]:
+        answer = await _ask(node, self._question, timeout)
+        if not isinstance(answer, ResponseError):
+            return address_in(node)
+        reason, *rest = str(answer).split(" ")
+        if reason == "MOVED":
+            host, _, port = rest[-1].rpartition(":")
+            # A cluster that knows no name of a node leaves it out: it is where this one is.
+            return host or address_in(node)[0], int(port)
+        if reason == "ASK":  # it is about to give the slot away, and has it until then
+            return address_in(node)
+        raise answer
+
+
+class BySentinel(Whereabouts):
+    """The primary that Sentinels watch under a name."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        name, _, database = parts.path.lstrip("/").partition("/")
+        self._name = unquote(name)
+        query = dict(parse_qsl(parts.query))
+        user, password = query.pop("sentinel_user", ""), query.pop("sentinel_password", "")
+        rest = parts._replace(path=f"/{database or 0}", query=urlencode(query))
+        self._servers = Nodes(urlunsplit(rest))
+        self._sentinels = Nodes(urlunsplit(rest._replace(path="")), (user, password))
+        self._question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
+
+    async def open(self, timeout: float) -> tuple[str, Wire]:
+        """Connect to the primary, and make sure that it knows that it is."""
+        until = monotonic() + timeout
+        node = await self.find(timeout)
+        wire = await Wires(node).open(until - monotonic())
+        try:
+            (hello,) = await wire.call([pack("HELLO", 2)], until - monotonic())
+            if isinstance(hello, Exception):
+                raise hello
+            role = dict(zip(hello[::2], hello[1::2], strict=True)).get(b"role")
+            if role != b"master":
+                host, port = address_in(node)
+                raise RedisConnectionError(f"Sentinel names {host}:{port}, which is a replica")
+        except BaseException:
+            wire.close()
+            raise
+        return node, wire
+
+    async def find(self, timeout: float) -> str:
+        """The server that most Sentinels name."""
+        said = await most_say(self._sentinels.all, self._ask, timeout)
+        return self._servers.at(*said)
+
+    async def _ask(self, sentinel: str, timeout: float) -> tuple[str, int]:
+        answer = await _ask(sentinel, self._question, timeout)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            raise RedisConnectionError(f"Sentinel knows no primary named {self._name!r}")
+        host, port = answer
+        return host.decode(), int(port)
+
+
+class Nodes:
+    """The nodes of a URL, those that were heard of since included, each as a URL of its own."""
+
+    def __init__(self, url: str, credentials: tuple[str, str] | None = None) -> None:
+        """Reads the URL; `credentials` are a user and a password in place of those in it."""
+        self._parts = urlsplit(url)
+        self._scheme = self._parts.scheme.partition("+")[0]
+        front, at, hosts = self._parts.netloc.rpartition("@")
+        if credentials is not None:
+            user, password = (quote(each, safe="") for each in credentials)
+            front, at = (f"{user}:{password}", "@") if password else ("", "")
+        self._front = front + at
+        kind = self._parts.scheme[len(self._scheme) :]
+        self._own = [self._url(host, port) for host, port in split_hosts(hosts, _PORTS[kind])]
+        self._heard: dict[str, None] = {}
+
+    @property
+    def all(self) -> list[str]:
+        """Those of the URL first, then those that were heard of last."""
+        return list(dict.fromkeys([*self._own, *reversed(self._heard)]))
+
+    def at(self, host: str, port: int) -> str:
+        """The URL of a node, which is remembered."""
+        url = self._url(host, port)
+        self._heard.pop(url, None)
+        self._heard[url] = None
+        while len(self._heard) > KNOWN:
+            del self._heard[next(iter(self._heard))]
+        return url
+
+    def _url(self, host: str, port: int) -> str:
+        host = f"[{host}]" if ":" in host else host
+        parts = self._parts._replace(scheme=self._scheme, netloc=f"{self._front}{host}:{port}")
+        return urlunsplit(parts)
+
+
+def split_hosts(hosts: str, port: int) -> list[tuple[str, int]]:
+    """Hosts and ports in a list like ``a:6379,b,[::1]:6380``; `port` where one has none.
+
+    Raises:
+        ValueError: a host is missing, or a port is no number.
+    """
+    found = []
+    for each in hosts.split(","):
+        parts = urlsplit(f"//{each}")
+        if not parts.hostname:
+            raise ValueError(f"no host in {each!r}")
+        found.append((parts.hostname, parts.port or port))
+    return found
+
+
+def address_in(url: str) -> tuple[str, int]:
+    """Host and port of a node's URL."""
+    parts = urlsplit(url)
+    return parts.hostname or "localhost", parts.port or 0
+
+
+Address = tuple[str, int]
+Ask = Callable[[str, float], Awaitable[Address]]
+
+
+async def most_say(nodes: Sequence[str], ask: Ask, timeout: float) -> Address:
+    """Ask all nodes at once where to go, and believe most of those that answer.
+
+    More than half of all decide at once. Else those that answer within a moment of the first do,
+    and where they are at odds, the first of them.
+
+    Args:
+        nodes: whom to ask.
+        ask: asks one, within so many seconds.
+        timeout: seconds.
+
+    Raises:
+        TimeoutError: nobody answered in time.
+        redis.exceptions.RedisError: what the last one said that could not tell.
+        OSError: nobody is there.
+    """
+    until = monotonic() + timeout
+    asking = {asyncio.ensure_future(ask(node, timeout)) for node in nodes}
+    votes: Counter[Address] = Counter()
+    refusals: list[BaseException] = []
+    try:
+        while asking:
+            done, asking = await asyncio.wait(
+                asking, timeout=max(0.0, until - monotonic()), return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                error = each.exception()
+                if error is None:
+                    votes[each.result()] += 1
+                else:
+                    refusals.append(error)
+            if not done:
+                break
+            if votes:
+                until = min(until, monotonic() + PATIENCE)
+                if votes.most_common(1)[0][1] * 2 > len(nodes):
+                    break
+    finally:
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    if votes:
+        return votes.most_common(1)[0][0]
+    for error in sorted(refusals, key=_weight):
+        raise error
+    raise TimeoutError
+
+
+def _weight(error: BaseException) -> int:
+    """What says most of why nobody could tell comes first."""
+    kinds = (AuthenticationError, ResponseError, RedisError, OSError)
+    return next((n for n, kind in enumerate(kinds) if isinstance(error, kind)), len(kinds))
+
+
+async def _ask(node: str, question: bytes, timeout: float) -> Any:
+    wire = await Wires(node).open(timeout)
+    try:
+        (answer,) = await wire.call([question], timeout)
+        return answer
+    finally:
+        wire.close()
