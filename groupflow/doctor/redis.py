@@ -19,6 +19,7 @@ from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavai
 from groupflow.doctor.rights import examine_rights
 from groupflow.store.client import StoreClient, address_of, make_pool, translated
 from groupflow.store.keys import Keys
+from groupflow.store.whereabouts import whereabouts_of
 
 OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full
 EVICTION = "redis.eviction"
@@ -55,7 +56,11 @@ async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> l
         ServerUnreachable: it refused the credentials.
     """
     address = address_of(url)
-    pool = make_pool(url, timeout)
+    try:
+        node = await whereabouts_of(url, keys("count")).find(timeout)
+    except (RedisError, OSError) as error:
+        raise translated(error, address) from error
+    pool = make_pool(node, timeout)
     redis = Redis(connection_pool=pool)
 
     async def ask(question: Callable[[], Awaitable[_Answer]]) -> _Answer:

@@ -61,7 +61,7 @@ class Server(Section):
         if scheme not in TLS_SCHEMES:
             if self.allow_plaintext or stays_here(url):
                 return url
-            secure = "amqps" if scheme == "amqp" else "rediss"
+            secure = scheme.replace("amqp", "amqps").replace("redis", "rediss")
             remedy = (
                 "It is plaintext to another machine: whoever is on the way can read and change "
                 f"jobs and passwords. Use {secure}://, or set {section}.allow_plaintext = true "

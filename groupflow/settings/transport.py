@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-TLS_SCHEMES = frozenset({"amqps", "rediss", "rediss+cluster", "rediss+sentinel"})
+CLUSTER, SENTINEL = "+cluster", "+sentinel"  # how Redis's schemes end where there are many nodes
+PORT, SENTINEL_PORT = 6379, 26379
+TLS_SCHEMES = frozenset({"amqps", "rediss", f"rediss{CLUSTER}", f"rediss{SENTINEL}"})
 TLS_FILES = ("ca_file", "cert_file", "key_file")
 
 
@@ -81,3 +83,18 @@ def _is_here(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
+
+
+def split_hosts(hosts: str, port: int) -> list[tuple[str, int]]:
+    """Hosts and ports in a list like ``a:6379,b,[::1]:6380``; `port` where one has none.
+
+    Raises:
+        ValueError: a host is missing, or a port is no number.
+    """
+    found = []
+    for each in hosts.split(","):
+        parts = urlsplit(f"//{each}")
+        if not parts.hostname or parts.port == 0:
+            raise ValueError(f"no host, or no port, in {each!r}")
+        found.append((parts.hostname, parts.port or port))
+    return found

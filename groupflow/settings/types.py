@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from groupflow.core.masking import mask_command, mask_place, mask_url
 from groupflow.core.template import FieldPath, Template
-from groupflow.settings.transport import TLS_FILES
+from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, TLS_FILES, split_hosts
 
 YEAR = 31_536_000.0
 """Seconds; the longest delay, and the most that a priority may weigh."""
@@ -119,6 +119,36 @@ def _url_check(*schemes: str, server: bool) -> Callable[[SecretUrl], SecretUrl]:
         return url
 
     return check
+
+
+_one_redis = _url_check("redis", "rediss", "unix", server=True)
+
+
+def _many_nodes(url: SecretUrl) -> SecretUrl:
+    """Check a URL of several nodes; others are checked by `_url_check`."""
+    value = url.get_secret_value()
+    scheme = value.partition("://")[0]
+    if not scheme.endswith((CLUSTER, SENTINEL)):
+        return _one_redis(url)
+    try:
+        parts = urlsplit(value)
+        split_hosts(parts.netloc.rpartition("@")[2], PORT)
+    except ValueError:
+        raise ValueError(
+            f"Write the nodes as {scheme}://user:password@host:port,host:port, each port between 1 "
+            "and 65535, and percent-encode @ : / # ? , in the password."
+        ) from None
+    plain = urlunsplit(parts._replace(scheme=scheme.partition("+")[0], netloc="host"))
+    _one_redis(SecretUrl(plain))
+    path = parts.path.strip("/")
+    if scheme.endswith(CLUSTER) and path not in ("", "0"):
+        raise ValueError("Leave the database out: a cluster has only 0.")
+    name, _, database = path.partition("/")
+    if scheme.endswith(SENTINEL) and not (name and (database or "0").isdecimal()):
+        raise ValueError(
+            f"Name the primary as Sentinel does, and a database: {scheme}://host:26379/mymaster/0."
+        )
+    return url
 
 
 def _no_bool(value: object) -> object:
@@ -228,7 +258,7 @@ def _display_command(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 AmqpUrl = Annotated[SecretUrl, AfterValidator(_url_check("amqp", "amqps", server=True))]
-RedisUrl = Annotated[SecretUrl, AfterValidator(_url_check("redis", "rediss", "unix", server=True))]
+RedisUrl = Annotated[SecretUrl, AfterValidator(_many_nodes)]
 HttpUrl = Annotated[HandlerUrl, AfterValidator(_url_check("http", "https", server=False))]
 Whole = Annotated[int, BeforeValidator(_no_bool)]
 Seconds = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]

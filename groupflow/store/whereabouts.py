@@ -18,12 +18,11 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, SENTINEL_PORT, split_hosts
 from groupflow.store.wire import Wire, Wires, pack
 
 PATIENCE = 0.3  # seconds for further answers once there is one
 KNOWN = 100  # nodes that are remembered; the configured ones always are
-_CLUSTER, _SENTINEL = "+cluster", "+sentinel"
-_PORTS = {_CLUSTER: 6379, _SENTINEL: 26379}
 
 
 class Whereabouts(ABC):
@@ -60,9 +59,9 @@ def whereabouts_of(url: str, key: str) -> Whereabouts:
         key: any one of the keys: in a cluster its slot decides.
     """
     scheme = urlsplit(url).scheme
-    if scheme.endswith(_CLUSTER):
+    if scheme.endswith(CLUSTER):
         return InCluster(url, key)
-    if scheme.endswith(_SENTINEL):
+    if scheme.endswith(SENTINEL):
         return BySentinel(url)
     return Fixed(url)
 
@@ -182,8 +181,8 @@ class Nodes:
             user, password = (quote(each, safe="") for each in credentials)
             front, at = (f"{user}:{password}", "@") if password else ("", "")
         self._front = front + at
-        kind = self._parts.scheme[len(self._scheme) :]
-        self._own = [self._url(host, port) for host, port in split_hosts(hosts, _PORTS[kind])]
+        port = SENTINEL_PORT if self._parts.scheme.endswith(SENTINEL) else PORT
+        self._own = [self._url(*each) for each in split_hosts(hosts, port)]
         self._heard: dict[str, None] = {}
 
     @property
@@ -204,21 +203,6 @@ class Nodes:
         host = f"[{host}]" if ":" in host else host
         parts = self._parts._replace(scheme=self._scheme, netloc=f"{self._front}{host}:{port}")
         return urlunsplit(parts)
-
-
-def split_hosts(hosts: str, port: int) -> list[tuple[str, int]]:
-    """Hosts and ports in a list like ``a:6379,b,[::1]:6380``; `port` where one has none.
-
-    Raises:
-        ValueError: a host is missing, or a port is no number.
-    """
-    found = []
-    for each in hosts.split(","):
-        parts = urlsplit(f"//{each}")
-        if not parts.hostname:
-            raise ValueError(f"no host in {each!r}")
-        found.append((parts.hostname, parts.port or port))
-    return found
 
 
 def address_in(url: str) -> tuple[str, int]:
