@@ -1,0 +1,185 @@
+"""Where the store is: a cluster's node, Sentinel's primary, and what most of them say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.servers.replicated import RedisCluster, WatchedRedis, command, until
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.keys import Keys
+from groupflow.store.whereabouts import Address, Ask, Nodes, most_say
+from tests.store.bench import arrival
+
+DEADLINE = 60.0
+HERE, THERE = ("here", 1), ("there", 1)
+
+
+async def enqueue(client: StoreClient, id_: str) -> None:
+    """Enqueue one task, however often it takes."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            try:
+                await Enqueuer(client).enqueue([arrival(id_)])
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+def saying(**nodes: Address | Exception | None) -> Ask:
+    """Nodes that say where to go, that can't, or that say nothing."""
+
+    async def ask(node: str, timeout: float) -> Address:
+        said = nodes[node]
+        if said is None:
+            return await asyncio.Future()
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    return ask
+
+
+class TestMostSay:
+    @pytest.mark.parametrize(
+        ("nodes", "where"),
+        [
+            ({"a": HERE}, HERE),
+            ({"a": HERE, "b": THERE, "c": THERE}, THERE),
+            ({"a": None, "b": THERE, "c": THERE}, THERE),  # one is frozen
+            ({"a": None, "b": None, "c": THERE}, THERE),
+            ({"a": OSError("gone"), "b": OSError("gone"), "c": HERE}, HERE),
+        ],
+    )
+    async def test_most_are_believed(
+        self, nodes: dict[str, Address | Exception | None], where: Address
+    ) -> None:
+        assert await most_say(list(nodes), saying(**nodes), DEADLINE) == where
+
+    @pytest.mark.parametrize(
+        ("nodes", "error"),
+        [
+            ({"a": None, "b": None}, TimeoutError),
+            ({"a": OSError("gone"), "b": AuthenticationError("no")}, AuthenticationError),
+            ({"a": OSError("gone"), "b": ResponseError("CLUSTERDOWN")}, ResponseError),
+            ({"a": OSError("gone"), "b": RedisConnectionError("closed")}, RedisConnectionError),
+        ],
+    )
+    async def test_where_nobody_can_tell_the_weightiest_reason_is_told(
+        self, nodes: dict[str, Address | Exception | None], error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            await most_say(list(nodes), saying(**nodes), 0.1)
+
+
+class TestNodes:
+    def test_each_is_a_url_of_its_own(self) -> None:
+        nodes = Nodes("rediss+cluster://u:p%2C@a:1,[::1]:2,c/?ca_file=x")
+        assert nodes.all == [
+            "rediss://u:p%2C@a:1/?ca_file=x",
+            "rediss://u:p%2C@[::1]:2/?ca_file=x",
+            "rediss://u:p%2C@c:6379/?ca_file=x",
+        ]
+
+    def test_those_heard_of_are_asked_as_well(self) -> None:
+        nodes = Nodes("redis+cluster://a:1")
+        assert nodes.at("b", 2) == "redis://b:2"
+        nodes.at("c", 3)
+        nodes.at("a", 1)
+        assert nodes.all == ["redis://a:1", "redis://c:3", "redis://b:2"]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[RedisCluster]:
+    async with RedisCluster(tmp_path) as cluster:
+        yield cluster
+
+
+class TestCluster:
+    async def test_a_dead_and_a_frozen_primary_are_followed_by_their_replicas(
+        self, cluster: RedisCluster
+    ) -> None:
+        keys = Keys("moved")
+        client = StoreClient(cluster.url, keys)
+        try:
+            await enqueue(client, "a")
+            first = await cluster.leader_of(keys("count"))
+            await first.kill()
+            await enqueue(client, "b")
+            second = await cluster.leader_of(keys("count"))
+            assert second is not first
+            await first.start()
+            await until(cluster.is_whole, "it did not heal")
+            await second.pause()
+            await enqueue(client, "c")
+            await second.resume()
+        finally:
+            await client.close()
+
+    async def test_wakes_come_from_the_node_that_has_the_slot(self, cluster: RedisCluster) -> None:
+        client, listening = (StoreClient(cluster.url, Keys("woken")) for _ in range(2))
+        try:
+            async with asyncio.timeout(DEADLINE), listening.wakes() as wakes:
+                assert await anext(wakes) == b"due"
+                await enqueue(client, "a")
+                assert await anext(wakes) == b"ready"
+        finally:
+            await client.close()
+            await listening.close()
+
+    async def test_a_slot_on_the_move_refuses_scripts_before_they_write(
+        self, cluster: RedisCluster
+    ) -> None:
+        """Key by key: some are gone, some are there, and the first that is gone ends a script."""
+        keys = Keys("moving")
+        client = StoreClient(cluster.url, keys)
+        try:
+            await enqueue(client, "a")
+            source = await cluster.leader_of(keys("count"))
+            target = next(node for node in cluster.primaries if node is not source)
+            slot = await command(source, f"CLUSTER KEYSLOT {keys('count')}")
+            ids = {node: await command(node, "CLUSTER MYID") for node in (source, target)}
+            await command(target, f"CLUSTER SETSLOT {slot} IMPORTING {ids[source]}")
+            await command(source, f"CLUSTER SETSLOT {slot} MIGRATING {ids[target]}")
+            before = await command(source, f"LLEN {keys('plain')}")
+            with pytest.raises(StoreUnavailable):
+                await Enqueuer(client).enqueue([arrival("b")])
+            assert await command(source, f"LLEN {keys('plain')}") == before
+            names = await command(source, f"CLUSTER GETKEYSINSLOT {slot} 100")
+            for name in names.split("\r\n"):
+                if name.startswith(keys("")[:-1]):
+                    await command(source, f"MIGRATE 127.0.0.1 {target.port} {name} 0 5000")
+                    with pytest.raises(StoreUnavailable):
+                        await Enqueuer(client).enqueue([arrival("b")])
+            for node in (target, source):
+                await command(node, f"CLUSTER SETSLOT {slot} NODE {ids[target]}")
+            await enqueue(client, "b")
+            assert await command(target, f"LLEN {keys('plain')}") == "2"
+        finally:
+            await client.close()
+
+
+async def test_the_primary_behind_sentinel_is_followed(tmp_path: Path) -> None:
+    async with WatchedRedis(tmp_path) as servers:
+        client = StoreClient(servers.url, Keys("watched"))
+        try:
+            await enqueue(client, "a")
+            await servers.nodes[0].pause()
+            await enqueue(client, "b")
+            await servers.nodes[0].resume()
+        finally:
+            await client.close()
+        stranger = StoreClient(servers.url.replace("mymaster", "other"), Keys("watched"))
+        try:
+            with pytest.raises(StoreUnavailable, match="no primary named 'other'"):
+                await stranger.ping()
+        finally:
+            await stranger.close()
