@@ -71,6 +71,10 @@ class Redis(Server):
     """The server: redis:// or rediss://user:password@host:port/db, or unix://path."""
     namespace: str = Field(default="groupflow", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     """The prefix of all keys; daemons with the same one share their tasks."""
+    partitions: Whole = Field(default=1, ge=1, le=1024)
+    """Parts of the namespace, which may lie on different nodes; it keeps their number for life."""
+    replicas: Whole = Field(default=0, ge=0, le=10)
+    """Replicas that must hold a batch before its messages are acked."""
     dedup_window: Seconds = Field(default=3600.0, ge=1, le=YEAR)
     """Seconds in which a message id that came before is the same task, of an application and
     tenant."""

@@ -1,7 +1,8 @@
 """Every key that groupflow writes, and nothing else knows one.
 
-All keys of one namespace share the hash tag ``{ns}``, so that each script runs within one slot of a
-Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is spelled only here.
+All keys of one partition share a hash tag, so that each script runs within one slot of a Redis
+Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. `Keys.as_lua` renders the
+same names for the scripts; a name is spelled only here.
 
 | key | type | holds |
 |---|---|---|
@@ -31,6 +32,7 @@ Redis Cluster. `Keys.as_lua` renders the same names for the scripts; a name is s
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
+| ``partitions`` | hash | how many a namespace has; once, under the tag without a number |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
 The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
@@ -50,7 +52,7 @@ _FENCE_END = 17
 _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "renamed",
+    "segments", "count", "samples", "renamed", "partitions",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
@@ -58,9 +60,16 @@ _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The key names of one namespace."""
+    """The key names of one partition of a namespace."""
 
-    namespace: str  # letters, digits, ., _, -; it becomes the hash tag
+    namespace: str  # letters, digits, ., _, -
+    partition: int | None = None  # None where there is one, and for what is common to all
+
+    @property
+    def tag(self) -> str:
+        """The hash tag, in its braces."""
+        number = "" if self.partition is None else f":{self.partition}"
+        return f"{{{self.namespace}{number}}}"
 
     def __call__(self, kind: str, name: str = "") -> str:
         """The key of a kind, with the stranger's `name` at its very end where there is one.
@@ -68,12 +77,12 @@ class Keys:
         The kind comes first and is fixed, so no name can reach a key of another kind.
         """
         kind = _HISTORY.get(kind, kind)
-        return f"{{{self.namespace}}}:{kind}:{name}" if name else f"{{{self.namespace}}}:{kind}"
+        return f"{self.tag}:{kind}:{name}" if name else f"{self.tag}:{kind}"
 
     @property
     def wake(self) -> str:
         """The channel on which scripts say that something may be claimed now."""
-        return f"{{{self.namespace}}}:wake"
+        return f"{self.tag}:wake"
 
     def as_lua(self) -> str:
         """A Lua table ``K`` of the same names; those that end in ``:`` want a name behind them."""

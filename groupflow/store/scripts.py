@@ -45,6 +45,7 @@ class AnyVerb(StrEnum):
 class Verb(AnyVerb):
     """Those of the path."""
 
+    AGREE = "agree"
     REGISTER = "register", SESSIONS
     RENEW = "renew", SESSIONS
     LEAVE = "leave", SESSIONS

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection
 from redis.exceptions import AuthenticationError, OutOfMemoryError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -160,7 +161,7 @@ async def test_scripts_that_nobody_takes_are_not_waited_for(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Wire, "call", call)
-    monkeypatch.setattr(client._redis, "script_load", load)
+    monkeypatch.setattr(Redis, "script_load", lambda _, text: load(text))
     monkeypatch.setattr(client, "_timeout", 0.05)
     async with asyncio.timeout(DEADLINE):
         with pytest.raises(StoreUnavailable):
@@ -185,7 +186,7 @@ async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
             happened.append("loaded")
 
     monkeypatch.setattr(Wire, "call", call)
-    monkeypatch.setattr(client._redis, "script_load", load)
+    monkeypatch.setattr(Redis, "script_load", lambda _, text: load(text))
     first = asyncio.create_task(client.run_all([_renewal()] * 3))
     async with asyncio.timeout(DEADLINE):
         await loading.wait()
@@ -287,12 +288,14 @@ async def test_wakes_begin_with_one_and_end_with_the_subscription(
     async with asyncio.timeout(DEADLINE):
         async with client.wakes() as wakes:
             assert await anext(wakes) == b"due"
-            await client._redis.publish(client.keys.wake, "ready")
+            await (await client._located()).publish(client.keys.wake, "ready")
             assert await anext(wakes) == b"ready"
-            assert await client._redis.pubsub_numsub(client.keys.wake) == [
+            assert await (await client._located()).pubsub_numsub(client.keys.wake) == [
                 (client.keys.wake.encode(), 1)
             ]
-        while dict(await client._redis.pubsub_numsub(client.keys.wake))[client.keys.wake.encode()]:
+        while dict(await (await client._located()).pubsub_numsub(client.keys.wake))[
+            client.keys.wake.encode()
+        ]:
             await asyncio.sleep(0)
 
 
@@ -325,11 +328,11 @@ async def test_a_namespace_is_erased_and_no_other(
     """A thousand keys a step."""
     other = StoreClient(redis_server.url, Keys("test-client2"))
     for each in (client, other):
-        await each._redis.mset({each.keys(f"k{n}"): n for n in range(2500)})
+        await (await each._located()).mset({each.keys(f"k{n}"): n for n in range(2500)})
     await client.erase_namespace()
     try:
-        assert await client._redis.keys("{test-client}*") == []
-        assert len(await other._redis.keys("{test-client2}*")) == 2500
+        assert await (await client._located()).keys("{test-client}*") == []
+        assert len(await (await other._located()).keys("{test-client2}*")) == 2500
     finally:
         await other.erase_namespace()
         await other.close()

@@ -1,0 +1,90 @@
+"""One namespace over many partitions: which of them a task lies in, and a client of each.
+
+Each partition has all of a namespace's keys under a hash tag of its own, so each script stays
+within one slot of a Redis Cluster, and partitions can lie on different nodes. None knows of the
+others. A namespace keeps their number for life, or until it is moved as a whole
+(``groupflow repartition``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import overload
+
+from groupflow.core.errors import ConfigError, Problem
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import Verb
+
+
+def partition_of(group: str | None, id: str, count: int) -> int:
+    """Where a task lies: by its group, and without one by its id.
+
+    The first eight bytes of the SHA-256 of the name in UTF-8, as a big-endian number, modulo
+    `count`. That never changes: what is stored lies where this said.
+    """
+    if count == 1:
+        return 0
+    name = id if group is None else group
+    digest = sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % count
+
+
+def keys_of(namespace: str, count: int) -> list[Keys]:
+    """The keys of each partition. A namespace that has but one has no number in its tag."""
+    return [Keys(namespace)] if count == 1 else [Keys(namespace, n) for n in range(count)]
+
+
+class Partitions(Sequence[StoreClient]):
+    """A client of each partition, in order."""
+
+    def __init__(self, clients: Iterable[StoreClient]) -> None:
+        self._clients = tuple(clients)
+
+    @overload
+    def __getitem__(self, index: int) -> StoreClient: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[StoreClient]: ...
+    def __getitem__(self, index: int | slice) -> StoreClient | Sequence[StoreClient]:
+        return self._clients[index]
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def of(self, group: str | None, id: str = "") -> StoreClient:
+        """The one in which a task lies: by its group, and without one by its id."""
+        return self._clients[partition_of(group, id, len(self._clients))]
+
+    async def close(self) -> None:
+        """Close all of them, whatever becomes of one."""
+        await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
+
+
+async def agree(client: StoreClient, count: int) -> None:
+    """Note the number of a namespace's partitions, or make sure that it is the one noted.
+
+    Args:
+        client: of the namespace's keys without a partition's number.
+        count: how many the configuration says.
+
+    Raises:
+        ConfigError: the namespace has another number of them, or is being moved.
+        StoreUnavailable: no answer.
+    """
+    known, moving_to = await client.run(Verb.AGREE, count)
+    name = client.keys.namespace
+    if moving_to:
+        remedy = (
+            f"Namespace {name!r} is on its way from {known} to {moving_to} partitions: let "
+            f"`groupflow repartition {moving_to}` end first."
+        )
+    elif known != count:
+        remedy = (
+            f"Namespace {name!r} has {known}: set it to {known}, or move the namespace with "
+            f"`groupflow repartition {count}`."
+        )
+    else:
+        return
+    raise ConfigError([Problem("redis.partitions", str(count), remedy)])
