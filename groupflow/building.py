@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from groupflow.core.app import App
 from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
+from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
+from groupflow.flow.holding import Holding
 from groupflow.flow.intake import Intake
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
@@ -34,7 +36,7 @@ from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.duty import Duty
-from groupflow.upkeep.lease import LeaseThread, Told
+from groupflow.upkeep.lease import Kept, LeaseThread, Told
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
@@ -53,19 +55,19 @@ class Connections:
         self._measures = measures
         self._opened: list[StoreClient] = []
 
-    def make(self, timeout: float) -> StoreClient:
+    def make(self, keys: Keys, timeout: float) -> StoreClient:
         """A connection that somebody else closes; `timeout` in seconds."""
         return StoreClient(
             self._settings.redis_url(),
-            Keys(self._settings.redis.namespace),
+            keys,
             self._settings.workers.order,
             timeout=timeout,
             measures=self._measures,
         )
 
-    def open(self) -> StoreClient:
-        """A connection; it connects on first use."""
-        client = self.make(self._settings.redis.timeout)
+    def open(self, keys: Keys) -> StoreClient:
+        """A connection for some keys; it connects on first use."""
+        client = self.make(keys, self._settings.redis.timeout)
         self._opened.append(client)
         return client
 
@@ -117,33 +119,68 @@ def admission_of(settings: Settings) -> Admission:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """What the parts of a daemon share of one partition."""
+
+    number: int
+    keys: Keys
+    session: Session  # the daemon's, there
+    sessions: Sessions
+    # Intake and exchangers share one: a claim that is asked for behind an enqueue finds what it
+    # brought.
+    path: StoreClient
+    upkeep: StoreClient
+    wakes: StoreClient
+    latencies: Latencies
+
+    @classmethod
+    def of(cls, number: int, keys: Keys, daemon: str, lease: float, redis: Connections) -> Self:
+        """One partition, for a daemon with that name and lease (seconds)."""
+        session, upkeep = Session(daemon), redis.open(keys)
+        sessions = Sessions(upkeep, session, lease)
+        path, wakes = redis.open(keys), redis.open(keys)
+        return cls(number, keys, session, sessions, path, upkeep, wakes, Latencies())
+
+
+@dataclass(frozen=True, slots=True)
 class Ground:
     """What the parts of a daemon stand on, and how each is made of it, in any order."""
 
     settings: Settings  # those of the start
-    session: Session  # the daemon's
-    redis: Connections  # its connections
+    daemon: str  # its name
+    redis: Connections
+    partitions: Sequence[Partition]
     measures: Measures  # where all parts count
     tracing: Tracing | None  # where spans go
 
     def pool(
-        self, name: Pool, size: int, rules: Rules, claims: Claims, holds_lease: Callable[[], bool]
+        self, name: Pool, size: int, rules: Rules, holds_lease: Callable[[int], bool]
     ) -> WorkerPool:
         """A pool of workers, and the exchanges that serve it."""
         hall = Hall(self.measures.pools[name])
-        exchanger = Exchanger(hall, claims, holds_lease)
-        return WorkerPool(name, hall, [exchanger], rules=rules, size=size, tracing=self.tracing)
+        exchangers = [
+            Exchanger(
+                hall,
+                Claims(each.path, each.session, name, each.latencies.observe),
+                partial(holds_lease, each.number),
+                self.settings.workers.order,
+            )
+            for each in self.partitions
+        ]
+        return WorkerPool(name, hall, exchangers, rules=rules, size=size, tracing=self.tracing)
 
-    def lease(
-        self, workforce: Workforce, info: Callable[[], dict[str, Any]], lag: LoopLag
+    def leases(
+        self,
+        workforce: Workforce,
+        holdings: Sequence[Holding],
+        info: Callable[[], dict[str, Any]],
+        lag: LoopLag,
     ) -> LeaseThread:
-        """What keeps the lease, apart from the loop that handles tasks; `info` is for `status`."""
+        """What keeps the leases, apart from the loop that handles tasks; `info` is for `status`."""
         workers, upkeep = self.settings.workers, self.measures.upkeep
         self.measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
         # It must know of a dead server well before a third of the lease has gone.
         timeout = min(self.settings.redis.timeout, workers.lease / RENEWALS_PER_LEASE)
-        client = self.redis.make(timeout)
-        sessions = Sessions(client, self.session, workers.lease)
         watch = BlockWatch(
             lambda: lag.turned,
             workforce.names_of,
@@ -152,69 +189,70 @@ class Ground:
             measures=upkeep,
         )
 
-        def renewer(told: Told) -> Renewer:
-            may_renew = watch.look
-            lease = workers.lease
-            return Renewer(sessions, told, lease, info, measures=upkeep, may_renew=may_renew)
+        def kept(partition: Partition) -> Kept:
+            client = self.redis.make(partition.keys, timeout)
+            sessions = Sessions(client, partition.session, workers.lease)
+            # One of them looks whether the loop is blocked, and says so; the others only ask.
+            may_renew = watch.look if partition.number == 0 else lambda: watch.is_within
 
-        return LeaseThread(client, watch, workforce, renewer)
+            def renewer(told: Told) -> Renewer:
+                lease = workers.lease
+                return Renewer(sessions, told, lease, info, measures=upkeep, may_renew=may_renew)
 
-    def duties(self, sessions: Sessions, renewer: Renewer, latencies: Latencies) -> dict[str, Duty]:
-        """What keeps the store true, by name."""
-        client, upkeep, history = self.redis.open(), self.measures.upkeep, self.settings.history
+            return Kept(client, holdings[partition.number], renewer)
+
+        return LeaseThread(watch, [kept(each) for each in self.partitions])
+
+    def duties(self, partition: Partition, renewer: Renewer) -> list[Duty]:
+        """What keeps a partition true."""
+        client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         lease = self.settings.workers.lease
-        reaper = Reaper(sessions, client, lease, lambda: renewer.steady_since, upkeep)
+        reaper = Reaper(partition.sessions, client, lease, lambda: renewer.steady_since, upkeep)
         sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
         rolling = partial(roll, client, keep=keep, size=history.segment)
-        duties = (
+        sampling = partial(sample, client, partition.latencies)
+        return [
             Duty("reap", reaper.run_once, again=lease / 4),
             Duty("promote", partial(promote, client, upkeep), again=0.5),
             Duty("roll", rolling, again=15.0),
             Duty("sweep", sweeping, again=60.0),
             # What is wrong is said aloud by the others.
-            Duty("sample", partial(sample, client, latencies), again=10.0, level="debug"),
-        )
-        return {duty.name: duty for duty in duties}
+            Duty("sample", sampling, again=10.0, level="debug"),
+        ]
 
-    def archiver(self, is_pressed: Callable[[], bool]) -> Archiver:
+    def archiver(self, partition: Partition, is_pressed: Callable[[], bool]) -> Archiver:
         """What keeps dead letters from blocking intake; `is_pressed` says whether memory does."""
         return Archiver(
-            self.redis.open(),
-            self.session,
-            archive_of(self.settings, f"groupflow {self.session.daemon} archive"),
-            self.settings.history.dead_memory,
+            partition.upkeep,
+            partition.session,
+            archive_of(self.settings, f"groupflow {self.daemon} archive"),
+            self.settings.history.dead_memory // len(self.partitions),
             is_pressed,
             self.measures.upkeep,
         )
 
-    def intake(
-        self,
-        client: StoreClient,
-        wake: Callable[[Set[Pool]], None],
-        on_standstill: Callable[[], None],
-    ) -> Intake:
-        """The way in.
-
-        Args:
-            client: over which workers claim as well.
-            wake: told which pools' workers will find something.
-            on_standstill: called when intake begins or ends to stand.
-        """
-        redis, daemon = self.settings.redis, self.session.daemon
+    def intake(self, holdings: Sequence[Holding], on_standstill: Callable[[], None]) -> Intake:
+        """The way in; `on_standstill` is called when it begins or ends to stand."""
         return Intake(
             self.settings,
-            f"groupflow {daemon}",
+            f"groupflow {self.daemon}",
             admission_of(self.settings),
-            Enqueuer(client, daemon, dedup_window=redis.dedup_window),
+            Entrance([self._gate(each, holdings[each.number].wake) for each in self.partitions]),
+            measures=self.measures.intake,
+            tracing=self.tracing,
+            on_standstill=on_standstill,
+        )
+
+    def _gate(self, partition: Partition, wake: Callable[[Set[Pool]], None]) -> Gate:
+        redis, client = self.settings.redis, partition.path
+        return Gate(
+            Enqueuer(client, self.daemon, dedup_window=redis.dedup_window),
             Pressure(
                 client,
                 max_waiting=redis.max_waiting,
                 max_memory=redis.max_memory,
-                delayed_memory=redis.delayed_memory,
+                delayed_memory=redis.delayed_memory // len(self.partitions),
             ),
-            wake=wake,
-            measures=self.measures.intake,
-            tracing=self.tracing,
-            on_standstill=on_standstill,
+            wake,
         )

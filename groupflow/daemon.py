@@ -10,13 +10,20 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Literal, TypeAlias
 
 import structlog
 
-from groupflow.building import Connections, Ground, Handlers, admission_of, sizes_of
+from groupflow.building import (
+    Connections,
+    Ground,
+    Handlers,
+    Partition,
+    admission_of,
+    sizes_of,
+)
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
@@ -24,11 +31,10 @@ from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Measures, Vitals
 from groupflow.doctor.examination import check_at_start
 from groupflow.flow.intake import Intake
-from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
+from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import listen
 from groupflow.flow.workforce import Workforce
-from groupflow.operate.sampling import Latencies
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging
@@ -40,12 +46,14 @@ from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
-from groupflow.store.claims import Claims
-from groupflow.store.sessions import Session, Sessions
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import agree, keys_of
 
 log = structlog.get_logger("groupflow.daemon")
 
 INTAKE_END = 5.0  # seconds for the batch in hand
+
+Endless: TypeAlias = Coroutine[Any, Any, None]
 
 
 class Daemon:
@@ -85,39 +93,49 @@ class Daemon:
         self._reloader = Reloader(settings, load, self)
         self._handlers = Handlers(app)
         rules = self._handlers.rules(settings)
-        session, lag, latencies = Session(name), LoopLag(), Latencies()
         sizes = {} if only == "intake" else sizes_of(settings)
         measures = Measures([*app.types, *settings.handlers], sizes)
         self._redis = redis = Connections(settings, measures.scripts)
-        ground = Ground(settings, session, redis, measures, open_tracing(settings))
-        # Intake and exchangers share one: a claim that is asked for behind an enqueue finds what it
-        # brought.
-        path = redis.open()
+        namespace, lease, lag = settings.redis.namespace, settings.workers.lease, LoopLag()
+        self._partitions = partitions = [
+            Partition.of(number, keys, name, lease, redis)
+            for number, keys in enumerate(keys_of(namespace, settings.redis.partitions))
+        ]
+        tracing = open_tracing(settings)
+        ground = Ground(settings, name, redis, partitions, measures, tracing)
         pools = {
-            pool: ground.pool(
-                pool, size, rules, Claims(path, session, pool, latencies.observe), self._holds_lease
-            )
-            for pool, size in sizes.items()
+            pool: ground.pool(pool, size, rules, self._holds_lease) for pool, size in sizes.items()
         }
-        self._workforce = Workforce(pools, self._reloader.retell)
-        self._lease = ground.lease(self._workforce, self._info, lag)
-        self._sessions = Sessions(redis.open(), session, settings.workers.lease)
-        self._duties = ground.duties(self._sessions, self._lease.renewer, latencies)
-        self._wakes = redis.open()
+        self._workforce = Workforce(pools)
+        self._holdings = holdings = [
+            self._workforce.holding(each.number, self._reloader.retell) for each in partitions
+        ]
+        self._leases = ground.leases(self._workforce, holdings, self._info, lag)
+        self._duties = [
+            {duty.name: duty for duty in ground.duties(each, renewer)}
+            for each, renewer in zip(partitions, self._leases.renewers, strict=True)
+        ]
         self._intake: Intake | None = None
         if only != "workers":
-            intake = self._intake = ground.intake(path, self._workforce.wake, self._stood)
-            self._duties["archive"] = ground.archiver(lambda: intake.standstill.is_for_memory)
+            intake = self._intake = ground.intake(holdings, self._stood)
+            for each, duties in zip(partitions, self._duties, strict=True):
+                duties["archive"] = ground.archiver(each, lambda: intake.standstill.is_for_memory)
         self._lag = lag
-        self.metrics = Metrics(
-            measures, self.vitals, redis.open(), lease=settings.workers.lease, lag=lag
-        )
-        health = Answers(self._started.is_set, self._checks, redis.open(), self.metrics.render)
+        # What is true of all partitions is read from the first.
+        self._common = partitions[0].upkeep if len(partitions) == 1 else redis.open(Keys(namespace))
+        read = redis.open(partitions[0].keys)
+        self.metrics = Metrics(measures, self.vitals, read, lease=lease, lag=lag)
+        health = Answers(self._started.is_set, self._checks, read, self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
 
-    def _holds_lease(self) -> bool:
-        return self._lease.renewer.holds_lease
+    def _holds_lease(self, partition: int) -> bool:
+        return self._leases.renewers[partition].holds_lease
+
+    @property
+    def _without_lease(self) -> list[int]:
+        """The partitions in which nothing of ours may run."""
+        return [n for n, renewer in enumerate(self._leases.renewers) if not renewer.holds_lease]
 
     def _facts(self) -> Facts:
         """What its page shows of it."""
@@ -127,9 +145,16 @@ class Daemon:
         """What `/readyz` tells of this daemon's own parts."""
         if self.is_stopping:
             return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
-        holds = self._started.is_set() and self._lease.renewer.holds_lease
-        lease = Check("lease", "ok" if holds else "fail", "held" if holds else "none: nothing runs")
-        return [lease, *([self._intake.check()] if self._intake else [])]
+        return [self._lease_check(), *([self._intake.check()] if self._intake else [])]
+
+    def _lease_check(self) -> Check:
+        without, of = self._without_lease, len(self._partitions)
+        if not self._started.is_set() or len(without) == of:
+            return Check("lease", "fail", "none: nothing runs")
+        if without:
+            missing = ", ".join(map(str, without))
+            return Check("lease", "warn", f"none in {len(without)} of {of} partitions: {missing}")
+        return Check("lease", "ok", "held")
 
     def _info(self) -> dict[str, Any]:
         return {
@@ -146,7 +171,7 @@ class Daemon:
         return Vitals(
             workers=self._workforce.sizes,
             busy=self._workforce.busy,
-            lease_left=self._lease.renewer.left,
+            lease_left=min(renewer.left for renewer in self._leases.renewers),
             consumes=None if self._intake is None else self._intake.consumes,
             bytes_in_flight=0 if self._intake is None else self._intake.bytes_in_flight,
         )
@@ -179,12 +204,12 @@ class Daemon:
         """
         async with AsyncExitStack() as last, AsyncExitStack() as stack:
             last.push_async_callback(self._redis.close)
-            await last.enter_async_context(self._lease.running())
+            await last.enter_async_context(self._leases.running())
             stack.push_async_callback(self._handlers.close)
             await stack.enter_async_context(self._responder.serving())
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
-            if not await self._open_session():
+            if not await self._open_sessions():
                 return
             await self._check_store()
             log.info("daemon.started", daemon=self.name, **self._info())
@@ -206,14 +231,16 @@ class Daemon:
         log.info("daemon.stopped", daemon=self.name)
 
     async def _leave(self) -> None:
-        with suppress(GroupflowError):
-            await self._sessions.leave()
+        leaving = (each.sessions.leave() for each in self._partitions)
+        for left in await asyncio.gather(*leaving, return_exceptions=True):
+            if isinstance(left, BaseException) and not isinstance(left, GroupflowError):
+                raise left
 
     @asynccontextmanager
     async def _renewing(self) -> AsyncIterator[None]:
         """Keep the lease beyond the end of all parts, for as long as the loop turns."""
         keeping = asyncio.gather(
-            self._lease.carry(self._lease.renewer.run()), self._lag.run(), return_exceptions=True
+            *self._renewing_each().values(), self._lag.run(), return_exceptions=True
         )
         try:
             yield
@@ -221,16 +248,30 @@ class Daemon:
             keeping.cancel()
             await asyncio.wait([keeping])
 
-    async def _open_session(self) -> bool:
-        """Open the session, as soon as Redis lets us. False where a stop comes first."""
+    def _renewing_each(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return self._named("renew", [self._leases.carry(r.run()) for r in self._leases.renewers])
+
+    def _named(self, name: str, runs: Sequence[Endless]) -> dict[str, Endless]:
+        """Parts of which there is one a partition."""
+        return {part_name(name, n, len(runs)): run for n, run in enumerate(runs)}
+
+    async def _open_sessions(self) -> bool:
+        """Open a session a partition, as soon as Redis lets us. False where a stop comes first.
+
+        Raises:
+            ConfigError: the namespace has another number of partitions.
+        """
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
-                await self._lease.open()
+                await agree(self._common, len(self._partitions))
+                await self._leases.open()
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
                 await asyncio.sleep(backoff.next())
             else:
+                for each in self._without_lease:
+                    self._holdings[each].session_lost()  # until there is one
                 return True
         return False
 
@@ -241,7 +282,9 @@ class Daemon:
             ConfigError: Redis evicts keys.
         """
         try:
-            await check_at_start(self._redis.open(), self._settings.workers.lease)
+            for each in self._partitions:
+                if self._holds_lease(each.number):
+                    await check_at_start(each.upkeep, self._settings.workers.lease)
         except ConfigError:
             await self._leave()
             raise
@@ -249,16 +292,17 @@ class Daemon:
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
             endless = {
-                "renew": self._lease.carry(self._lease.renewer.run()),
-                **{name: duty.run() for name, duty in self._duties.items()},
-                "wake": listen(self._wakes, self._woken),
+                **self._renewing_each(),
+                **self._keeping(),
+                **self._named("wake", [listen(p.wakes, self._woken(p)) for p in self._partitions]),
                 "loop lag": self._lag.run(),
                 "reload": self._reloader.run(),
                 **self._workforce.exchanging(),
             }
             services = [group.create_task(run_for_ever(n, run)) for n, run in endless.items()]
-            feeding = self._supervisor.run(self._seconds_stuck, lambda: self._lease.watch.is_within)
-            services.append(group.create_task(self._lease.carry(feeding)))
+            watch = self._leases.watch
+            feeding = self._supervisor.run(self._seconds_stuck, lambda: watch.is_within)
+            services.append(group.create_task(self._leases.carry(feeding)))
             self._workforce.start(lambda name, run: group.create_task(run_part(name, run)))
             intake = (
                 group.create_task(run_part("intake", self._intake.run())) if self._intake else None
@@ -286,15 +330,35 @@ class Daemon:
         # While the loop stands, nobody takes an answer.
         return max(0.0, self._workforce.seconds_in_exchange() - self._lag.worst)
 
-    def _woken(self, due: bool) -> None:
-        if due:
-            self._duties["promote"].wake()
-        self._workforce.wake()
+    def _keeping(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """All duties, by name."""
+        names = dict.fromkeys(name for duties in self._duties for name in duties)
+        return {
+            part: run
+            for name in names
+            for part, run in self._named(
+                name, [duties[name].run() for duties in self._duties]
+            ).items()
+        }
+
+    def _woken(self, partition: Partition) -> Callable[[bool], None]:
+        holding, promote = (
+            self._holdings[partition.number],
+            self._duties[partition.number]["promote"],
+        )
+
+        def woken(due: bool) -> None:
+            if due:
+                promote.wake()
+            holding.wake()
+
+        return woken
 
     def _stood(self) -> None:
         """Intake has begun or ended to stand: others hear of it, and memory may be missing."""
         self._reloader.retell()
-        self._duties["archive"].wake()
+        for duties in self._duties:
+            duties["archive"].wake()
 
     # What a reload does (flow.reload.Reloading):
 
@@ -314,7 +378,15 @@ class Daemon:
 
     async def tell(self) -> None:
         """Let `status`, `reload` and `check-config --diff` know."""
-        await self._sessions.tell(self._info(), report(self._settings))
+        info, settings = self._info(), report(self._settings)
+        telling = (
+            each.sessions.tell(info, settings)
+            for each in self._partitions
+            if self._holds_lease(each.number)
+        )
+        for told in await asyncio.gather(*telling, return_exceptions=True):
+            if isinstance(told, BaseException):
+                raise told
 
     def reload_began(self) -> None:
         """Tell the service manager."""

@@ -44,7 +44,7 @@ class Demand:
         self.portion = AT_ONCE  # claims that one exchange may ask for, for now
         self._largest = 0.0  # bytes of a body, of the latest
         self._calls = 0  # reasons to claim for all who are idle, ever
-        self._is_empty = False  # the last claim got less than it asked for, and nobody called since
+        self.is_empty = False  # the last claim got less than it asked for; nobody called since
         self._attempts = 0  # since the last answer; what they took together
         self._seconds = 0.0
         self._attempt = 0.0  # averages
@@ -53,7 +53,7 @@ class Demand:
     def call(self) -> None:
         """Something may be claimable now."""
         self._calls += 1
-        self._is_empty = False
+        self.is_empty = False
 
     def handled(self, seconds: float) -> None:
         """An attempt has ended, and took so long."""
@@ -69,7 +69,7 @@ class Demand:
             freed: slots that are about to be settled.
         """
         room = workers + self.ahead - held if workers else 0
-        return max(0, min(room, freed) if self._is_empty else room)
+        return max(0, min(room, freed) if self.is_empty else room)
 
     @staticmethod
     def share(in_play: int) -> int:
@@ -83,9 +83,9 @@ class Demand:
     def ask(self, number: int, freed: int) -> Asked:
         """An exchange asks for so many claims, and settles for so many slots."""
         is_cut = number == self.portion < freed  # then there may be more behind what comes
-        asked = Asked(number, self._calls, self._is_empty and not is_cut)
+        asked = Asked(number, self._calls, self.is_empty and not is_cut)
         if number < freed:
-            self._is_empty = False  # some of what they free is left
+            self.is_empty = False  # some of what they free is left
         return asked
 
     def failed(self, asked: Asked) -> None:
@@ -134,7 +134,7 @@ class Demand:
         if asked.calls != self._calls:
             return True  # one that came since may have found no room to ask for anything
         if came < asked.number:
-            self._is_empty = True
+            self.is_empty = True
         elif not asked.was_empty and self.wanted(workers, held):
             self.call()  # there may be more than one exchange carries
             return True

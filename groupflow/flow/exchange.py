@@ -28,6 +28,7 @@ from groupflow.flow.counting import count_exchange
 from groupflow.flow.demand import AT_ONCE, Asked, Demand
 from groupflow.flow.hall import Hall, Slot
 from groupflow.store.claims import Answer, Claims
+from groupflow.store.scripts import Order
 from groupflow.store.settlements import Claim, Release, Settlement
 
 UNDER_WAY = 4  # exchanges at a time
@@ -129,10 +130,20 @@ class Exchanger:
     """The exchanges of one pool with one store."""
 
     def __init__(
-        self, hall: Hall, claims: Claims, holds_lease: Callable[[], bool] = lambda: True
+        self,
+        hall: Hall,
+        claims: Claims,
+        holds_lease: Callable[[], bool] = lambda: True,
+        order: Order = "oldest",
     ) -> None:
-        """Serves a hall from here on, with its pool's claims in one store."""
+        """Serves a hall from here on, with its pool's claims in one store.
+
+        By `order` room is shared with other stores: the one whose claims are the oldest goes first,
+        or the one that has had the fewest since it last had none.
+        """
         self.pool = claims.pool
+        self.position = 0.0
+        self._is_fair = order == "fair"
         # Whether that store's lease still runs by our own clock. A claim that was on its way while
         # this process was frozen is not begun: others may have gone on without it.
         self.holds_lease = holds_lease
@@ -141,6 +152,8 @@ class Exchanger:
         self._claims = claims
         self._slots = Slots(self)
         self._under_way: list[Exchange] = []
+        self._asked = 0  # for how many claims those ask, together
+        self._is_well = True  # the last exchange was answered
         self._stir = asyncio.Event()
         self._next = asyncio.Lock()
         self._session_open = asyncio.Event()
@@ -149,6 +162,8 @@ class Exchanger:
 
     def wake(self) -> None:
         """Something may be claimable now."""
+        if self._is_fair and not self.wants:  # what it didn't want then isn't made up for
+            self.position = max(self.position, self._hall.hindmost)
         self.demand.call()
         self._stir.set()
 
@@ -181,9 +196,21 @@ class Exchanger:
         self.wake()
 
     @property
+    def wants(self) -> bool:
+        """Whether there may be something in it to claim, and room for that."""
+        return (
+            not self.demand.is_empty
+            and self._is_well
+            and self._session_open.is_set()
+            and self._hall.may_claim
+            and self.demand.wanted(self._hall.workers, self._hall.held) > 0
+            and self.holds_lease()
+        )
+
+    @property
     def held(self) -> int:
         """How many claims are in workers' hands, ready for them, or asked for."""
-        return self._slots.claimed + sum(each.asked.number for each in self._under_way)
+        return self._slots.claimed + self._asked
 
     @property
     def is_settled(self) -> bool:
@@ -251,10 +278,11 @@ class Exchanger:
             crash_point("after_settle", finished)
             crash_point("after_claim", answer.claims)
         except BaseException:
-            self._under_way.remove(exchange)
+            self._end(exchange)
             self._take_back(exchange)
             raise
-        self._under_way.remove(exchange)
+        self._end(exchange)
+        self._is_well = True
         count_exchange(self._hall.measures, finished, answer.refused, answer.claims)
         for settlement in answer.refused:
             self._report_lost(settlement.claim)
@@ -263,8 +291,7 @@ class Exchanger:
     def _begin(self) -> Exchange:
         """Choose what goes with the next exchange."""
         slots, hall, demand = self._slots, self._hall, self.demand
-        on_their_way = sum(each.asked.number for each in self._under_way)
-        in_play = slots.claimed + len(slots.due) + on_their_way
+        in_play = self.held + len(slots.due)
         share = demand.share(in_play + demand.wanted(hall.workers, hall.held))
         settling = slots.take_due(share)
         if slots.due:
@@ -272,23 +299,32 @@ class Exchanger:
         asking: list[Slot] = []
         if hall.may_claim and self.holds_lease():
             wanted = demand.wanted(hall.workers, hall.held, len(settling))
+            if wanted and hall.gives_way(self):
+                wanted = 0
             asking = slots.choose(settling, min(share, wanted), demand.portion)
         elif self.holds_lease():  # a stop: what may be claimed unawares is found out, and released
             asking = slots.choose(settling, 0, demand.portion)
         asked = demand.ask(len(asking), len(settling))
         exchange = Exchange(slots, settling, asking, asked, monotonic())
         self._under_way.append(exchange)
+        self._asked += asked.number
         return exchange
+
+    def _end(self, exchange: Exchange) -> None:
+        self._under_way.remove(exchange)
+        self._asked -= exchange.asked.number
 
     def _take_back(self, exchange: Exchange) -> None:
         """After an error: all of it goes into another exchange, unless its session is over."""
         self.demand.failed(exchange.asked)
+        self._is_well = False
         if exchange.slots is self._slots:
             self._slots.turn_back(exchange)
         else:
             self._drop(exchange.settling)
         self.wake()
         self._let_go()
+        self._hall.make_room(self)
 
     def _let_go(self) -> None:
         """At a stop: what had to be found out may be so no more, without the lease or session."""
@@ -313,6 +349,7 @@ class Exchanger:
                 # It may end this process again: as few as can be should go with it.
                 demand.refrain()
             if slots:
+                self._advance(answer.claims)
                 self._deliver(slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
             self.wake()  # a suspect comes alone, and behind the end of one there may be the next
@@ -321,6 +358,15 @@ class Exchanger:
         if self._slots.due:
             self._stir.set()
         hall.answered(self, is_short=came < exchange.asked.number)
+        if came and len(hall.sources) > 1:
+            hall.make_room(self)  # who is behind now may go on
+
+    def _advance(self, claims: Sequence[Claim]) -> None:
+        """Other stores may have what goes before the rest of this one."""
+        if self._is_fair:
+            self.position += len(claims)
+        else:
+            self.position = claims[-1].task.enqueued_at
 
     def _deliver(self, slots: list[Slot]) -> None:
         if self._hall.may_claim and self.holds_lease():

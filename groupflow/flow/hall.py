@@ -26,6 +26,11 @@ class Source(Protocol):
 
     demand: Demand
     holds_lease: Callable[[], bool]
+    position: float  # how far it has got: of those with something, the hindmost goes first
+
+    @property
+    def wants(self) -> bool:
+        """Whether there may be something in it to claim, and room for that."""
 
     @property
     def held(self) -> int:
@@ -119,8 +124,7 @@ class Hall:
                 return None
             else:
                 self._workers.add(worker)
-                for source in self.sources:
-                    source.stir()
+                self.make_room()
             self._idle[worker] = turn = loop.create_future()
             await turn
 
@@ -149,6 +153,29 @@ class Hall:
         self._retiring = set(workers)
         self._workers -= workers
         self._call(called)
+
+    def gives_way(self, source: Source) -> bool:
+        """Whether a store leaves what room there is to another, which is behind it.
+
+        That one is told now; it tells when it has got what it could (`make_room`).
+        """
+        if len(self.sources) == 1:
+            return False
+        behind = [each for each in self.sources if each.position < source.position and each.wants]
+        for each in behind:
+            each.stir()
+        return bool(behind)
+
+    def make_room(self, by: Source | None = None) -> None:
+        """There may be room for claims of all stores (but one, which has made it)."""
+        for source in self.sources:
+            if source is not by and source.wants:
+                source.stir()
+
+    @property
+    def hindmost(self) -> float:
+        """How far the store has got that is behind all others which may have something."""
+        return min((each.position for each in self.sources if each.wants), default=0.0)
 
     @property
     def workers(self) -> int:
@@ -186,7 +213,7 @@ class Hall:
 
         Args:
             by: one store's.
-            is_short: whether it got less than was asked for: there is room for the others'.
+            is_short: whether it got less than was asked for.
         """
         if not self.may_claim and self.is_settled:
             crash_point("before_leave")
@@ -194,9 +221,7 @@ class Hall:
         elif self._retiring:
             self._call(self._retiring & self._idle.keys())
         if is_short:
-            for source in self.sources:
-                if source is not by:
-                    source.stir()
+            self.make_room(by)
 
     def withdraw(self, of: Source) -> list[Slot]:
         """Take back what lies ready from one store."""

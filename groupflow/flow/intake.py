@@ -9,7 +9,7 @@ it waits with it, unacked, in RabbitMQ.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 
@@ -26,11 +26,10 @@ from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission
 from groupflow.flow.counting import count_batch
-from groupflow.flow.pressure import Pressure
+from groupflow.flow.entrance import Entrance
 from groupflow.flow.standstill import Standstill
 from groupflow.settings.model import Settings
-from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, no_room, pools_of
-from groupflow.store.envelope import Pool
+from groupflow.store.enqueue import Arrival, Enqueued, no_room
 
 log = structlog.get_logger("groupflow.intake")
 
@@ -51,26 +50,22 @@ class Intake:
         settings: Settings,
         name: str,
         admission: Admission,
-        enqueuer: Enqueuer,
-        pressure: Pressure,
+        entrance: Entrance,
         *,
-        wake: Callable[[Set[Pool]], None] = lambda _: None,
         measures: IntakeMeasures | None = None,
         tracing: Tracing | None = None,
         on_standstill: Callable[[], None] = lambda: None,
     ) -> None:
         """Binds both sides; the connection to RabbitMQ is shown there under `name`."""
-        self._wake = wake
         self._tracing = tracing
         self._measures = measures or IntakeMeasures()
         self.standstill = Standstill(self._measures, on_standstill)
         self._url = settings.rabbitmq_url()
         self._settings = settings.rabbitmq
         self._name = name
-        self._pressure = pressure
         self._prefetch = settings.rabbitmq.prefetch
         self._admission = admission
-        self._enqueuer = enqueuer
+        self._entrance = entrance
         self._has_consumed = False
         self._consumer: Consumer | None = None
         self._is_stopping = False
@@ -139,7 +134,7 @@ class Intake:
             async with AsyncExitStack() as stack:
                 consumer = await self._set_up(connection, stack)
                 self._consumer = consumer
-                await self._pressure.look()
+                await self._entrance.look()
                 if self._is_stopping:
                     return
                 self._has_consumed = True
@@ -210,7 +205,7 @@ class Intake:
         crash_point("after_ack")
         count_batch(self._measures, arrivals, enqueued)
         self._report(deliveries, arrivals, enqueued)
-        if reason := await self._pressure.reason(enqueued.queued):
+        if reason := await self._entrance.reason(enqueued.queued):
             await self._pause(consumer, reason)
 
     async def _admit(self, deliveries: list[Delivery]) -> list[Arrival]:
@@ -239,12 +234,10 @@ class Intake:
 
     async def _enqueue(self, consumer: Consumer, arrivals: list[Arrival]) -> Enqueued:
         """Write a batch, however long that takes, as long as its deliveries are still ours."""
-        backoff = Backoff()
+        backoff, batch = Backoff(), self._entrance.batch(arrivals)
         while True:
             try:
-                # Workers claim over the same connection: what they ask from here on runs behind.
-                self._wake(pools_of(arrivals))
-                enqueued = await self._enqueuer.enqueue(arrivals, self._pressure.delayed_memory)
+                enqueued = await batch.write()
             except StoreFull as error:
                 reason = "Redis is out of memory"
                 self.standstill.set("store_full", reason)
@@ -261,12 +254,12 @@ class Intake:
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)
         while reason:
-            self.standstill.set(self._pressure.kind, reason)
+            self.standstill.set(self._entrance.kind, reason)
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
             queued = (await self._enqueue(consumer, [])).queued
-            reason = await self._pressure.reason(queued)
+            reason = await self._entrance.reason(queued)
         self.standstill.set("")
         log.info("intake.resumed")
 
@@ -280,7 +273,7 @@ class Intake:
         for n, (arrival, taken) in enumerate(zip(arrivals, enqueued.taken, strict=True)):
             if n in enqueued.crowded_out:
                 task = enqueued.renamed.get(n, arrival.id)
-                reason = no_room(self._pressure.delayed_memory)
+                reason = no_room(self._entrance.delayed_memory)
                 log.error("task.buried", task=task, reason=reason)
             elif not taken:
                 log.info("message.duplicate", task=arrival.id)

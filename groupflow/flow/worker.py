@@ -17,7 +17,7 @@ from groupflow.core.policy import Policies
 from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
-from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.hall import Hall, Slot, Source
 from groupflow.flow.handling import Failed, Runner, Runners, failed
 from groupflow.flow.settling import settlement_of
 from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
@@ -67,6 +67,11 @@ class Worker:
     def is_busy(self) -> bool:
         """Whether a handler is running."""
         return self._slot is not None
+
+    @property
+    def source(self) -> Source | None:
+        """Where the claim came from that it attends to; ``None`` where it has none."""
+        return None if self._slot is None else self._slot.source
 
     def hand_back(self) -> None:
         """Cancel the running attempt; its task goes back to the store."""

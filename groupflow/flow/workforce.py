@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import structlog
@@ -11,7 +11,8 @@ import structlog
 from groupflow.core.tracing import Tracing
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
-from groupflow.flow.parts import wait_for
+from groupflow.flow.holding import Holding
+from groupflow.flow.parts import part_name, wait_for
 from groupflow.flow.worker import Rules, Worker
 from groupflow.store.envelope import Pool
 
@@ -38,7 +39,7 @@ class WorkerPool:
         size: int,
         tracing: Tracing | None = None,
     ) -> None:
-        """Make the first workers; they run once `start` is called. `exchangers`: one a store."""
+        """Make the first workers, which run once `start` is called; one exchanger a partition."""
         self.hall = hall
         self.exchangers = exchangers
         self._name = name
@@ -105,13 +106,17 @@ class WorkerPool:
 
 
 class Workforce:
-    """All pools of a daemon, and what becomes of them with its session and lease."""
+    """All pools of a daemon."""
 
-    def __init__(self, pools: Mapping[Pool, WorkerPool], on_session: Callable[[], None]) -> None:
-        """Binds the pools, none where the daemon only takes in; told of each new session."""
+    def __init__(self, pools: Mapping[Pool, WorkerPool]) -> None:
+        """Binds the pools, none where the daemon only takes in."""
         self._pools = pools
         self._exchangers = [each for pool in pools.values() for each in pool.exchangers]
-        self._on_session = on_session
+
+    def holding(self, partition: int, on_session: Callable[[], None]) -> Holding:
+        """Its claims of one partition; `on_session` is told of each new session there."""
+        exchangers = {name: pool.exchangers[partition] for name, pool in self._pools.items()}
+        return Holding(exchangers, lambda: self._workers, on_session)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -138,12 +143,6 @@ class Workforce:
         """How long the oldest exchange under way has taken. From any thread."""
         return max((each.seconds_in_exchange() for each in self._exchangers), default=0.0)
 
-    def wake(self, pools: Set[Pool] | None = None) -> None:
-        """Something may be claimable now, in these pools, or in any."""
-        for name, pool in self._pools.items():
-            if pools is None or name in pools:
-                pool.hall.wake()
-
     def adopt(self, rules: Rules, sizes: Mapping[Pool, int]) -> None:
         """Go on by another configuration's rules, with as many workers as it wants."""
         for name, pool in self._pools.items():
@@ -153,7 +152,11 @@ class Workforce:
 
     def exchanging(self) -> dict[str, Coroutine[Any, Any, None]]:
         """What serves the pools, to be run for ever, by name."""
-        return {f"exchange {each.pool}": each.run() for each in self._exchangers}
+        return {
+            part_name(f"exchange {name}", n, len(pool.exchangers)): each.run()
+            for name, pool in self._pools.items()
+            for n, each in enumerate(pool.exchangers)
+        }
 
     def start(self, spawn: Spawn) -> None:
         """Let all work; `spawn` as for a pool."""
@@ -167,35 +170,11 @@ class Workforce:
         running = self.tasks
         if await wait_for(running, drain):
             log.warning("daemon.hands_back", tasks=sum(self.busy.values()))
-            self.lease_ended()
+            for worker in self._workers:
+                worker.hand_back()
             await wait_for(running, HAND_BACK)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
         """What the workers run in."""
         return [task for pool in self._pools.values() for task in pool.tasks]
-
-    # What becomes of the lease (upkeep.lease.Holder):
-
-    def lease_ended(self) -> None:
-        """Somebody may rightly have taken over: stop all handlers."""
-        for worker in self._workers:
-            worker.hand_back()
-
-    def session_lost(self) -> None:
-        """Every claim is somebody else's."""
-        for exchanger in self._exchangers:
-            exchanger.close_session()
-        for worker in self._workers:
-            worker.lose()
-
-    def session_opened(self) -> None:
-        """Claims can be made again."""
-        for exchanger in self._exchangers:
-            exchanger.open_session()
-        self._on_session()
-
-    def claimable(self, plain: int, groups: int) -> None:
-        """A wake may have been lost: what waits now is told with each renewal."""
-        waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
-        self.wake({name for name in waiting if waiting[name]})

@@ -1,7 +1,7 @@
-"""lease: the thread in which the lease is renewed, with a loop and a connection of its own.
+"""lease: the thread in which leases are renewed, with a loop and connections of its own.
 
-What a handler does to the daemon's loop must not end the lease of all that the daemon holds. So the
-`Renewer` lives here, apart from it. Python lets both take turns: code that computes hands the
+What a handler does to the daemon's loop must not end the lease of all that the daemon holds. So a
+`Renewer` lives here for each partition, apart from it. Python lets both take turns: code that computes hands the
 interpreter over every few milliseconds, and what waits in the system holds nobody up. (C code that
 computes without letting go of the interpreter stops this thread too; then the lease ends.)
 
@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
+from groupflow.core.errors import StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.renew import Holder, Renewer
@@ -27,36 +31,36 @@ ENDS_WITHIN = 5.0  # seconds for the thread to end; it dies with the process if 
 
 _Answer = TypeVar("_Answer")
 
+log = structlog.get_logger("groupflow.lease")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The lease of one partition."""
+
+    client: StoreClient  # the thread's own connection, which it closes at its end
+    holder: Holder  # told on the daemon's loop
+    renewer: Callable[[Told], Renewer]  # makes the renewer, given whom it tells
+
 
 class LeaseThread:
-    """A thread that keeps the lease."""
+    """A thread that keeps the leases."""
 
-    def __init__(
-        self,
-        client: StoreClient,
-        watch: BlockWatch,
-        holder: Holder,
-        renewer: Callable[[Told], Renewer],
-    ) -> None:
-        """Nothing runs before `running`.
-
-        Args:
-            client: the thread's own connection, which it closes at its end.
-            watch: sees whether the daemon's loop turns.
-            holder: told on that loop.
-            renewer: makes the renewer, given whom it tells.
-        """
+    def __init__(self, watch: BlockWatch, kept: Sequence[Kept]) -> None:
+        """Nothing runs before `running`. `watch` sees whether the daemon's loop turns."""
         self.watch = watch
-        self._client = client
-        self._told = Told(holder)
-        self.renewer = renewer(self._told)  # its floats may be read from any thread
+        self._clients = [each.client for each in kept]
+        self._told = [Told(each.holder) for each in kept]
+        # Their floats may be read from any thread.
+        self.renewers = [each.renewer(told) for each, told in zip(kept, self._told, strict=True)]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Let the thread live, for the loop that runs now."""
-        self._told.loop = asyncio.get_running_loop()
+        for told in self._told:
+            told.loop = asyncio.get_running_loop()
         self.watch.begin()
         began, ended = Future[asyncio.AbstractEventLoop](), Future[None]()
         thread = threading.Thread(
@@ -84,16 +88,29 @@ class LeaseThread:
         try:
             await self._leaving.wait()
         finally:
-            await self._client.close()
+            for client in self._clients:
+                await client.close()
 
     async def open(self) -> None:
-        """Open the session.
+        """Open a session in each partition that answers; the others' are opened when they do.
 
         Raises:
-            StoreUnavailable: no answer.
-            ServerUnreachable: Redis refused the credentials.
+            StoreUnavailable: none answers.
+            ServerUnreachable: a Redis refused the credentials.
         """
-        await self.carry(self.renewer.open())
+        opening = [self.carry(renewer.open()) for renewer in self.renewers]
+        refusals = [
+            each
+            for each in await asyncio.gather(*opening, return_exceptions=True)
+            if each is not None
+        ]
+        for each in refusals:
+            if not isinstance(each, StoreUnavailable):
+                raise each
+        if len(refusals) == len(self.renewers):
+            raise refusals[0]
+        for each in refusals:
+            log.warning("store.unavailable", error=str(each))
 
     async def carry(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run something in the thread; it is cancelled with the caller, and its error is raised."""
@@ -102,7 +119,7 @@ class LeaseThread:
 
 
 class Told:
-    """Takes what the renewer tells across to the loop of whoever acts under the session."""
+    """Takes what a renewer tells across to the loop of whoever acts under the session."""
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder

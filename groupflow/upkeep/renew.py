@@ -71,8 +71,9 @@ class Renewer:
         self._pace = lease / RENEWALS_PER_LEASE
         self._info = info
         self._may_renew = may_renew
-        self._answered = monotonic()
-        self._is_over = False
+        self._answered = monotonic() - lease
+        self._is_over = True
+        self._was_open = False
         self._reason = UNANSWERED
         self.steady_since = monotonic()  # when a renewal last had no answer
 
@@ -84,7 +85,7 @@ class Renewer:
             log_handed_over("task.resumed", handed)
         crash_point("after_register")
         self._answered = sent
-        self._is_over = False
+        self._is_over, self._was_open = False, True
 
     async def run(self) -> None:
         """Renew for ever.
@@ -113,6 +114,10 @@ class Renewer:
             self._reason = BLOCKED
             return
         self._reason = UNANSWERED
+        if not self._was_open:  # its server was away when the daemon started
+            await self.open()
+            self._holder.session_opened()
+            return
         sent = monotonic()
         crash_point("before_renew")
         try:

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.flow.admission import Admission
+from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake
 from groupflow.flow.pressure import Pressure
 from groupflow.operate.tasks import find_task
@@ -47,7 +48,8 @@ def intake_of(
 ) -> Intake:
     admission = Admission(SETTINGS.router(), max_body=10**8, step_aside=frozenset())
     section = RabbitMQ(url=SecretUrl(url), queue=queue, max_in_flight=max_in_flight)
-    return Intake(Settings(rabbitmq=section), "test", admission, Enqueuer(client), pressure)
+    entrance = Entrance([Gate(Enqueuer(client), pressure)])
+    return Intake(Settings(rabbitmq=section), "test", admission, entrance)
 
 
 async def until_taken(client: StoreClient, number: int) -> None:

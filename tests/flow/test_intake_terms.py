@@ -17,6 +17,7 @@ from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFul
 from groupflow.core.measures import IntakeMeasures
 from groupflow.flow import intake as module
 from groupflow.flow.admission import Admission
+from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, TURN_BYTES, Intake
 from groupflow.flow.pressure import Pressure
 from groupflow.settings.model import RabbitMQ, Settings
@@ -72,9 +73,7 @@ class World(Enqueuer, Pressure):
             Settings(rabbitmq=section),
             "d1",
             Admission(rules, max_body=10**8, step_aside=frozenset()),
-            self,
-            self,
-            wake=lambda pools: self.steps.append(f"wake {sorted(pools)}"),
+            Entrance([Gate(self, self, lambda pools: self.steps.append(f"wake {sorted(pools)}"))]),
             measures=self.measures,
         )
         world = self

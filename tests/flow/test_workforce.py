@@ -56,6 +56,9 @@ class Exchanges:
     def seconds_in_exchange(self) -> float:
         return self.seconds
 
+    def wake(self) -> None:
+        self.heard.append("wake")
+
     def close_session(self) -> None:
         self.heard.append("close")
 
@@ -86,7 +89,8 @@ class World:
         self.sessions = 0
         self.exchanges = {"plain": Exchanges("plain"), "grouped": Exchanges("grouped")}
         self.plain, self.grouped = self._pool("plain", 2), self._pool("grouped", 3)
-        self.force = Workforce({"plain": self.plain, "grouped": self.grouped}, self._on_session)
+        self.force = Workforce({"plain": self.plain, "grouped": self.grouped})
+        self.holding = self.force.holding(0, self._on_session)
         self.tasks: list[asyncio.Task[None]] = []
 
     def _pool(self, name: Any, size: int) -> WorkerPool:
@@ -199,24 +203,25 @@ async def test_figures_are_of_all_pools(world: World) -> None:
     await running
     world.exchanges["plain"].seconds, world.exchanges["grouped"].seconds = 1.0, 3.0
     assert world.force.seconds_in_exchange() == 3.0
-    assert Workforce({}, lambda: None).seconds_in_exchange() == 0.0
+    assert Workforce({}).seconds_in_exchange() == 0.0
 
 
 def _wakes(world: World) -> tuple[int, int]:
-    return world.lobby(world.plain).wakes, world.lobby(world.grouped).wakes
+    heard = [world.exchanges[pool].heard.count("wake") for pool in ("plain", "grouped")]
+    return heard[0], heard[1]
 
 
 async def test_a_wake_is_for_whom_it_concerns(world: World) -> None:
-    world.force.wake()
+    world.holding.wake()
     assert _wakes(world) == (1, 1)
-    world.force.wake({"grouped"})
+    world.holding.wake({"grouped"})
     assert _wakes(world) == (1, 2)
-    world.force.wake(set())
-    world.force.claimable(0, 0)
+    world.holding.wake(set())
+    world.holding.claimable(0, 0)
     assert _wakes(world) == (1, 2)
-    world.force.claimable(5, 0)
+    world.holding.claimable(5, 0)
     assert _wakes(world) == (2, 2)
-    world.force.claimable(0, 1)
+    world.holding.claimable(0, 1)
     assert _wakes(world) == (2, 3)
 
 
@@ -224,11 +229,11 @@ async def test_what_becomes_of_the_lease_reaches_all(world: World) -> None:
     def heard() -> list[list[str]]:
         return [worker.heard for worker in world.workers]
 
-    world.force.lease_ended()
+    world.holding.lease_ended()
     assert heard() == [["hand back"]] * 5
-    world.force.session_lost()
+    world.holding.session_lost()
     assert heard() == [["hand back", "lose"]] * 5
-    world.force.session_opened()
+    world.holding.session_opened()
     assert [each.heard for each in world.exchanges.values()] == [["close", "open"]] * 2
     assert world.sessions == 1
 

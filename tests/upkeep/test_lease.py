@@ -20,7 +20,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Claimable, Session, Sessions
 from groupflow.upkeep import renew
 from groupflow.upkeep.block import BlockWatch
-from groupflow.upkeep.lease import LeaseThread
+from groupflow.upkeep.lease import Kept, LeaseThread
 from groupflow.upkeep.renew import BLOCKED, Renewer
 from tests.store.bench import Bench
 
@@ -268,9 +268,8 @@ def lease_thread(
     watch = BlockWatch(
         monotonic, lambda _: {}, lease=LEASE, max_block=LEASE, measures=UpkeepMeasures()
     )
-    return LeaseThread(
-        client, watch, listening, lambda told: Renewer(sessions, told, lease, lambda: INFO)
-    )
+    kept = Kept(client, listening, lambda told: Renewer(sessions, told, lease, lambda: INFO))
+    return LeaseThread(watch, [kept])
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -290,7 +289,7 @@ class TestLeaseThread:
             assert thread.watch._loop is asyncio.get_running_loop()
             await thread.open()
             held = lease_end(bench)
-            renewing = asyncio.create_task(thread.carry(thread.renewer.run()))
+            renewing = asyncio.create_task(thread.carry(thread.renewers[0].run()))
             await asyncio.sleep(0)
             end = monotonic() + DEADLINE
             while lease_end(bench) <= held:  # blocks: nothing else here turns
@@ -315,7 +314,7 @@ class TestLeaseThread:
             first = session.number
             bench.expire("d1")
             await (await bench.daemon("d2")).sessions.reap()
-            renewing = asyncio.create_task(thread.carry(thread.renewer.run()))
+            renewing = asyncio.create_task(thread.carry(thread.renewers[0].run()))
             await asyncio.sleep(0)
             # Time enough to open another one, for a thread that doesn't wait.
             time.sleep(0.5)  # noqa: ASYNC251
@@ -336,7 +335,7 @@ class TestLeaseThread:
             await bench.daemon("d1")  # another process under its name
             async with asyncio.timeout(DEADLINE):
                 with pytest.raises(SessionReplaced):
-                    await thread.carry(thread.renewer.run())
+                    await thread.carry(thread.renewers[0].run())
 
     async def test_it_ends_whatever_it_waits_for(
         self, bench: Bench, redis_server: RedisServer

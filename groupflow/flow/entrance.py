@@ -1,0 +1,123 @@
+"""Through which a batch goes into the store: a gate a partition, each task through its own.
+
+A partition's part of a batch is written by one script. The batch is through when all of its parts
+are; what has been written is not written again when another part has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+
+from groupflow.core.measures import Pause
+from groupflow.flow.pressure import Pressure
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, pools_of
+from groupflow.store.envelope import Pool
+from groupflow.store.partitions import partition_of
+
+
+@dataclass(slots=True)
+class Gate:
+    """The way into one partition."""
+
+    enqueuer: Enqueuer
+    pressure: Pressure
+    wake: Callable[[Set[Pool]], object] = lambda _: None  # which pools' workers will find something
+    queued: int = 0  # tasks that waited there when it was last asked
+
+    async def enqueue(self, arrivals: Sequence[Arrival]) -> Enqueued:
+        """Write a part of a batch; errors as of `Enqueuer.enqueue`."""
+        # Workers claim over the same connection: what they ask from here on runs behind.
+        self.wake(pools_of(arrivals))
+        enqueued = await self.enqueuer.enqueue(arrivals, self.pressure.delayed_memory)
+        self.queued = enqueued.queued
+        return enqueued
+
+
+class Batch:
+    """Messages on their way in, in the order in which they came."""
+
+    def __init__(self, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:
+        """Sorts them by their partitions. Without any, all partitions are asked what waits."""
+        self.arrivals = arrivals
+        self._gates = gates
+        self._places: dict[int, list[int]] = defaultdict(list)
+        for place, arrival in enumerate(arrivals):
+            number = partition_of(arrival.envelope.group, arrival.id, len(gates))
+            self._places[number].append(place)
+        self._left = set(self._places) if arrivals else set(range(len(gates)))
+        self._written: dict[int, Enqueued] = {}
+
+    async def write(self) -> Enqueued:
+        """Write what is left of it.
+
+        Returns:
+            What became of the whole of it.
+
+        Raises:
+            StoreUnavailable: no answer from a partition; call it again.
+            StoreFull: a partition has no room for its part.
+        """
+        left = sorted(self._left)
+        if len(left) == 1:
+            await self._write(left[0])
+        else:
+            done = await asyncio.gather(*map(self._write, left), return_exceptions=True)
+            for error in done:
+                if error is not None:
+                    raise error
+        return self._whole()
+
+    async def _write(self, number: int) -> None:
+        arrivals = [self.arrivals[place] for place in self._places[number]]
+        self._written[number] = await self._gates[number].enqueue(arrivals)
+        self._left.discard(number)
+
+    def _whole(self) -> Enqueued:
+        if len(self._gates) == 1:
+            return self._written[0]
+        taken = [False] * len(self.arrivals)
+        renamed: dict[int, str] = {}
+        crowded_out: set[int] = set()
+        for number, part in self._written.items():
+            places = self._places[number]
+            for place, is_new in zip(places, part.taken, strict=True):
+                taken[place] = is_new
+            renamed |= {places[n]: id_ for n, id_ in part.renamed.items()}
+            crowded_out |= {places[n] for n in part.crowded_out}
+        queued = sum(gate.queued for gate in self._gates)
+        return Enqueued(queued, taken, renamed, frozenset(crowded_out))
+
+
+class Entrance:
+    """All gates of a store."""
+
+    def __init__(self, gates: Sequence[Gate]) -> None:
+        """Binds them, one a partition, in order."""
+        self._gates = gates
+        self.kind: Pause = ""
+        """Which limit is reached; empty for none."""
+
+    def batch(self, arrivals: Sequence[Arrival]) -> Batch:
+        """A batch that is to be written."""
+        return Batch(self._gates, arrivals)
+
+    async def look(self) -> None:
+        """Ask how much memory there is, every now and then."""
+        await asyncio.gather(*(gate.pressure.look() for gate in self._gates))
+
+    async def reason(self, queued: int) -> str:
+        """Why intake has to wait, or an empty text; as of `Pressure.reason`."""
+        self.kind = ""
+        for gate in self._gates:
+            if reason := await gate.pressure.reason(queued):
+                self.kind = gate.pressure.kind
+                return reason
+        return ""
+
+    @property
+    def delayed_memory(self) -> int:
+        """Bytes that may wait for delays, in each partition."""
+        return min(gate.pressure.delayed_memory for gate in self._gates)

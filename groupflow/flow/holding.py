@@ -1,0 +1,61 @@
+"""What a daemon holds of one partition, and what becomes of it with its session and lease there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from groupflow.flow.exchange import Exchanger
+from groupflow.flow.worker import Worker
+from groupflow.store.envelope import Pool
+
+
+class Holding:
+    """All claims of one partition, of whichever pool (upkeep.renew.Holder)."""
+
+    def __init__(
+        self,
+        exchangers: Mapping[Pool, Exchanger],
+        workers: Callable[[], Sequence[Worker]],
+        on_session: Callable[[], None],
+    ) -> None:
+        """Binds the partition's exchanges, and the workers that may run what comes by them.
+
+        `on_session` is told of each new session.
+        """
+        self._exchangers = exchangers
+        self._workers = workers
+        self._on_session = on_session
+
+    def wake(self, pools: Set[Pool] | None = None) -> None:
+        """Something may be claimable now, in these pools, or in any."""
+        for name, exchanger in self._exchangers.items():
+            if pools is None or name in pools:
+                exchanger.wake()
+
+    def lease_ended(self) -> None:
+        """Somebody may rightly have taken over: stop the handlers of what was claimed here."""
+        for worker in self._running():
+            worker.hand_back()
+
+    def session_lost(self) -> None:
+        """Every claim is somebody else's."""
+        for exchanger in self._exchangers.values():
+            exchanger.close_session()
+        for worker in self._running():
+            worker.lose()
+
+    def session_opened(self) -> None:
+        """Claims can be made again."""
+        for exchanger in self._exchangers.values():
+            exchanger.open_session()
+        self._on_session()
+
+    def claimable(self, plain: int, groups: int) -> None:
+        """A wake may have been lost: what waits now is told with each renewal."""
+        waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
+        self.wake({name for name in waiting if waiting[name]})
+
+    def _running(self) -> list[Worker]:
+        """The workers that run something of it just now."""
+        ours = set(self._exchangers.values())
+        return [worker for worker in self._workers() if worker.source in ours]
