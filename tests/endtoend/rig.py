@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -27,8 +27,9 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of, partition_of
 from tests.history.auditor import audit, leftovers, states_of, totals_of
-from tests.history.events import Event, History, Journal, killed, published
+from tests.history.events import Event, History, Journal, Totals, killed, published
 from tests.history.invariants import Violation, check
 
 DEADLINE = 60.0  # seconds; reached only where something is broken
@@ -203,6 +204,8 @@ class Rig:
         self.store = store
         self.queue = f"jobs.{folder.name}"
         self.keys = Keys(f"e2e-{folder.name[:40]}")
+        partitions = sections.get("redis", {}).get("partitions", 1)
+        self.partitions = keys_of(self.keys.namespace, partitions)
         self.raw: Redis = Redis.from_url(store.url)
         self.journal = Journal(folder / "history.jsonl")
         self.jobs: dict[str, Job] = {}
@@ -371,13 +374,13 @@ class Rig:
 
     def count(self, name: str) -> int:
         """One of the store's totals."""
-        found: Any = self.raw.hget(self.keys("count"), name)
-        return int(found or 0)
+        found: list[Any] = [self.raw.hget(keys("count"), name) for keys in self.partitions]
+        return sum(int(each or 0) for each in found)
 
     def dead(self) -> list[str]:
-        """The ids of the dead letters, oldest death first."""
-        found: Any = self.raw.zrange(self.keys("dead"), 0, -1)
-        return [id_.decode() for id_ in found]
+        """The ids of the dead letters, oldest death first in each partition."""
+        found: list[Any] = [self.raw.zrange(keys("dead"), 0, -1) for keys in self.partitions]
+        return [id_.decode() for each in found for id_ in each]
 
     def is_over(self, tasks: int) -> bool:
         """Whether so many tasks are done or dead."""
@@ -393,21 +396,32 @@ class Rig:
         until(condition, lambda: f"waited in vain for {what}\n{self._story()}")
 
     def _story(self) -> str:
-        counts: Any = self.raw.hgetall(self.keys("count"))
+        counts: list[Any] = [self.raw.hgetall(keys("count")) for keys in self.partitions]
         logs = [f"--- {process.name}\n{process.tail()}" for process in self._processes]
         return "\n".join([f"count: {counts}", f"dead: {self.dead()[-5:]}", *logs])
 
+    def _unique(self, event: Event) -> Event:
+        """The same, its fence unique among all partitions; each has fences of its own."""
+        of = len(self.partitions)
+        return replace(event, fence=event.fence * of + partition_of(event.group, event.id, of))
+
     def judge(self, *, with_faults: bool) -> list[Violation]:
         """Everything that is wrong with the structure and the history, after the end of all."""
+        states: dict[str, Any] = {}
+        totals = [totals_of(self.raw, keys) for keys in self.partitions]
+        found: list[Violation] = []
+        for keys in self.partitions:
+            states |= states_of(self.raw, keys)
+            found += audit(self.raw, keys)
+            found += [Violation("L7", key) for key in leftovers(self.raw, keys)]
         history = History(
-            self.journal.read(),
-            states=states_of(self.raw, self.keys),
-            totals=totals_of(self.raw, self.keys),
+            [self._unique(event) for event in self.journal.read()],
+            states=states,
+            totals=Totals(*(sum(each) for each in zip(*map(astuple, totals), strict=True))),
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,
         )
-        left = [Violation("L7", key) for key in leftovers(self.raw, self.keys)]
-        return [*audit(self.raw, self.keys), *check(history), *left]
+        return [*found, *check(history)]
 
 
 def _toml(settings: Mapping[str, Any]) -> str:

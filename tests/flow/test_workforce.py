@@ -10,7 +10,7 @@ import pytest
 
 from groupflow.flow import workforce as module
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
+from groupflow.flow.hall import Hall, Source
 from groupflow.flow.worker import Rules, Worker
 from groupflow.flow.workforce import WorkerPool, Workforce
 
@@ -25,11 +25,16 @@ class Acting(Worker):
         self.heard: list[str] = []
         self.runs = 0
         self.busy = False
+        self.runs_of: Source | None = None
         self.may_end = asyncio.Event()
 
     @property
     def is_busy(self) -> bool:
         return self.busy
+
+    @property
+    def source(self) -> Source | None:
+        return self.runs_of
 
     def names_of(self, attempt: asyncio.Task[Any]) -> dict[str, Any]:
         return {"task": self.name} if self.busy else {}
@@ -225,14 +230,18 @@ async def test_a_wake_is_for_whom_it_concerns(world: World) -> None:
     assert _wakes(world) == (2, 3)
 
 
-async def test_what_becomes_of_the_lease_reaches_all(world: World) -> None:
+async def test_what_becomes_of_the_lease_reaches_all_that_run_under_it(world: World) -> None:
     def heard() -> list[list[str]]:
-        return [worker.heard for worker in world.workers]
+        return [worker.heard for worker in world.workers if worker.runs_of is not None]
 
+    other = cast(Source, Exchanges("plain"))  # of another partition
+    places = [*world.exchanges.values(), other, None]
+    for worker, place in zip(world.workers, places, strict=False):
+        worker.runs_of = cast(Source, place)
     world.holding.lease_ended()
-    assert heard() == [["hand back"]] * 5
+    assert heard() == [["hand back"], ["hand back"], []]
     world.holding.session_lost()
-    assert heard() == [["hand back", "lose"]] * 5
+    assert heard() == [["hand back", "lose"], ["hand back", "lose"], []]
     world.holding.session_opened()
     assert [each.heard for each in world.exchanges.values()] == [["close", "open"]] * 2
     assert world.sessions == 1

@@ -27,6 +27,7 @@ _STAYS = frozenset(
     {
         "count",
         "fence",
+        "partitions",
         "segments",
         "history_new",
         "history_old",

@@ -99,7 +99,7 @@ class Snapshot:
 def read(raw: Redis, keys: Keys) -> Snapshot:
     """Read a namespace whole."""
     found = Snapshot()
-    front = f"{{{keys.namespace}}}:"
+    front = f"{keys.tag}:"
     names: list[Any] = sorted(raw.scan_iter(match=_escaped(front) + "*", count=1000))
     pipeline = raw.pipeline(transaction=False)
     for name in names:
