@@ -162,7 +162,7 @@ class Exchanger:
 
     def wake(self) -> None:
         """Something may be claimable now."""
-        if self._is_fair and not self.wants:  # what it didn't want then isn't made up for
+        if self._is_fair and not self.has_some:  # what it didn't want then isn't made up for
             self.position = max(self.position, self._hall.hindmost)
         self.demand.call()
         self._stir.set()
@@ -198,12 +198,17 @@ class Exchanger:
     @property
     def wants(self) -> bool:
         """Whether there may be something in it to claim, and room for that."""
+        hall = self._hall
+        return self.has_some and self.demand.wanted(hall.workers, hall.held) > 0
+
+    @property
+    def has_some(self) -> bool:
+        """Whether there may be something in it to claim."""
         return (
             not self.demand.is_empty
             and self._is_well
             and self._session_open.is_set()
             and self._hall.may_claim
-            and self.demand.wanted(self._hall.workers, self._hall.held) > 0
             and self.holds_lease()
         )
 

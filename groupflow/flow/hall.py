@@ -29,8 +29,12 @@ class Source(Protocol):
     position: float  # how far it has got: of those with something, the hindmost goes first
 
     @property
+    def has_some(self) -> bool:
+        """Whether there may be something in it to claim."""
+
+    @property
     def wants(self) -> bool:
-        """Whether there may be something in it to claim, and room for that."""
+        """The same, and whether there is room for that."""
 
     @property
     def held(self) -> int:
@@ -175,7 +179,7 @@ class Hall:
     @property
     def hindmost(self) -> float:
         """How far the store has got that is behind all others which may have something."""
-        return min((each.position for each in self.sources if each.wants), default=0.0)
+        return min((each.position for each in self.sources if each.has_some), default=0.0)
 
     @property
     def workers(self) -> int:

@@ -1,9 +1,10 @@
 """lease: the thread in which leases are renewed, with a loop and connections of its own.
 
 What a handler does to the daemon's loop must not end the lease of all that the daemon holds. So a
-`Renewer` lives here for each partition, apart from it. Python lets both take turns: code that computes hands the
-interpreter over every few milliseconds, and what waits in the system holds nobody up. (C code that
-computes without letting go of the interpreter stops this thread too; then the lease ends.)
+`Renewer` lives here for each partition, apart from it. Python lets both take turns: code that
+computes hands the interpreter over every few milliseconds, and what waits in the system holds
+nobody up. (C code that computes without letting go of the interpreter stops this thread too; then
+the lease ends.)
 
 Who acts under the session lives on the daemon's loop and is told there, in the order of what
 happened.

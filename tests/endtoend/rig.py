@@ -16,16 +16,22 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeAlias, TypeVar
 
 import orjson
 from redis import Redis
+from redis.backoff import ConstantBackoff
+from redis.cluster import ClusterNode
+from redis.cluster import RedisCluster as ClusterClient
+from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.replicated import RedisCluster
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
 from tests.history.auditor import audit, leftovers, states_of, totals_of
@@ -36,6 +42,8 @@ DEADLINE = 60.0  # seconds; reached only where something is broken
 LOOK = 0.01
 REPOSITORY = Path(__file__).resolve().parents[2]
 APP = "tests.endtoend.handlers:app"
+
+Store: TypeAlias = RedisServer | RedisCluster
 
 _Answer = TypeVar("_Answer")
 
@@ -189,7 +197,7 @@ class Rig:
     """
 
     def __init__(
-        self, folder: Path, rabbitmq: RabbitmqServer, store: RedisServer, /, **sections: Any
+        self, folder: Path, rabbitmq: RabbitmqServer, store: Store, /, **sections: Any
     ) -> None:
         """Write the configuration; nothing is started.
 
@@ -201,12 +209,12 @@ class Rig:
         """
         self.folder = folder
         self.rabbitmq = rabbitmq
-        self.store = store
+        self.store: Any = store
         self.queue = f"jobs.{folder.name}"
         self.keys = Keys(f"e2e-{folder.name[:40]}")
         partitions = sections.get("redis", {}).get("partitions", 1)
         self.partitions = keys_of(self.keys.namespace, partitions)
-        self.raw: Redis = Redis.from_url(store.url)
+        self.raw: Any = _plain_client(store)
         self.journal = Journal(folder / "history.jsonl")
         self.jobs: dict[str, Job] = {}
         self.config = folder / "groupflow.toml"
@@ -393,7 +401,7 @@ class Rig:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something, and say what is the case where it doesn't come."""
-        until(condition, lambda: f"waited in vain for {what}\n{self._story()}")
+        until(lambda: _holds(condition), lambda: f"waited in vain for {what}\n{self._story()}")
 
     def _story(self) -> str:
         counts: list[Any] = [self.raw.hgetall(keys("count")) for keys in self.partitions]
@@ -422,6 +430,21 @@ class Rig:
             with_faults=with_faults,
         )
         return [*found, *check(history)]
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except RedisError:
+        return False  # a node is down
+
+
+def _plain_client(store: Store) -> Any:
+    if isinstance(store, RedisCluster):
+        nodes: list[Any] = [ClusterNode("127.0.0.1", n.port) for n in store.nodes]  # type: ignore[no-untyped-call]
+        # A node may die meanwhile, and its replica takes a moment to follow it.
+        return ClusterClient(startup_nodes=nodes, retry=Retry(ConstantBackoff(0.5), 40))
+    return Redis.from_url(store.url)
 
 
 def _toml(settings: Mapping[str, Any]) -> str:

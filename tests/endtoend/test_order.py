@@ -60,7 +60,7 @@ def test_a_daemon_alone_is_not_told_of_what_it_took_in(make_rig: MakeRig) -> Non
     rig = make_rig(workers={"lease": 3600.0})
     rig.start()
     heard: list[Any] = []
-    with rig.raw.pubsub() as channel:  # type: ignore[no-untyped-call]
+    with rig.raw.pubsub() as channel:
         channel.subscribe(rig.keys.wake)
         for n in range(20):  # one by one, so that there are idle workers each time
             rig.publish([Job(f"g{n}", "contact", n=n), Job(f"p{n}", None)])

@@ -21,7 +21,7 @@ class Store:
     def __init__(self, hall: Hall, name: str = "s") -> None:
         self.name, self.demand, self.held, self.is_settled = name, Demand(), 0, True
         self.holds_lease: Callable[[], bool] = lambda: True
-        self.position, self.wants = 0.0, True
+        self.position, self.has_some, self.wants = 0.0, True, True
         self.heard: list[str] = []
         self.ended: list[tuple[Slot, Settlement | None]] = []
         hall.sources.append(self)

@@ -1,0 +1,76 @@
+"""Daemons on a Redis Cluster: a node dies or freezes, partitions move to other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupflow.servers import RabbitmqServer
+from groupflow.servers.replicated import RedisCluster, until
+from tests.endtoend.conftest import MakeRig
+from tests.endtoend.rig import Rig, run
+from tests.endtoend.test_order import mixed
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three primaries with a replica each."""
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    run(cluster.start())
+    try:
+        yield cluster
+    finally:
+        run(cluster.stop())
+
+
+@pytest.fixture
+def make_rig(
+    tmp_path: Path, rabbitmq_server: RabbitmqServer, cluster: RedisCluster
+) -> Iterator[MakeRig]:
+    """Make a rig on the cluster, which is whole again afterwards."""
+    rigs: list[Rig] = []
+
+    def make(**sections: Any) -> Rig:
+        redis = {"partitions": 6, **sections.pop("redis", {})}
+        workers = {"lease": 4.0, "grouped": 8, "plain": 4, **sections.pop("workers", {})}
+        rig = Rig(tmp_path, rabbitmq_server, cluster, redis=redis, workers=workers, **sections)
+        rigs.append(rig)
+        return rig
+
+    yield make
+    for rig in rigs:
+        rig.close()
+    run(_heal(cluster))
+
+
+async def _heal(cluster: RedisCluster) -> None:
+    for node in cluster.nodes:
+        await node.start()
+    await until(cluster.is_whole, "it did not heal")
+
+
+def test_partitions_on_three_nodes(make_rig: MakeRig) -> None:
+    rig = make_rig(workers={"lease": 60.0})
+    rig.start_all("d1", "d2", "d3")
+    rig.publish(mixed(400, seed=21))
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+
+
+def test_a_node_is_killed(make_rig: MakeRig, cluster: RedisCluster) -> None:
+    """Its replica takes its partitions over; those of the other nodes go on meanwhile."""
+    rig = make_rig()
+    rig.start_all("d1", "d2")
+    jobs = mixed(600, seed=22)
+    rig.publish(jobs[:200])
+    lost = run(cluster.leader_of(rig.partitions[0]("count")))
+    run(lost.kill())
+    rig.publish(jobs[200:])
+    rig.wait_for_all()
+    rig.stop_all()
+    run(_heal(cluster))
+    assert rig.judge(with_faults=True) == []
