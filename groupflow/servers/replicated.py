@@ -155,6 +155,14 @@ class RedisCluster(_Group):
                 return node
         raise ServerFailed(f"no node of the cluster has the slot of {key}")
 
+    async def leaders(self) -> list[ClusterNode]:
+        """The primaries of now."""
+        return [
+            node
+            for node in self.nodes
+            if node.running and "role:master" in await command(node, "INFO replication")
+        ]
+
 
 class WatchedRedis(_Group):
     """A primary, its replicas, and Sentinels that watch them."""

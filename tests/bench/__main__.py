@@ -24,7 +24,18 @@ from rich.console import Console
 from tests.bench import chart, machine, results, tables
 from tests.bench.bench import Bench
 from tests.bench.daemons import REPOSITORY
-from tests.bench.families import attacks, backlog, beside, cold, cost, drain, ideal, intake, latency
+from tests.bench.families import (
+    attacks,
+    backlog,
+    beside,
+    cold,
+    cost,
+    drain,
+    ideal,
+    intake,
+    latency,
+    partitions,
+)
 from tests.bench.records import cost_of_a_record
 from tests.bench.results import Mixed, Results
 from tests.bench.rows import OURS, Row
@@ -39,6 +50,7 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "cold": cold.run,
     "beside": beside.run,
     "attacks": attacks.run,
+    "partitions": partitions.run,
 }
 ON_REQUEST = {"cost": cost.run}  # of interest for who changes something, and no row of the table
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"

@@ -43,6 +43,7 @@ class Setting:
         order: `workers.order`.
         only: half a daemon, or all of it.
         http: what its section `[http]` says; the page is on, as by default, on a port that is free.
+        partitions: of its namespace.
     """
 
     redis: str
@@ -53,9 +54,12 @@ class Setting:
     order: Literal["oldest", "fair"] = "oldest"
     only: Literal["", "intake", "workers"] = ""
     http: str = 'listen = "127.0.0.1:0"'
+    partitions: int = 1
 
     def write(self, path: Path) -> None:
         """Write it as a configuration file."""
+        # An older commit, beside which something is measured, may not know more than one.
+        partitions = f"partitions = {self.partitions}" if self.partitions > 1 else ""
         path.write_text(
             f"""[rabbitmq]
 url = "{self.rabbitmq}"
@@ -63,6 +67,7 @@ queue = "{self.queue}"
 [redis]
 url = "{self.redis}"
 namespace = "{NAMESPACE}"
+{partitions}
 [workers]
 plain = {self.plain}
 grouped = {self.grouped}

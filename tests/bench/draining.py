@@ -15,6 +15,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from groupflow.store.partitions import keys_of
 from tests.bench import clocks
 from tests.bench.bench import Bench
 from tests.bench.daemons import REPOSITORY, Daemon, RunFailed, Setting, cpu_of, running
@@ -54,6 +55,7 @@ async def drain(
     *,
     workers: int,
     daemons: int = 1,
+    partitions: int = 1,
     code: Path = REPOSITORY,
 ) -> Records:
     """Let daemons take a load in and drain it, and read what they recorded.
@@ -63,19 +65,20 @@ async def drain(
         load: the tasks.
         workers: for grouped tasks, of each daemon.
         daemons: how many share the load.
+        partitions: over which the load lies.
         code: where the package is that they run.
 
     Raises:
         RunFailed: a daemon died, or did not get to the end.
     """
-    setting = Setting("", grouped=workers)
+    setting = Setting("", grouped=workers, partitions=partitions)
     async with loaded(bench, setting, [load], daemons=daemons, code=code) as run:
         calls = await _calls_of(run.redis)
         await run.resume()
         if daemons == 1:
             await run.daemons[0].until(WITHIN)
         else:
-            await _until_done(run.redis, load.tasks)
+            await _until_done(run.redis, partitions, load.tasks)
         calls = await _calls_of(run.redis) - calls
     return replace(run.records, redis_calls=calls / load.tasks)
 
@@ -163,8 +166,8 @@ async def _calls_of(redis: Redis) -> int:
     return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-async def _until_done(redis: Redis, tasks: int) -> None:
-    key = f"{{{NAMESPACE}}}:count"
+async def _until_done(redis: Redis, partitions: int, tasks: int) -> None:
+    counts = [keys("count") for keys in keys_of(NAMESPACE, partitions)]
     async with asyncio.timeout(WITHIN):
-        while int(await redis.hget(key, "done") or 0) < tasks:
+        while sum([int(await redis.hget(key, "done") or 0) for key in counts]) < tasks:
             await asyncio.sleep(LOOK)

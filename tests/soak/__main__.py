@@ -22,7 +22,8 @@ import orjson
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from tests.history.invariants import Violation
-from tests.soak.config import NAMESPACE, QUEUE
+from tests.soak.config import QUEUE
+from tests.soak.faults import CLUSTER_FAULTS, FAULTS
 from tests.soak.invariants import INVARIANTS
 from tests.soak.judge import Verdict, judge, lost_by_rabbitmq, tracebacks
 from tests.soak.nemesis import Nemesis, plan, wait_until_drained, watch
@@ -61,6 +62,7 @@ async def soak(
     daemons: int = 3,
     rate: float = 80.0,
     slow: bool = True,
+    clustered: bool = False,
 ) -> Result:
     """Run one soak.
 
@@ -72,14 +74,17 @@ async def soak(
         daemons: how many.
         rate: messages a second.
         slow: whether RabbitMQ may be restarted.
+        clustered: whether the store is a cluster of six nodes, in place of one Redis.
     """
     began = time.monotonic()
-    async with world(folder, seed=seed, daemons=daemons, rate=rate) as whole:
+    kinds = CLUSTER_FAULTS if clustered else FAULTS
+    going = world(folder, seed=seed, daemons=daemons, rate=rate, clustered=clustered)
+    async with going as whole:
         nemesis = Nemesis(whole, folder / "faults.jsonl")
         publishing = asyncio.create_task(whole.workload.run())
         watching = asyncio.create_task(watch(whole))
         await asyncio.sleep(1.0)
-        await nemesis.run(plan(seed, faults, daemons, slow=slow), seconds)
+        await nemesis.run(plan(seed, faults, daemons, slow=slow, kinds=kinds), seconds)
         verdict = await _end(whole, publishing, watching)
     verdict.checked.update({"L5": _stops(nemesis) + daemons, "L6": len(nemesis.done)})
     return Result(
@@ -116,7 +121,7 @@ async def _end(
         if took > 10.0:
             whole.broken.append(f"L5: {slot.name} took {took:.1f} s to leave an idle store")
     verdict = await asyncio.to_thread(
-        judge, whole.journal, whole.redis.url, NAMESPACE, await _left_in_queue(whole)
+        judge, whole.journal, whole.store, await _left_in_queue(whole)
     )
     broken = [Violation(*text.split(": ", 1)) for text in whole.broken]
     verdict.violations += [*broken, *tracebacks([slot.log for slot in whole.slots])]
@@ -191,6 +196,9 @@ def main() -> None:
     )
     parser.add_argument("--daemons", type=int, default=3)
     parser.add_argument("--rate", type=float, default=80.0, help="messages a second")
+    parser.add_argument(
+        "--clustered", action="store_true", help="on a Redis Cluster, whose nodes may die"
+    )
     parser.add_argument("--folder", type=Path, default=None, help="where all is written, and kept")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else int(time.time()) % 1_000_000
@@ -199,12 +207,16 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # broken connections are the point
     arguments = {"seed": seed, "faults": faults, "daemons": options.daemons, "rate": options.rate}
+    clustered = options.clustered
     print(f"seed {seed}, folder {folder}", flush=True)
     try:
-        result = asyncio.run(_until_told(soak(folder, **arguments, seconds=options.seconds)))
+        result = asyncio.run(
+            _until_told(soak(folder, **arguments, seconds=options.seconds, clustered=clustered))
+        )
     except asyncio.CancelledError:
         sys.exit(128 + signal.SIGTERM)
     command = "python -m tests.soak " + " ".join(f"--{k} {v}" for k, v in arguments.items())
+    command += " --clustered" if clustered else ""
     (folder / "report.json").write_bytes(orjson.dumps(report(result, arguments)))
     print(show(result, command), flush=True)
     if not result.verdict.violations and options.folder is None:

@@ -22,7 +22,7 @@ queue = "{queue}"
 prefetch = 100
 max_body = {max_body}
 [redis]
-url = "redis://127.0.0.1:{redis}/0"
+{redis}
 namespace = "{namespace}"
 [workers]
 plain = {plain}
@@ -50,13 +50,23 @@ def write_config(
     path: Path,
     *,
     rabbitmq: int,
-    redis: int,
+    redis: str,
     lease: float = LEASE,
     plain: int = 4,
     grouped: int = 8,
     queue: str = QUEUE,
 ) -> Path:
-    """Write a daemon's configuration for servers (or proxies) on these ports."""
+    """Write a daemon's configuration for servers (or proxies) on these ports.
+
+    Args:
+        path: where.
+        rabbitmq: its port.
+        redis: lines of the section `[redis]`, but for the namespace.
+        lease: seconds.
+        plain: workers for plain tasks.
+        grouped: workers for grouped ones.
+        queue: of RabbitMQ.
+    """
     path.write_text(
         _TEXT.format(
             rabbitmq=rabbitmq,

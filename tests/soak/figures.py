@@ -69,7 +69,7 @@ class Bench:
         config = write_config(
             self.folder / f"{number}.toml",
             rabbitmq=rabbitmq or self.servers.rabbitmq.port,
-            redis=self.servers.redis.port,
+            redis=f'url = "redis://127.0.0.1:{self.servers.redis.port}/0"',
             lease=LEASE,
             plain=plain,
             grouped=grouped,

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import astuple, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from redis import Redis
-
-from groupflow.store.keys import Keys
+from groupflow.store.partitions import partition_of
 from tests.history.auditor import audit, leftovers, states_of, totals_of
-from tests.history.events import Event, History, Journal, State, in_order
+from tests.history.events import Event, History, Journal, State, Totals, in_order
 from tests.history.invariants import Violation, check, pair
+from tests.soak.stores import Store
 
 
 @dataclass(slots=True)
@@ -44,15 +44,19 @@ class Verdict:
         return Counter(violation.invariant for violation in self.violations)
 
 
-def judge(journal: Journal, url: str, namespace: str, left_in_queue: int) -> Verdict:
+def judge(journal: Journal, store: Store, left_in_queue: int) -> Verdict:
     """Judge a drained store, whose daemons have left, and the history that led to it."""
-    keys, verdict = Keys(namespace), Verdict()
-    with Redis.from_url(url) as raw:
-        states, totals = states_of(raw, keys), totals_of(raw, keys)
-        verdict.violations += audit(raw, keys)
-        left = leftovers(raw, keys)
-    verdict.violations += [Violation("L7", f"left behind: {key}") for key in left]
-    events = _with_stages(in_order(journal.read()))
+    verdict, states, all_totals = Verdict(), dict[str, State](), list[Totals]()
+    with closing(store.client()) as raw:
+        for keys in store.partitions:
+            states |= states_of(raw, keys)
+            all_totals.append(totals_of(raw, keys))
+            verdict.violations += audit(raw, keys)
+            left = leftovers(raw, keys)
+            verdict.violations += [Violation("L7", f"left behind: {key}") for key in left]
+    totals = Totals(*(sum(each) for each in zip(*map(astuple, all_totals), strict=True)))
+    found = [unique_fence(event, len(store.partitions)) for event in journal.read()]
+    events = _with_stages(in_order(found))
     stale = stale_starts(events)
     sound = [e for e in events if (e.id, e.fence) not in stale]
     history = History(sound, _with_stage_states(events, states), totals, left_in_queue)
@@ -68,6 +72,13 @@ def judge(journal: Journal, url: str, namespace: str, left_in_queue: int) -> Ver
     _count(verdict, events, sound, ids, states)
     verdict.figures["stale starts"] = len(stale)
     return verdict
+
+
+def unique_fence(event: Event, partitions: int) -> Event:
+    """The same, its fence unique among all partitions: each has fences of its own."""
+    id_ = event.id.partition("#")[0]
+    place = partition_of(event.group, id_, partitions)
+    return replace(event, fence=event.fence * partitions + place)
 
 
 def stale_starts(events: list[Event]) -> set[tuple[str, int]]:

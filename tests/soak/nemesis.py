@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,14 @@ class Planned:
     fault: Fault
 
 
-def plan(seed: int, count: int, daemons: int, *, slow: bool = True) -> list[Planned]:
+def plan(
+    seed: int,
+    count: int,
+    daemons: int,
+    *,
+    slow: bool = True,
+    kinds: Sequence[type[Fault]] = FAULTS,
+) -> list[Planned]:
     """The faults of a seed, always the same.
 
     Args:
@@ -36,9 +44,10 @@ def plan(seed: int, count: int, daemons: int, *, slow: bool = True) -> list[Plan
         count: how many.
         daemons: how many there are to choose from.
         slow: whether RabbitMQ may be restarted, which takes some eight seconds.
+        kinds: of faults.
     """
     chance = Random(seed)
-    kinds = [kind for kind in FAULTS if slow or kind not in SLOW]
+    kinds = [kind for kind in kinds if slow or kind not in SLOW]
     weights = [kind.weight for kind in kinds]
     return [
         Planned(chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, daemons))

@@ -6,21 +6,22 @@ import asyncio
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.store.keys import Keys
+from groupflow.servers.replicated import RedisCluster
 from tests.history.events import Journal
-from tests.soak.config import LEASE, NAMESPACE, write_config
+from tests.soak.config import LEASE, write_config
 from tests.soak.daemons import Slot
 from tests.soak.proxy import Proxy
+from tests.soak.stores import PARTITIONS, Clustered, OneRedis, Store, counts_of
 from tests.soak.workload import Workload
 
 DISK = 192  # MB of the file system that Redis has for itself
@@ -38,30 +39,45 @@ class World:
 
     Attributes:
         folder: where all of it is written.
-        redis: the server; `redis_wire` is the proxy that daemons reach it through.
-        rabbitmq: the same; the publisher comes through its proxy too.
+        store: what daemons store in.
+        rabbitmq: the server; daemons and publisher reach it through `rabbitmq_wire`.
         slots: the daemons.
         workload: the publisher.
         journal: the events.
         disk: Redis's own small file system, ``None`` where none could be mounted.
+        one: where there is a single Redis: it, and the proxy that daemons reach it through.
+        cluster: where there is a cluster.
         lease: of the daemons, seconds.
         broken: what no fault explains, as it was noticed.
     """
 
     folder: Path
-    redis: RedisServer
+    store: Store
     rabbitmq: RabbitmqServer
-    redis_wire: Proxy
     rabbitmq_wire: Proxy
     slots: list[Slot]
     workload: Workload
     journal: Journal
     disk: Path | None
+    one: tuple[RedisServer, Proxy] | None = None
+    cluster: RedisCluster | None = None
     lease: float = LEASE
     broken: list[str] = field(default_factory=list)
 
+    @property
+    def redis(self) -> RedisServer:
+        """The single Redis."""
+        assert self.one is not None
+        return self.one[0]
+
+    @property
+    def redis_wire(self) -> Proxy:
+        """The way to it."""
+        assert self.one is not None
+        return self.one[1]
+
     def ask(self) -> Redis:
-        """A client of Redis that passes the proxy by."""
+        """A client of the single Redis that passes the proxy by."""
         return Redis.from_url(
             self.redis.url,
             socket_timeout=2.0,
@@ -70,38 +86,45 @@ class World:
         )
 
     async def counts(self) -> dict[str, int] | None:
-        """The store's own totals, ``None`` while Redis doesn't answer."""
-        async with self.ask() as client:
-            with suppress(Exception):
-                found: Any = await client.hgetall(Keys(NAMESPACE)("count"))
-                return {name.decode(): int(total) for name, total in found.items()}
-        return None
+        """The store's own totals, ``None`` while it doesn't answer."""
+        return await asyncio.to_thread(counts_of, self.store)
 
 
 @asynccontextmanager
-async def world(folder: Path, *, seed: int, daemons: int, rate: float) -> AsyncIterator[World]:
+async def world(
+    folder: Path, *, seed: int, daemons: int, rate: float, clustered: bool = False
+) -> AsyncIterator[World]:
     """Start servers, proxies and daemons; the workload is the caller's to run."""
     async with AsyncExitStack() as stack:
         disk = await _small_disk(stack)
-        # On a slow disk `everysec` may put off a write for as long as the last fsync takes, and a
-        # kill -9 then loses what was answered already: that is Redis's promise, not ours. On a file
-        # system in memory an fsync takes no time; elsewhere Redis has to be stricter.
-        strict = () if disk else ("--appendfsync", "always")
-        redis = RedisServer((disk or folder) / "redis", extra=strict)
         rabbitmq = PatientRabbitmq(folder / "rabbitmq")
-        stack.push_async_callback(redis.stop)
         stack.push_async_callback(rabbitmq.stop)
+        one, cluster = None, None
         async with asyncio.TaskGroup() as starts:
-            starts.create_task(redis.start())
             starts.create_task(rabbitmq.start())
-        wires = [Proxy(redis.port), Proxy(rabbitmq.port)]
-        for wire in wires:
-            await wire.start()
-            stack.push_async_callback(wire.stop)
-        redis_wire, rabbitmq_wire = wires
-        config = write_config(
-            folder / "groupflow.toml", rabbitmq=rabbitmq_wire.port, redis=redis_wire.port
-        )
+            if clustered:
+                cluster = RedisCluster((disk or folder) / "cluster")
+                stack.push_async_callback(cluster.stop)
+                starts.create_task(cluster.start())
+            else:
+                # On a slow disk `everysec` may put off a write for as long as the last fsync takes,
+                # and a kill -9 then loses what was answered already: that is Redis's promise, not
+                # ours. On a file system in memory an fsync takes no time; elsewhere Redis has to be
+                # stricter.
+                strict = () if disk else ("--appendfsync", "always")
+                redis = RedisServer((disk or folder) / "redis", extra=strict)
+                stack.push_async_callback(redis.stop)
+                starts.create_task(redis.start())
+        rabbitmq_wire = await _wire(stack, rabbitmq.port)
+        store: Store
+        if cluster is not None:
+            store, settings = Clustered(cluster), _clustered(cluster)
+        else:
+            one = redis, await _wire(stack, redis.port)
+            store = OneRedis(redis)
+            settings = f'url = "redis://127.0.0.1:{one[1].port}/0"'
+        file = folder / "groupflow.toml"
+        config = write_config(file, rabbitmq=rabbitmq_wire.port, redis=settings)
         slots = [Slot(number, folder, config) for number in range(daemons)]
         journal = Journal(folder / "history.jsonl")
         through_wire = f"amqp://guest:guest@127.0.0.1:{rabbitmq_wire.port}/"
@@ -110,8 +133,20 @@ async def world(folder: Path, *, seed: int, daemons: int, rate: float) -> AsyncI
             stack.push_async_callback(slot.kill)
             await slot.start()
         yield World(
-            folder, redis, rabbitmq, redis_wire, rabbitmq_wire, slots, workload, journal, disk
+            folder, store, rabbitmq, rabbitmq_wire, slots, workload, journal, disk, one, cluster
         )
+
+
+async def _wire(stack: AsyncExitStack, port: int) -> Proxy:
+    wire = Proxy(port)
+    await wire.start()
+    stack.push_async_callback(wire.stop)
+    return wire
+
+
+def _clustered(cluster: RedisCluster) -> str:
+    # A message is acked once a replica has it too: so no node that dies takes one along.
+    return f'url = "{cluster.url}"\npartitions = {PARTITIONS}\nreplicas = 1'
 
 
 async def _small_disk(stack: AsyncExitStack) -> Path | None:

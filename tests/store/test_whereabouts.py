@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from redis import Redis
 from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -17,6 +16,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.whereabouts import Address, Ask, Nodes, most_say
+from tests.clusters import begin_move, end_move, move_keys
 from tests.store.bench import arrival
 
 DEADLINE = 60.0
@@ -144,25 +144,20 @@ class TestCluster:
         client = StoreClient(cluster.url, keys)
         try:
             await enqueue(client, "a")
-            source = await cluster.leader_of(keys("count"))
-            target = next(node for node in cluster.primaries if node is not source)
-            slot = await command(source, f"CLUSTER KEYSLOT {keys('count')}")
-            ids = {node: await command(node, "CLUSTER MYID") for node in (source, target)}
-            await command(target, f"CLUSTER SETSLOT {slot} IMPORTING {ids[source]}")
-            await command(source, f"CLUSTER SETSLOT {slot} MIGRATING {ids[target]}")
+            leader = await cluster.leader_of(keys("count"))
+            target = next(node for node in cluster.primaries if node is not leader)
+            source, slot = await begin_move(cluster, keys("count"), target)
             before = await command(source, f"LLEN {keys('plain')}")
             with pytest.raises(StoreUnavailable):
                 await Enqueuer(client).enqueue([arrival("b")])
             assert await command(source, f"LLEN {keys('plain')}") == before
-            with Redis(port=source.port, decode_responses=True) as raw:
-                names: list[str] = raw.execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
-            assert names
-            for name in names:
-                await command(source, f"MIGRATE 127.0.0.1 {target.port} {name} 0 5000")
+            moved = 0
+            while await move_keys(source, slot, target, 1):
+                moved += 1
                 with pytest.raises(StoreUnavailable):
                     await Enqueuer(client).enqueue([arrival("b")])
-            for node in (target, source):
-                await command(node, f"CLUSTER SETSLOT {slot} NODE {ids[target]}")
+            assert moved
+            await end_move(source, slot, target)
             await enqueue(client, "b")
             assert await command(target, f"LLEN {keys('plain')}") == "2"
         finally:

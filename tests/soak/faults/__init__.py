@@ -8,6 +8,13 @@ what it had answered, which is no fault of ours.)
 from __future__ import annotations
 
 from tests.soak.faults.base import Fault, Skipped
+from tests.soak.faults.cluster import (
+    FailOver,
+    FreezePrimary,
+    KillPrimary,
+    KillReplica,
+    MovePartition,
+)
 from tests.soak.faults.daemons import (
     BlockLoop,
     BlockLoopPast,
@@ -44,7 +51,7 @@ from tests.soak.faults.wires import (
     LateRedis,
 )
 
-__all__ = ["FAULTS", "SLOW", "Fault", "Skipped"]
+__all__ = ["CLUSTER_FAULTS", "FAULTS", "SLOW", "Fault", "Skipped"]
 
 FAULTS: tuple[type[Fault], ...] = (
     KillSame, KillOther, Zombie, Nap, Terminate, WrongClock, Usurper,
@@ -55,4 +62,12 @@ FAULTS: tuple[type[Fault], ...] = (
     CutRabbitmq, HoldRabbitmqReplies, HoldRabbitmqRequests, LateRabbitmq, HalfOpenRabbitmq,
     DeleteQueue, Duplicates, HeaderFlood, Poison, HttpFlood,
 )  # fmt: skip
+_OF_ONE_REDIS: frozenset[type[Fault]] = frozenset(
+    {RestartRedis, KillRedis, FreezeRedis, FullMemory, FullDisk}
+    | {CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis}
+)
+CLUSTER_FAULTS: tuple[type[Fault], ...] = (
+    *(kind for kind in FAULTS if kind not in _OF_ONE_REDIS),
+    *(KillPrimary, FreezePrimary, KillReplica, FailOver, MovePartition),
+)
 SLOW: frozenset[type[Fault]] = frozenset({RestartRabbitmq, KillRabbitmq})
