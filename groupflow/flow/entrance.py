@@ -44,9 +44,12 @@ class Batch:
         self.arrivals = arrivals
         self._gates = gates
         self._places: dict[int, list[int]] = defaultdict(list)
-        for place, arrival in enumerate(arrivals):
-            number = partition_of(arrival.envelope.group, arrival.id, len(gates))
-            self._places[number].append(place)
+        if len(gates) == 1:
+            self._places[0] = list(range(len(arrivals)))
+        else:
+            for place, arrival in enumerate(arrivals):
+                number = partition_of(arrival.envelope.group, arrival.id, len(gates))
+                self._places[number].append(place)
         self._left = set(self._places) if arrivals else set(range(len(gates)))
         self._written: dict[int, Enqueued] = {}
 

@@ -7,8 +7,10 @@ are for, more processes than one, a machine of two cores that runs a daemon as w
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
+from functools import cache, partial
+from itertools import count, islice
 
+from groupflow.store.partitions import partition_of
 from tests.bench.bench import Bench
 from tests.bench.draining import drain
 from tests.bench.load import Load
@@ -26,25 +28,45 @@ _MICROSECONDS = {
 }
 
 
+class InOnePartition(Load):
+    """A load whose groups all lie in one of the most partitions."""
+
+    def group_of(self, number: int) -> int:
+        """The number of a task's group."""
+        return _groups_of_one()[number % self.groups]
+
+
+@cache
+def _groups_of_one() -> list[int]:
+    lying = (n for n in count() if partition_of(f"g{n}", "", NUMBERS[-1]) == 0)
+    return list(islice(lying, GROUPS))
+
+
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure each number of partitions beside one: all of its rows come from the same turns."""
-    for number in NUMBERS[-1:] if bench.quick else NUMBERS:
+    tasks, most = bench.pick(20_000, 5_000), NUMBERS[-1]
+    spread = Load(tasks, GROUPS, 0.0)
+    for number in [most] if bench.quick else NUMBERS:
         if bench.wants(f"partitions.{number}"):
-            for row in await _number(bench, number):
+            for row in await _rows(bench, str(number), f"{number} partitions", number, spread):
                 yield row
+    if bench.wants("partitions.one"):
+        title = f"{most} partitions, work in 1"
+        for row in await _rows(bench, "one", title, most, InOnePartition(tasks, GROUPS)):
+            yield row
 
 
-async def _number(bench: Bench, number: int) -> list[Row]:
-    load, beside = Load(bench.pick(20_000, 5_000), GROUPS, 0.0), "1 partition"
+async def _rows(bench: Bench, key: str, title: str, number: int, load: Load) -> list[Row]:
+    beside = "1 partition"
     rows = [
-        Row(f"partitions.{number}.{name}", f"{what}, {number} partitions", "µs", beside=beside)
+        Row(f"partitions.{key}.{name}", f"{what}, {title}", "µs", beside=beside)
         for name, what in _MICROSECONDS.items()
     ]
-    rows.append(Row(f"partitions.{number}.rate", "the same, drain", "tasks/s", beside=beside))
+    rows.append(Row(f"partitions.{key}.rate", f"drain, {title}", "tasks/s", beside=beside))
 
     async def turn(partitions: int) -> Turn:
         found = await drain(bench, load, workers=WORKERS, partitions=partitions)
-        bench.check(f"partitions.{number}", found, load)
+        bench.check(f"partitions.{key}", found, load)
         figures = found.cpu, found.redis_cpu, found.intake_cpu, found.enqueue_cpu, found.rate
         return Turn(
             {row.key: figure for row, figure in zip(rows, figures, strict=True)},
