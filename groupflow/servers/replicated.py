@@ -32,6 +32,8 @@ class ClusterNode(RedisServer):
             # A node that was away for long may lead all the same: there is nobody else.
             *("--cluster-replica-validity-factor", "0"),
             *("--repl-diskless-sync-delay", "0"),
+            # Slots that nobody serves are no reason not to serve the others.
+            *("--cluster-require-full-coverage", "no"),
         ]
 
     @property
@@ -141,12 +143,20 @@ class RedisCluster(_Group):
         return all(text.count("connected") == len(self.servers) for text in known)
 
     async def is_whole(self) -> bool:
-        """Whether every node serves, and every replica follows its primary."""
+        """Whether all slots are served in every node's eyes, and each primary has its replicas."""
         for node in self.servers:
-            if "cluster_state:ok" not in await command(node, "CLUSTER INFO"):
+            said = await command(node, "CLUSTER INFO")
+            if "cluster_state:ok" not in said or f"cluster_slots_ok:{SLOTS}\r" not in said:
                 return False
-        said = [await command(node, "INFO replication") for node in self.replicas]
-        return all("master_link_status:up" in text or "role:master" in text for text in said)
+        followers = len(self.replicas) // len(self.primaries)
+        for node in self.servers:
+            said = await command(node, "INFO replication")
+            is_primary = "role:master" in said
+            if is_primary and said.count("state=online") != followers:
+                return False
+            if not is_primary and "master_link_status:up" not in said:
+                return False
+        return True
 
     async def leader_of(self, key: str) -> ClusterNode:
         """The node that has a key's slot."""
@@ -154,6 +164,19 @@ class RedisCluster(_Group):
             if node.running and await command(node, f"EXISTS {key}") in ("0", "1"):
                 return node
         raise ServerFailed(f"no node of the cluster has the slot of {key}")
+
+    async def replica_of(self, leader: ClusterNode) -> ClusterNode:
+        """A node that follows another one.
+
+        Raises:
+            ServerFailed: none does.
+        """
+        for node in self.nodes:
+            if node.running and f"master_port:{leader.port}\r" in await command(
+                node, "INFO replication"
+            ):
+                return node
+        raise ServerFailed(f"the node at port {leader.port} has no replica")
 
     async def leaders(self) -> list[ClusterNode]:
         """The primaries of now."""

@@ -408,10 +408,14 @@ class Rig:
         logs = [f"--- {process.name}\n{process.tail()}" for process in self._processes]
         return "\n".join([f"count: {counts}", f"dead: {self.dead()[-5:]}", *logs])
 
+    def partition_of(self, job: Job | Event) -> int:
+        """Where a task lies."""
+        return partition_of(job.group, job.id, len(self.partitions))
+
     def _unique(self, event: Event) -> Event:
         """The same, its fence unique among all partitions; each has fences of its own."""
-        of = len(self.partitions)
-        return replace(event, fence=event.fence * of + partition_of(event.group, event.id, of))
+        fence = event.fence * len(self.partitions) + self.partition_of(event)
+        return replace(event, fence=fence)
 
     def judge(self, *, with_faults: bool) -> list[Violation]:
         """Everything that is wrong with the structure and the history, after the end of all."""

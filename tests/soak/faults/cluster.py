@@ -39,6 +39,14 @@ class ClusterFault(Fault):
         except ServerFailed as error:
             raise Skipped(str(error)) from None
 
+    async def follower(self, world: World) -> ClusterNode:
+        """A node that follows that one."""
+        leader = await self.leader(world)
+        try:
+            return await cluster_of(world).replica_of(leader)
+        except ServerFailed as error:
+            raise Skipped(str(error)) from None
+
     async def undo(self, world: World) -> None:
         """Wait until all is as it was, but for who leads: the next fault must not lose anything."""
         cluster = cluster_of(world)
@@ -83,7 +91,7 @@ class KillReplica(ClusterFault):
     lasting = 0.0, 2.0
 
     async def apply(self, world: World) -> None:
-        self._node = await replica_of(cluster_of(world), await self.leader(world))
+        self._node = await self.follower(world)
         await self._node.kill()
 
 
@@ -95,8 +103,7 @@ class FailOver(ClusterFault):
     lasting = 0.0, 0.0
 
     async def apply(self, world: World) -> None:
-        cluster, leader = cluster_of(world), await self.leader(world)
-        replica = await replica_of(cluster, leader)
+        replica = await self.follower(world)
         if await command(replica, "CLUSTER FAILOVER") != "OK":
             raise Skipped("it would not lead")
 
@@ -128,15 +135,3 @@ def cluster_of(world: World) -> RedisCluster:
     """The cluster."""
     assert world.cluster is not None
     return world.cluster
-
-
-async def replica_of(cluster: RedisCluster, leader: ClusterNode) -> ClusterNode:
-    """The node that follows another one.
-
-    Raises:
-        Skipped: none does.
-    """
-    for node in cluster.nodes:
-        if f"master_port:{leader.port}\r" in await command(node, "INFO replication"):
-            return node
-    raise Skipped("it has no replica")
