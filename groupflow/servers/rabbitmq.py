@@ -25,14 +25,31 @@ disk_free_limit.absolute = 50MB
 """
 
 
+HASH_EXCHANGE = "rabbitmq_consistent_hash_exchange"
+"""The plugin that shares messages out among queues; Debian's package carries it."""
+
+
 class RabbitmqServer(PrivateServer):
-    """One RabbitMQ node: user ``guest``, no plugins, ready in some seconds."""
+    """One RabbitMQ node: user ``guest``, ready in some seconds."""
 
     name: ClassVar[str] = "RabbitMQ"
     ready_within: ClassVar[float] = 60.0
     stop_within: ClassVar[float] = 15.0
     port_count: ClassVar[int] = 3
     taken_marks: ClassVar[Sequence[str]] = ("eaddrinuse", "in use", "epmd error", "already bound")
+
+    def __init__(
+        self, folder: Path, *, plugins: Sequence[str] = (), scratch: Path | None = None
+    ) -> None:
+        """Describe a node; nothing is started.
+
+        Args:
+            folder: see `PrivateServer`.
+            plugins: those to enable, such as `HASH_EXCHANGE`.
+            scratch: see `PrivateServer`.
+        """
+        super().__init__(folder, scratch=scratch)
+        self._plugins = tuple(plugins)
 
     @classmethod
     def binary(cls) -> str:
@@ -52,6 +69,11 @@ class RabbitmqServer(PrivateServer):
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
     @property
+    def node(self) -> str:
+        """Its name among Erlang's nodes."""
+        return f"groupflow-{self.port}@localhost"
+
+    @property
     def _identity(self) -> str:
         # Made of all three ports, so that no other node on this machine has it.
         return "groupflow-" + "-".join(map(str, self._ports))
@@ -65,7 +87,7 @@ class RabbitmqServer(PrivateServer):
         self._path("rabbitmq.conf").write_text(
             _CONFIGURATION.format(port=self.port, identity=self._identity)
         )
-        self._path("enabled_plugins").write_text("[].\n")
+        self._path("enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
 
     def environment(self) -> dict[str, str]:
         """Every file and port that RabbitMQ would else take from the system's own node."""
@@ -73,7 +95,7 @@ class RabbitmqServer(PrivateServer):
         return super().environment() | {
             "ERL_EPMD_PORT": str(mapper),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"groupflow-{port}@localhost",
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_NODE_PORT": str(port),
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_DIST_PORT": str(distribution),
