@@ -8,10 +8,11 @@ lives for one *term*: when it ends, the term ends, and whoever wants another one
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import aio_pika
 import aiormq
@@ -82,23 +83,47 @@ async def close_quietly(closing: Awaitable[Any]) -> None:
 
 
 def address_of(url: str) -> str:
-    """Host and port of a broker's URL, which is all that may be shown of it."""
+    """Hosts and ports of a broker's URL, which is all that may be shown of it."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
+def nodes_of(url: str) -> list[str]:
+    """A URL for each of the nodes that a broker's URL names."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
+
+
 async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> AbstractConnection:
-    """Open a connection.
+    """Open a connection to one of the nodes: to the first that answers, in an order of chance.
+
+    So connections spread over the nodes, and who comes upon a node that answers and can't do its
+    work (cut off from the others, say) comes to another one next time.
 
     Args:
-        url: ``amqp://``, or ``amqps://`` with its TLS files.
+        url: ``amqp://``, or ``amqps://`` with its TLS files; of one node or of several.
         heartbeat: seconds; a dead peer is noticed after about three times as many.
-        timeout: seconds for the whole handshake.
+        timeout: seconds for all nodes together, each of which has its share for the handshake.
         name: shown on RabbitMQ's own page.
 
     Raises:
-        BrokerUnavailable: no answer; try again.
-        ServerUnreachable: it answered, and refused the user or the virtual host.
+        BrokerUnavailable: no answer of any; try again.
+        ServerUnreachable: one answered, and refused the user or the virtual host.
     """
+    nodes = nodes_of(url)
+    random.shuffle(nodes)
+    failures: list[BrokerUnavailable] = []
+    for node in nodes:
+        try:
+            return await _connect(node, heartbeat, timeout / len(nodes), name)
+        except BrokerUnavailable as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    raise BrokerUnavailable("; ".join(sorted(map(str, failures))))
+
+
+async def _connect(url: str, heartbeat: int, timeout: float, name: str) -> AbstractConnection:
     address = address_of(url)
     url, tls = split_tls(url)
     target = URL(url).update_query(heartbeat=heartbeat)

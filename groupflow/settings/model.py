@@ -47,9 +47,12 @@ class RabbitMQ(Server):
     """`[rabbitmq]`: where messages come from."""
 
     url: AmqpUrl = SecretUrl("amqp://guest:guest@localhost/")
-    """The server: amqp:// or amqps://user:password@host:port/vhost."""
+    """The server: amqp:// or amqps://user:password@host:port/vhost; or a list, of the nodes of one
+    cluster, which are tried in turn."""
     queue: str = Field(default="groupflow.jobs", min_length=1, max_length=255)
     """The queue that is consumed; declared durable, quorum, single active consumer."""
+    partitions: Whole = Field(default=1, ge=1, le=256)
+    """Over 1: so many queues, QUEUE.0 and on, behind a consistent-hash exchange QUEUE."""
     prefetch: Whole = Field(default=500, ge=1, le=65535)
     """Messages taken before the first is acked."""
     heartbeat: Whole = Field(default=10, ge=1, le=65535)
@@ -62,6 +65,13 @@ class RabbitMQ(Server):
     """JSON values of a body that becomes a task; one with more is a dead letter."""
     max_in_flight: Whole = Field(default=268_435_456, ge=1)
     """Bytes of messages held before they are written; beyond: fewer at once."""
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        longest = 255 - len(f".{self.partitions - 1}")
+        if self.partitions > 1 and len(self.queue.encode()) > longest:
+            raise ValueError(f"Shorten queue to {longest} bytes: partitions add a number to it.")
+        return self
 
 
 class Redis(Server):

@@ -94,6 +94,8 @@ def _is_hidden(location: Location) -> bool:
 
 
 def _masked(setting: int | str, value: object) -> str:
+    if setting == "url" and isinstance(value, list) and all(isinstance(u, str) for u in value):
+        return ascii([mask_url(each) for each in value])[:_SHOWN]
     if not isinstance(value, str):
         return HIDDEN
     return (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from pydantic import (
     AfterValidator,
@@ -122,6 +123,49 @@ def _url_check(*schemes: str, server: bool) -> Callable[[SecretUrl], SecretUrl]:
 
 
 _one_redis = _url_check("redis", "rediss", "unix", server=True)
+_LIST_NODES = 'Write several nodes as a list of URLs: ["amqps://a/", "amqps://b/"].'
+_one_rabbitmq = _url_check("amqp", "amqps", server=True)
+
+
+def _joined(value: object) -> object:
+    """A list of a cluster's nodes as one URL: ``amqp://user:password@a:5672,b:5672/vhost``."""
+    if isinstance(value, str) and value.lstrip().startswith("["):  # from the environment
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError(
+                'Write several nodes as a list: ["amqps://a/", "amqps://b/"].'
+            ) from None
+    if not isinstance(value, list | tuple):
+        return value
+    if not value or not all(isinstance(each, str) for each in value):
+        raise ValueError('List the URLs of the nodes: ["amqps://a/", "amqps://b/"].')
+    first, *others = [urlsplit(_one_rabbitmq(SecretUrl(each)).get_secret_value()) for each in value]
+    shared = _without_host(first)
+    if any(_without_host(other) != shared for other in others):
+        raise ValueError(
+            "Give all of them one scheme, user, password, virtual host and options: they have to "
+            "be nodes of one cluster."
+        )
+    user, at, _ = first.netloc.rpartition("@")
+    hosts = ",".join(parts.netloc.rpartition("@")[2] for parts in (first, *others))
+    return SecretUrl(urlunsplit(first._replace(netloc=f"{user}{at}{hosts}")))
+
+
+def _without_host(parts: SplitResult) -> SplitResult:
+    return parts._replace(netloc=parts.netloc.rpartition("@")[0], path=parts.path or "/")
+
+
+def _rabbitmq_nodes(url: SecretUrl) -> SecretUrl:
+    """Check a URL of one node, or of several with commas between their hosts."""
+    try:
+        parts = urlsplit(url.get_secret_value())
+    except ValueError:
+        return _one_rabbitmq(url)  # which says what is wrong
+    user, at, hosts = parts.netloc.rpartition("@")
+    for host in hosts.split(","):
+        _one_rabbitmq(SecretUrl(urlunsplit(parts._replace(netloc=f"{user}{at}{host}"))))
+    return url
 
 
 def _many_nodes(url: SecretUrl) -> SecretUrl:
@@ -257,7 +301,11 @@ def _display_command(value: tuple[str, ...]) -> tuple[str, ...]:
     return HandlerCommand(value).display()
 
 
-AmqpUrl = Annotated[SecretUrl, AfterValidator(_url_check("amqp", "amqps", server=True))]
+AmqpUrl = Annotated[
+    SecretUrl,
+    BeforeValidator(_joined, json_schema_input_type=str | list[str]),
+    AfterValidator(_rabbitmq_nodes),
+]
 RedisUrl = Annotated[SecretUrl, AfterValidator(_many_nodes)]
 HttpUrl = Annotated[HandlerUrl, AfterValidator(_url_check("http", "https", server=False))]
 Whole = Annotated[int, BeforeValidator(_no_bool)]
