@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
-from groupflow.core.octets import apart, as_text
+from groupflow.core.headers import json_headers
 from groupflow.core.routing import Router
 from groupflow.core.template import has_controls
 from groupflow.store.enqueue import Arrival
@@ -19,7 +19,6 @@ from groupflow.store.envelope import Envelope
 
 HEAD_BYTES = 4096  # of a body over the limit that its dead letter keeps; and of headers
 HEADER_CHARS = 256  # of a text in headers over the limit that is kept whole
-HEADER_DEPTH = 16  # of nested tables in AMQP headers; what lies deeper is left out
 SHOWN_CHARS = 80  # of a stranger's text in a reason
 
 
@@ -105,30 +104,3 @@ def _short_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
             break
         kept[name] = value
     return kept
-
-
-def json_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """AMQP headers as JSON can carry them: text for bytes, ISO dates, text for the rest.
-
-    Different headers stay different: bytes that aren't UTF-8 are told in hex (`as_text`).
-    """
-    return {name: _json_value(value, HEADER_DEPTH) for name, value in headers.items()}
-
-
-def _json_value(value: Any, depth: int) -> Any:  # noqa: PLR0911  one a kind
-    match value:
-        case None | bool() | float():
-            return value
-        case str():
-            return apart(value)
-        case int():
-            return value if -(2**63) <= value < 2**64 else str(value)
-        case bytes() | bytearray():
-            return as_text(bytes(value))
-        case dict() | list() | tuple() if depth == 0:
-            return "(nested too deep)"
-        case dict():
-            return {str(name): _json_value(each, depth - 1) for name, each in value.items()}
-        case list() | tuple():
-            return [_json_value(each, depth - 1) for each in value]
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

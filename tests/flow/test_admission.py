@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.frames import VALUES, Table, table
+from groupflow.core.headers import HEADER_DEPTH, json_headers
 from groupflow.core.routing import Router
 from groupflow.flow.admission import (
     HEAD_BYTES,
-    HEADER_DEPTH,
     Admission,
     _short_headers,
-    json_headers,
 )
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule

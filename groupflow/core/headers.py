@@ -1,0 +1,37 @@
+"""AMQP headers as JSON can carry them, which is how rules and handlers read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from groupflow.core.octets import apart, as_text
+
+HEADER_DEPTH = 16  # of nested tables in AMQP headers; what lies deeper is left out
+
+
+def json_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """AMQP headers as JSON can carry them: text for bytes, ISO dates, text for the rest.
+
+    Different headers stay different: bytes that aren't UTF-8 are told in hex (`as_text`).
+    """
+    return {name: _json_value(value, HEADER_DEPTH) for name, value in headers.items()}
+
+
+def _json_value(value: Any, depth: int) -> Any:  # noqa: PLR0911  one a kind
+    match value:
+        case None | bool() | float():
+            return value
+        case str():
+            return apart(value)
+        case int():
+            return value if -(2**63) <= value < 2**64 else str(value)
+        case bytes() | bytearray():
+            return as_text(bytes(value))
+        case dict() | list() | tuple() if depth == 0:
+            return "(nested too deep)"
+        case dict():
+            return {str(name): _json_value(each, depth - 1) for name, each in value.items()}
+        case list() | tuple():
+            return [_json_value(each, depth - 1) for each in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
