@@ -16,12 +16,13 @@ from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.flow.holding import Holding
-from groupflow.flow.intake import Intake
+from groupflow.flow.intakes import Intakes
 from groupflow.flow.pressure import Pressure
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules
 from groupflow.flow.workforce import WorkerPool, Workforce
 from groupflow.operate.bodies import archive_of
+from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
@@ -232,9 +233,20 @@ class Ground:
             self.measures.upkeep,
         )
 
-    def intake(self, holdings: Sequence[Holding], on_standstill: Callable[[], None]) -> Intake:
-        """The way in; `on_standstill` is called when it begins or ends to stand."""
-        return Intake(
+    def intake(
+        self,
+        holdings: Sequence[Holding],
+        on_standstill: Callable[[], None],
+        retell: Callable[[], None],
+    ) -> Intakes:
+        """The way in.
+
+        Args:
+            holdings: whom to wake, in each partition.
+            on_standstill: called when intake begins or ends to stand.
+            retell: called when other daemons should hear which queues it has.
+        """
+        return Intakes(
             self.settings,
             f"groupflow {self.daemon}",
             admission_of(self.settings),
@@ -242,6 +254,8 @@ class Ground:
             measures=self.measures.intake,
             tracing=self.tracing,
             on_standstill=on_standstill,
+            count_daemons=partial(count_consumers, self.partitions[0].upkeep),
+            retell=retell,
         )
 
     def _gate(self, partition: Partition, wake: Callable[[Set[Pool]], None]) -> Gate:

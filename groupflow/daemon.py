@@ -30,7 +30,7 @@ from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
 from groupflow.core.measures import Measures, Vitals
 from groupflow.doctor.examination import check_at_start
-from groupflow.flow.intake import Intake
+from groupflow.flow.intakes import Intakes
 from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import listen
@@ -115,9 +115,9 @@ class Daemon:
             {duty.name: duty for duty in ground.duties(each, renewer)}
             for each, renewer in zip(partitions, self._leases.renewers, strict=True)
         ]
-        self._intake: Intake | None = None
+        self._intake: Intakes | None = None
         if only != "workers":
-            intake = self._intake = ground.intake(holdings, self._stood)
+            intake = self._intake = ground.intake(holdings, self._stood, self._reloader.retell)
             for each, duties in zip(partitions, self._duties, strict=True):
                 duties["archive"] = ground.archiver(each, lambda: intake.standstill.is_for_memory)
         self._lag = lag
@@ -162,7 +162,7 @@ class Daemon:
             "host": socket.gethostname(),
             "workers": sum(self._workforce.sizes.values()),
             "lease": self._settings.workers.lease,
-            **(self._intake.standstill.told() if self._intake else {}),
+            **(self._intake.told() if self._intake else {}),
             **({"reload": reloaded.as_json()} if (reloaded := self._reloader.outcome) else {}),
         }
 
@@ -174,6 +174,7 @@ class Daemon:
             lease_left=min(renewer.left for renewer in self._leases.renewers),
             consumes=None if self._intake is None else self._intake.consumes,
             bytes_in_flight=0 if self._intake is None else self._intake.bytes_in_flight,
+            active_queues=0 if self._intake is None else self._intake.active_queues,
         )
 
     def reload(self) -> None:

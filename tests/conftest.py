@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer, ValkeyServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.store.bench import Bench
 
 _Result = TypeVar("_Result")
@@ -92,8 +94,20 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
 @pytest.fixture(scope="session")
 def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
     """One RabbitMQ for all tests; some seconds to start, so share it."""
-    with _running(RabbitmqServer(tmp_path_factory.mktemp("rabbitmq"))) as server:
+    folder = tmp_path_factory.mktemp("rabbitmq")
+    with _running(RabbitmqServer(folder, plugins=[HASH_EXCHANGE])) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqCluster]:
+    """Three RabbitMQ nodes, half a minute to start; a test that kills one starts it again."""
+    cluster = RabbitmqCluster(tmp_path_factory.mktemp("rabbitmq-cluster"))
+    _run(cluster.start())
+    try:
+        yield cluster
+    finally:
+        _run(cluster.stop())
 
 
 @pytest.fixture(scope="session", params=["redis", "valkey"])

@@ -4,9 +4,11 @@
 #   GROUPFLOW_PASSWORD=… PUBLISHER_PASSWORD=… ./permissions.sh [VHOST] [QUEUE]
 #
 # `groupflow` is the daemons' user: it declares the queue and consumes it, and can't publish to it. It
-# has QUEUE.dead to itself, the stream that dead letters' bodies go to, with an exchange of that name.
+# has QUEUE.dead to itself, the stream that dead letters' bodies go to, with an exchange of that name; and
+# where there are partitions QUEUE.0 and on, QUEUE.ring and QUEUE.lock, which it binds to each other.
 # `groupflow-publisher` is for applications and `groupflow publish`: it publishes to the default
-# exchange and can't read. The default exchange reaches every queue of its virtual host: give
+# exchange, and to QUEUE where there are partitions, and can't read. The default exchange reaches every queue of
+# its virtual host: give
 # groupflow a virtual host of its own where other queues must be out of publishers' reach. Run again,
 # it sets the passwords and rights anew.
 #
@@ -54,7 +56,8 @@ make_user() {
 vhosts=$(call list_vhosts --silent </dev/null)
 users=$(call list_users --silent </dev/null)
 has "$vhosts" "$vhost" || call add_vhost "$vhost" </dev/null
-ours="^$pattern(\\.dead)?\$"
+ours="^$pattern(\\.(dead|ring|lock|[0-9]+))?\$"
+bound="^$pattern\\.(dead|ring|[0-9]+)\$"
 #                                               configure       write              read
-make_user groupflow "$daemons_password" "$ours" "^$pattern\\.dead\$" "$ours"
-make_user groupflow-publisher "$publishers_password" "^\$" "^amq\\.default\$" "^\$"
+make_user groupflow "$daemons_password" "$ours" "$bound" "$ours"
+make_user groupflow-publisher "$publishers_password" "^\$" "^(amq\\.default|$pattern)\$" "^\$"

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 
-from groupflow.broker import topology
+from groupflow.broker.address import Address
 from groupflow.broker.connection import close_quietly, connect, open_channel
 from groupflow.broker.messages import Body, Message
+from groupflow.broker.partitions import declare
 from groupflow.broker.publisher import IN_FLIGHT, Outgoing, TermPublisher
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import (
@@ -31,6 +32,9 @@ from groupflow.core.errors import (
     PublishFailed,
     Unroutable,
 )
+
+if TYPE_CHECKING:
+    from groupflow.settings.model import Settings
 
 HANDSHAKE = 10.0  # seconds for one try to connect
 HEARTBEAT = 10  # seconds
@@ -49,9 +53,12 @@ class Publisher:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         queue: str = "groupflow.jobs",
         *,
+        partitions: int = 1,
+        groups: Sequence[Mapping[str, Any]] = (),
+        fields: Mapping[str, str] | None = None,
         timeout: float = 30.0,
         declare: bool = False,
         ca_file: str = "",
@@ -62,8 +69,13 @@ class Publisher:
         """Check where and how to connect; nothing connects yet.
 
         Args:
-            url: ``amqp://`` or ``amqps://user:password@host:port/vhost``.
+            url: ``amqp://`` or ``amqps://user:password@host:port/vhost``; or several, of the nodes
+                of one cluster.
             queue: where daemons take messages from.
+            partitions: as ``[rabbitmq]`` of the daemons' configuration. Where it is over 1, their
+                ``[[groups]]`` and ``[fields]`` have to be given too: groups choose the queue.
+            groups: a mapping for each ``[[groups]]``.
+            fields: what ``[fields]`` has.
             timeout: seconds that a message may go without a confirm, new connections included.
             declare: declare the queue where it is missing; the daemons do so too, and publishers
                 need not have the right to.
@@ -76,15 +88,19 @@ class Publisher:
             ConfigError: one of them can't be used; it names which, and what to do.
         """
         section = {
-            "url": url,
+            "url": url if isinstance(url, str) else list(url),
             "queue": queue,
+            "partitions": partitions,
             "ca_file": ca_file,
             "cert_file": cert_file,
             "key_file": key_file,
             "allow_plaintext": allow_plaintext,
         }
-        self._url = _connection_url(section)
+        settings = _settings(section, groups, fields)
+        self._url = settings.rabbitmq_url()
         self._queue = queue
+        self._partitions = partitions
+        self._address = Address(queue, settings.router() if partitions > 1 else None)
         self._timeout = timeout
         self._declare = declare
         self._term: _Term | None = None
@@ -107,15 +123,19 @@ class Publisher:
         """
         from groupflow.settings.load import load_settings  # noqa: PLC0415  few need it
 
-        settings = load_settings(Path(file) if file is not None else None).rabbitmq
+        settings = load_settings(Path(file) if file is not None else None)
+        rabbitmq = settings.rabbitmq
         return cls(
-            settings.url.get_secret_value(),
-            settings.queue,
+            rabbitmq.url.get_secret_value(),
+            rabbitmq.queue,
+            partitions=rabbitmq.partitions,
+            groups=[dict(rule) for rule in settings.groups],
+            fields=dict(settings.fields),
             timeout=timeout,
-            ca_file=settings.ca_file,
-            cert_file=settings.cert_file,
-            key_file=settings.key_file,
-            allow_plaintext=settings.allow_plaintext,
+            ca_file=rabbitmq.ca_file,
+            cert_file=rabbitmq.cert_file,
+            key_file=rabbitmq.key_file,
+            allow_plaintext=rabbitmq.allow_plaintext,
         )
 
     async def __aenter__(self) -> Self:
@@ -243,12 +263,12 @@ class Publisher:
         )
         try:
             if self._declare:
-                await topology.declare(connection, self._queue)
+                await declare(connection, self._queue, self._partitions)
             channel = await open_channel(connection, confirms=True)
         except BaseException:
             await close_quietly(connection.close())
             raise
-        return _Term(connection, channel, TermPublisher(channel, self._queue, self._timeout))
+        return _Term(connection, channel, TermPublisher(channel, self._address, self._timeout))
 
     async def _lose(self, term: _Term, error: BrokerUnavailable) -> None:
         """Give a term up, unless somebody has done so and opened the next."""
@@ -339,14 +359,19 @@ class _Run:
         self._progress = asyncio.get_running_loop().time()
 
 
-def _connection_url(section: dict[str, Any]) -> str:
+def _settings(
+    section: dict[str, Any],
+    groups: Sequence[Mapping[str, Any]],
+    fields: Mapping[str, str] | None,
+) -> Settings:
     from pydantic import ValidationError  # noqa: PLC0415  the settings take their time to import
 
     from groupflow.core.errors import ConfigError  # noqa: PLC0415
     from groupflow.settings.model import Settings  # noqa: PLC0415
     from groupflow.settings.problems import problems_of  # noqa: PLC0415
 
+    found = {"rabbitmq": section, "groups": list(groups), "fields": dict(fields or {})}
     try:
-        return Settings(rabbitmq=section).rabbitmq_url()
+        return Settings.model_validate(found)
     except ValidationError as error:
         raise ConfigError(problems_of(error, {})) from None

@@ -66,6 +66,8 @@ class Consumer:
         self._enough = (1, 1)  # deliveries, or bytes, that whoever takes is waiting for
         self._come = asyncio.Event()  # so much has come, or the term has ended
         self._ended = ""
+        self.has_delivered = False
+        """Whether anything has come: then it is the queue's active consumer, until its end."""
 
     async def start(self, channel: AbstractChannel, prefetch: int) -> None:
         """Begin to consume; only one consumer of the queue is active at a time."""
@@ -78,6 +80,7 @@ class Consumer:
     async def _on_delivery(self, message: DeliveredMessage) -> None:
         if self._ended:
             return  # it comes again in the next term
+        self.has_delivered = True
         delivery = _delivery_of(message)
         self._waiting.append(delivery)
         self._bytes += delivery.weight
@@ -158,9 +161,9 @@ class Consumer:
         with broker_calls("RabbitMQ took no ack"):
             await self._channel.basic_ack(delivery.tag, multiple=True)
 
-    def finish(self) -> None:
+    def finish(self, why: str = "the daemon stops") -> None:
         """End the term: what was not taken yet comes again to whoever consumes next."""
-        self._end("the daemon stops")
+        self._end(why)
 
 
 def _delivery_of(message: DeliveredMessage) -> Delivery:

@@ -44,34 +44,23 @@ def message_schema(settings: Settings) -> dict[str, Any]:
 
 
 def asyncapi(settings: Settings) -> dict[str, Any]:
-    """The AsyncAPI 3.0 description of the one queue that publishers write to."""
-    queue = settings.rabbitmq.queue
+    """The AsyncAPI 3.0 description of the queue, or the exchange, that publishers write to."""
+    partitions = settings.rabbitmq.partitions
     schema = message_schema(settings)["properties"]
+    where = "default exchange" if partitions == 1 else "exchange"
     return {
         "asyncapi": "3.0.0",
         "info": {
             "title": "groupflow",
             "version": "1.0.0",
-            "description": "Tasks for groupflow's daemons: persistent messages to the default "
-            "exchange, mandatory, with publisher confirms.",
+            "description": f"Tasks for groupflow's daemons: persistent messages to the {where}, "
+            "mandatory, with publisher confirms.",
         },
         "defaultContentType": "application/json",
         "channels": {
             "tasks": {
-                "address": queue,
+                **_channel(settings.rabbitmq.queue, partitions),
                 "messages": {"task": {"$ref": "#/components/messages/task"}},
-                "bindings": {
-                    "amqp": {
-                        "is": "queue",
-                        "queue": {
-                            "name": queue,
-                            "durable": True,
-                            "exclusive": False,
-                            "autoDelete": False,
-                        },
-                        "bindingVersion": "0.3.0",
-                    }
-                },
             }
         },
         "operations": {
@@ -105,6 +94,25 @@ def asyncapi(settings: Settings) -> dict[str, Any]:
             }
         },
     }
+
+
+def _channel(queue: str, partitions: int) -> dict[str, Any]:
+    """Where messages go: to the queue; or to the exchange, by their group."""
+    lasting = {"durable": True, "autoDelete": False}
+    if partitions == 1:
+        found = {"name": queue, "exclusive": False, **lasting}
+        return {"address": queue, "bindings": _amqp({"is": "queue", "queue": found})}
+    group = "The routing key: the group, or another text that all messages of a group share."
+    found = {"name": queue, **lasting}
+    return {
+        "address": "{group}",
+        "parameters": {"group": {"description": group}},
+        "bindings": _amqp({"is": "routingKey", "exchange": found}),
+    }
+
+
+def _amqp(binding: dict[str, Any]) -> dict[str, Any]:
+    return {"amqp": {**binding, "bindingVersion": "0.3.0"}}
 
 
 def _properties() -> dict[str, Any]:

@@ -14,15 +14,21 @@ import aiormq
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 
-from groupflow.broker import topology
+from groupflow.broker.address import Address
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
+from groupflow.broker.partitions import declare
 from groupflow.core.errors import ConfirmTimeout, PublishFailed, PublishRefused, QueueMissing
+from groupflow.core.routing import Router
 from groupflow.core.tracing import Tracing
 
 __all__ = ["IN_FLIGHT", "Outgoing", "PublishFailed", "TermPublisher", "publishing"]
 
 IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
 PERSISTENT = 2
+_MISSING = (
+    aiormq.exceptions.PublishError,  # handed back: no queue is there for it
+    aiormq.exceptions.ChannelNotFoundEntity,  # no exchange is
+)
 _REFUSALS = (
     aiormq.exceptions.ChannelAccessRefused,  # no right to write to the default exchange
     aiormq.exceptions.ChannelPreconditionFailed,  # larger than max_message_size
@@ -41,14 +47,18 @@ class Outgoing:
 
 
 class TermPublisher:
-    """Publishes to one queue over the default exchange, in order, for one connection's life."""
+    """Publishes to one address, in order, for one connection's life."""
 
     def __init__(
-        self, channel: AbstractChannel, queue: str, timeout: float, tracing: Tracing | None = None
+        self,
+        channel: AbstractChannel,
+        address: Address,
+        timeout: float,
+        tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
         self._channel = channel
-        self._queue = queue
+        self._address = address
         self._timeout = timeout
 
     async def publish(self, message: Outgoing) -> None:
@@ -76,12 +86,17 @@ class TermPublisher:
             headers=dict(message.headers) or None,
             priority=message.priority,
         )
+        address = self._address
+        routing_key = address.routing_key(
+            message.message_id, message.body, message.headers, message.type, message.priority
+        )
         with broker_calls("the message was not confirmed"):
             try:
                 async with asyncio.timeout(self._timeout):
                     await self._channel.basic_publish(
                         message.body,
-                        routing_key=self._queue,
+                        exchange=address.exchange,
+                        routing_key=routing_key,
                         properties=properties,
                         mandatory=True,
                     )
@@ -90,15 +105,14 @@ class TermPublisher:
                     f"no confirm for message {message.message_id!r} within {self._timeout:g} s: "
                     "RabbitMQ's memory or disk alarm blocks publishers, or its queue has no leader"
                 ) from error
-            except aiormq.exceptions.PublishError as error:
+            except _MISSING as error:
                 raise QueueMissing(
-                    f"there is no queue {self._queue!r} for message {message.message_id!r}: it was "
+                    f"there is no {address.name} for message {message.message_id!r}: it was "
                     "deleted, or no daemon has declared it yet"
                 ) from error
             except aiormq.exceptions.DeliveryError as error:
                 raise PublishRefused(
-                    f"the queue {self._queue!r} did not take message {message.message_id!r}: "
-                    "it is full"
+                    f"the {address.name} did not take message {message.message_id!r}: it is full"
                 ) from error
             except _REFUSALS as error:  # with it RabbitMQ has closed the channel
                 raise PublishRefused(
@@ -147,7 +161,13 @@ class TermPublisher:
 
 @asynccontextmanager
 async def publishing(
-    url: str, queue: str, *, timeout: float = 10.0, tracing: Tracing | None = None
+    url: str,
+    queue: str,
+    *,
+    partitions: int = 1,
+    router: Router | None = None,
+    timeout: float = 10.0,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[TermPublisher]:
     """Open a publisher on a connection of its own, and declare the queue where it is missing.
 
@@ -156,19 +176,23 @@ async def publishing(
     Args:
         url: the broker.
         queue: where the messages go.
+        partitions: how many queues there are of it.
+        router: tells groups, where there are several.
         timeout: seconds for the handshake, and for each confirm.
         tracing: told of each message.
 
     Raises:
         BrokerUnavailable: no answer.
         ServerUnreachable: the credentials were refused.
+        ConfigError: there are partitions, and RabbitMQ lacks the plugin.
     """
     connection: AbstractConnection = await connect(
         url, heartbeat=10, timeout=timeout, name="groupflow publish"
     )
     try:
-        await topology.declare(connection, queue)
+        await declare(connection, queue, partitions)
         channel = await open_channel(connection, confirms=True)
-        yield TermPublisher(channel, queue, timeout, tracing)
+        address = Address(queue, router if partitions > 1 else None)
+        yield TermPublisher(channel, address, timeout, tracing)
     finally:
         await close_quietly(connection.close())

@@ -6,7 +6,10 @@ that exists is taken as it is, so that an operator may give it further arguments
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
+from typing import Final
 
 import aiormq
 from aio_pika.abc import AbstractConnection
@@ -17,6 +20,7 @@ from groupflow.broker.connection import broker_calls, close_quietly, open_channe
 
 ARGUMENTS: dict[str, FieldValue] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
+NOTHING: Final[Mapping[str, FieldValue]] = MappingProxyType({})
 UNLIMITED_FROM = 4  # the major version whose default delivery limit would lose messages
 
 
@@ -48,8 +52,10 @@ async def presence_of(connection: AbstractConnection, queue: str) -> Presence:
     return Presence.THERE
 
 
-async def declare(connection: AbstractConnection, queue: str) -> None:
-    """Declare the queue where it is missing.
+async def declare(
+    connection: AbstractConnection, queue: str, extra: Mapping[str, FieldValue] = NOTHING
+) -> None:
+    """Declare the queue where it is missing, with `extra` arguments.
 
     Where we aren't told, we may not declare it either: whoever publishes or consumes finds out.
 
@@ -59,7 +65,7 @@ async def declare(connection: AbstractConnection, queue: str) -> None:
     if await presence_of(connection, queue) is not Presence.MISSING:
         return
     channel = await open_channel(connection, confirms=False)
-    arguments = {**ARGUMENTS, **_unlimited_deliveries(channel)}
+    arguments = {**ARGUMENTS, **extra, **_unlimited_deliveries(channel)}
     with broker_calls(f"RabbitMQ declared no queue {queue!r}"):
         await channel.queue_declare(queue, durable=True, arguments=arguments)
     await close_quietly(channel.close())

@@ -65,8 +65,13 @@ async def _publish(settings: Settings, bodies: list[bytes], task_type: str | Non
     tracing = open_tracing(settings)
     rabbitmq = settings.rabbitmq
     with _progress(len(bodies)) as on_confirm:
-        url = settings.rabbitmq_url()
-        async with publishing(url, rabbitmq.queue, tracing=tracing) as publisher:
+        async with publishing(
+            settings.rabbitmq_url(),
+            rabbitmq.queue,
+            partitions=rabbitmq.partitions,
+            router=settings.router(),
+            tracing=tracing,
+        ) as publisher:
             messages = (Outgoing(body, task_type) for body in bodies)
             return await publisher.publish_all(messages, on_confirm)
 

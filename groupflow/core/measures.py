@@ -91,6 +91,7 @@ class IntakeMeasures:
     buried: int = 0  # those that could not be routed, and became a dead letter
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))  # messages an enqueue
     terms: int = 0  # connections on which it has begun to consume
+    handed_over: int = 0  # queues given up for another daemon, so that each has its share
     paused: Pause = ""  # why it takes nothing in just now
 
 
@@ -161,3 +162,4 @@ class Vitals:
     consumes: bool | None
     """Whether intake has a connection on which it consumes; ``None`` without an intake."""
     bytes_in_flight: int  # of messages that were delivered and are not written yet, headers too
+    active_queues: int = 0  # queues whose messages come to this daemon

@@ -77,6 +77,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
                 rabbitmq.queue,
                 BROKER_TIMEOUT,
                 history.dead_retention,
+                partitions=rabbitmq.partitions,
                 trusts_policy=history.dead_policy,
             ),
         ),

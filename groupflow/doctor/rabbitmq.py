@@ -18,8 +18,10 @@ from pamqp.common import FieldValue
 from groupflow.broker import dead_stream, topology
 from groupflow.broker.connection import ENDED, connect, open_channel
 from groupflow.broker.declaring import Difference, parse_difference
+from groupflow.broker.partitions import names_of
 from groupflow.broker.topology import Presence
 from groupflow.core.checkup import Check, Verdict
+from groupflow.doctor.rabbitmq_cluster import examine_nodes, examine_partitions, examine_plugin
 
 OLDEST = (3, 8)  # the first with quorum queues
 CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all
@@ -45,13 +47,20 @@ _MEANINGS: dict[str, tuple[Verdict, str]] = {
 
 
 async def examine_broker(
-    url: str, queue: str, timeout: float, dead_retention: float, *, trusts_policy: bool = False
+    url: str,
+    queue: str,
+    timeout: float,
+    dead_retention: float,
+    *,
+    partitions: int = 1,
+    trusts_policy: bool = False,
 ) -> list[Check]:
     """Everything about one RabbitMQ, as the user of the URL sees it.
 
     Args:
         url: the server's.
         queue: which is consumed.
+        partitions: in how many.
         timeout: seconds for the handshake.
         dead_retention: seconds that dead letters are kept.
         trusts_policy: whether a policy is said to keep their bodies for long enough.
@@ -63,24 +72,31 @@ async def examine_broker(
     connection = await connect(url, heartbeat=10, timeout=timeout, name="groupflow doctor")
     try:
         version = await _version_of(connection)
-        checks = [_judge_version(version)]
-        presence = await topology.presence_of(connection, queue)
-        if presence is Presence.MISSING:
-            found = f"{queue!r} is not there yet: `groupflow run` or `publish` declares it"
-            checks.append(Check(QUEUE, "ok", found))
-        else:
-            checks += await _examine_queue(connection, queue, version, presence)
-            checks.append(await _examine_reading(connection, queue))
+        checks = [_judge_version(version), *await examine_nodes(url, timeout)]
+        for name in names_of(queue, partitions):
+            checks += await _examine_one(connection, name, version)
+        checks += await examine_partitions(connection, queue, partitions)
         checks.append(
             await dead_stream.examine(
                 connection, queue, version, dead_retention, trusts_policy=trusts_policy
             )
         )
         checks.append(await _examine_publishing(connection))
+        if partitions > 1:  # last, since RabbitMQ 3 ends the connection where it is missing
+            checks.append(await examine_plugin(connection, queue, partitions))
         return checks
     finally:
         with suppress(*ENDED):
             await connection.close()
+
+
+async def _examine_one(connection: AbstractConnection, queue: str, version: str) -> list[Check]:
+    presence = await topology.presence_of(connection, queue)
+    if presence is Presence.MISSING:
+        found = f"{queue!r} is not there yet: `groupflow run` or `publish` declares it"
+        return [Check(QUEUE, "ok", found)]
+    checks = await _examine_queue(connection, queue, version, presence)
+    return [*checks, await _examine_reading(connection, queue)]
 
 
 async def _version_of(connection: AbstractConnection) -> str:
@@ -155,7 +171,7 @@ def judge_queue(queue: str, differences: list[Difference]) -> list[Check]:
     checks = [
         Check(QUEUE, *verdict)
         for difference in differences
-        if difference.argument != "x-delivery-limit"
+        if difference.argument not in ("x-delivery-limit", "x-queue-leader-locator")
         for verdict in [_judge_difference(queue, difference, differences)]
     ]
     if checks:

@@ -1,6 +1,7 @@
 """intake: RabbitMQ's messages become tasks in Redis, in order, and only then are acked.
 
-One reader takes what has come as a batch, routes each message, writes the batch by one script, and
+An `Intake` takes in what one queue has; a daemon's `Intakes` have one for each of its queues. One
+reader takes what has come as a batch, routes each message, writes the batch by one script, and
 acks it with one frame. Nothing else ever acks, and nothing is ever rejected or requeued: that would
 put a message at the back of its queue. A batch that can't be written waits, and everything behind
 it waits with it, unacked, in RabbitMQ.
@@ -9,9 +10,10 @@ it waits with it, unacked, in RabbitMQ.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
 
 import structlog
 
@@ -20,15 +22,21 @@ from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
-from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.errors import (
+    BrokerUnavailable,
+    ConfigError,
+    ServerUnreachable,
+    StoreFull,
+    StoreUnavailable,
+)
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission
 from groupflow.flow.counting import count_batch
 from groupflow.flow.entrance import Entrance
-from groupflow.flow.standstill import Standstill
-from groupflow.settings.model import Settings
+from groupflow.flow.standstill import Kind, Standstill
+from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.store.enqueue import Arrival, Enqueued, no_room
 
 log = structlog.get_logger("groupflow.intake")
@@ -42,8 +50,33 @@ SET_UP = 15.0  # seconds from a connection to its consumer
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
 
 
+def parsing_thread() -> ThreadPoolExecutor:
+    """A thread of our own: handlers may hold every one of the loop's for as long as they like."""
+    return ThreadPoolExecutor(1, thread_name_prefix="groupflow-admission")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A queue that is taken in."""
+
+    queue: str
+    among: int = 1  # so many queues share what may be in flight
+    declare: Callable[[Connection], Awaitable[None]] | None = None
+    """Declares it where it is missing; ``None``: it is over when it is gone."""
+    ensure: Callable[[Connection], Awaitable[None]] | None = None
+    """Declares what leads to it, which may be missing where the queue is not."""
+
+    def held(self, settings: RabbitMQ) -> int:
+        """Bytes of its messages that may be in flight."""
+        return max(1, settings.max_in_flight // self.among)
+
+
+class _QueueGone(Exception):
+    """The queue is gone, and nobody needs it any more."""
+
+
 class Intake:
-    """Takes messages in, term after term."""
+    """Takes the messages of one queue in, term after term."""
 
     def __init__(
         self,
@@ -52,14 +85,32 @@ class Intake:
         admission: Admission,
         entrance: Entrance,
         *,
+        source: Source | None = None,
         measures: IntakeMeasures | None = None,
         tracing: Tracing | None = None,
-        on_standstill: Callable[[], None] = lambda: None,
+        standstill: Standstill | None = None,
+        parsing: Executor | None = None,
     ) -> None:
-        """Binds both sides; the connection to RabbitMQ is shown there under `name`."""
+        """Binds both sides; the connection to RabbitMQ is shown there under `name`.
+
+        Args:
+            settings: as loaded.
+            name: of the connection.
+            admission: routes messages.
+            entrance: writes them, and says when to wait.
+            source: the queue; ``None``: the one of the settings.
+            measures: where it counts.
+            tracing: where spans go.
+            standstill: told when nothing is taken in.
+            parsing: a thread for large bodies, which several intakes may share.
+        """
+        own = settings.rabbitmq.queue
+        self._source = source or Source(own, declare=lambda c: topology.declare(c, own))
+        self.queue = self._source.queue
+        """The queue's name."""
         self._tracing = tracing
         self._measures = measures or IntakeMeasures()
-        self.standstill = Standstill(self._measures, on_standstill)
+        self.standstill = standstill or Standstill(self._measures, lambda: None, [self.queue])
         self._url = settings.rabbitmq_url()
         self._settings = settings.rabbitmq
         self._name = name
@@ -69,17 +120,25 @@ class Intake:
         self._has_consumed = False
         self._consumer: Consumer | None = None
         self._is_stopping = False
-        # Its own: handlers may hold every thread of the loop's for as long as they like.
-        self._parsing = ThreadPoolExecutor(1, thread_name_prefix="groupflow-admission")
+        self._hands_over = False
+        self._parsing = parsing or parsing_thread()
+        self._ends_parsing = parsing is None
 
     def check(self) -> Check:
         """Whether messages come in, in a word for `/readyz`."""
-        return self.standstill.check(self._settings.queue)
+        return self.standstill.check(self.queue)
 
     @property
     def consumes(self) -> bool:
         """Whether there is a connection on which messages come."""
         return self._consumer is not None and self._consumer.is_open
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is for sure that the queue's messages come to us, and to nobody else."""
+        return (
+            self._consumer is not None and self._consumer.is_open and self._consumer.has_delivered
+        )
 
     @property
     def bytes_in_flight(self) -> int:
@@ -96,17 +155,32 @@ class Intake:
         if self._consumer is not None:
             self._consumer.finish()
 
+    def hand_over(self) -> None:
+        """End the term behind the batch in hand, so that whoever stands by gets the queue.
+
+        The connection is closed for it. To cancel the consumer alone would hand what comes next to
+        the other while we still had unacked messages: out of order.
+        """
+        if self._consumer is not None and self._consumer.is_open:
+            self._hands_over = True
+            self._consumer.finish("the queue is handed over")
+
     async def run(self) -> None:
         """Consume until `stop`; a lost connection ends a term and begins the next.
 
         Raises:
             ServerUnreachable: RabbitMQ refused the credentials before it ever let us consume.
+            ConfigError: the queue can't be declared as it is configured, likewise.
         """
         try:
             await self._consume_until_stopped()
+        except _QueueGone:
+            self.standstill.forget(self.queue)
+            log.info("intake.queue_over", queue=self.queue)
         finally:
-            self._parsing.shutdown(wait=False, cancel_futures=True)
-        log.info("intake.stopped")
+            if self._ends_parsing:
+                self._parsing.shutdown(wait=False, cancel_futures=True)
+        log.info("intake.stopped", queue=self.queue)
 
     async def _consume_until_stopped(self) -> None:
         backoff = Backoff()
@@ -116,13 +190,18 @@ class Intake:
             except BrokerUnavailable as error:
                 if self._is_stopping:
                     break
-                self.standstill.set("away", str(error))
-                log.warning("intake.interrupted", error=str(error))
-            except ServerUnreachable as error:
+                if self._hands_over:
+                    self._hands_over = False
+                    self._measures.handed_over += 1
+                    log.info("intake.handed_over", queue=self.queue)
+                    continue  # at once: who has it now may be the next to die
+                self._stand("away", str(error))
+                log.warning("intake.interrupted", queue=self.queue, error=str(error))
+            except (ServerUnreachable, ConfigError) as error:
                 if not self._has_consumed:
                     raise
-                self.standstill.set("away", str(error))
-                log.error("intake.refused", error=str(error))
+                self._stand("away", str(error))
+                log.error("intake.refused", queue=self.queue, error=str(error))
             await asyncio.sleep(backoff.next())
 
     async def _consume_one_term(self, backoff: Backoff) -> None:
@@ -139,14 +218,14 @@ class Intake:
                     return
                 self._has_consumed = True
                 self._measures.terms += 1
-                self.standstill.set("")
+                self._stand("")
                 backoff.reset()
-                log.info("intake.started", queue=settings.queue, prefetch=self._prefetch)
+                log.info("intake.started", queue=self.queue, prefetch=self._prefetch)
                 try:
                     while True:
                         await self.run_once(consumer)
                 finally:
-                    self.standstill.set("away", "it has no connection to RabbitMQ")
+                    self._stand("away", "it has no connection to RabbitMQ")
                     self._prefetch = self._next_prefetch(consumer)
         finally:
             await close_quietly(connection.close())
@@ -157,28 +236,39 @@ class Intake:
         Raises:
             BrokerUnavailable: the connection has ended, or there was no answer in time: RabbitMQ
                 says nothing at all for a queue that has no leader.
+            _QueueGone: it is missing, and not to be declared.
         """
-        settings = self._settings
-        consumer = Consumer(settings.queue, settings.max_in_flight)
+        consumer = Consumer(self.queue, self._source.held(self._settings))
         try:
             async with asyncio.timeout(SET_UP):
-                presence = await topology.presence_of(connection, settings.queue)
-                if presence is topology.Presence.MISSING:
-                    if self._has_consumed:
-                        log.error(
-                            "intake.queue_gone",
-                            queue=settings.queue,
-                            remedy="somebody deleted it and all that was in it; declaring it anew",
-                        )
-                    await topology.declare(connection, settings.queue)
+                await self._ensure(connection)
                 consuming_it = consuming(connection, consumer, self._prefetch)
                 await stack.enter_async_context(consuming_it)
         except TimeoutError as error:
             raise BrokerUnavailable(
-                f"RabbitMQ did not let us consume {settings.queue!r} within {SET_UP:g} s: "
+                f"RabbitMQ did not let us consume {self.queue!r} within {SET_UP:g} s: "
                 "does the queue have a leader?"
             ) from error
         return consumer
+
+    async def _ensure(self, connection: Connection) -> None:
+        """Have the queue, and whatever leads there."""
+        source = self._source
+        is_missing = await topology.presence_of(connection, self.queue) is topology.Presence.MISSING
+        if source.declare is None:
+            if is_missing:
+                raise _QueueGone
+            return
+        if is_missing and self._has_consumed:
+            remedy = "somebody deleted it and all that was in it; declaring it anew"
+            log.error("intake.queue_gone", queue=self.queue, remedy=remedy)
+        if is_missing:
+            await source.declare(connection)
+        elif source.ensure is not None:
+            await source.ensure(connection)
+
+    def _stand(self, kind: Kind, reason: str = "") -> None:
+        self.standstill.set(kind, reason, self.queue)
 
     def _next_prefetch(self, consumer: Consumer) -> int:
         """Fewer messages at once for the next term, where this one's were too large together."""
@@ -198,7 +288,7 @@ class Intake:
         crash_point("before_enqueue")
         with self._span_of(arrivals):
             enqueued = await self._enqueue(consumer, arrivals)
-        self.standstill.set("")
+        self._stand("")
         crash_point("before_ack")
         # The proven path: Redis has answered for every message of this batch and all before it.
         await consumer.ack_through(deliveries[-1])
@@ -240,10 +330,10 @@ class Intake:
                 enqueued = await batch.write()
             except StoreFull as error:
                 reason = "Redis is out of memory"
-                self.standstill.set("store_full", reason)
+                self._stand("store_full", reason)
                 log.error("intake.paused", reason=reason, error=str(error))
             except StoreUnavailable as error:
-                self.standstill.set("store_unavailable", str(error))
+                self._stand("store_unavailable", str(error))
                 log.warning("intake.waiting", reason="Redis does not answer", error=str(error))
             else:
                 return enqueued
@@ -254,13 +344,13 @@ class Intake:
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)
         while reason:
-            self.standstill.set(self._entrance.kind, reason)
+            self._stand(self._entrance.kind, reason)
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
             queued = (await self._enqueue(consumer, [])).queued
             reason = await self._entrance.reason(queued)
-        self.standstill.set("")
+        self._stand("")
         log.info("intake.resumed")
 
     def _report(

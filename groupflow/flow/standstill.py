@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeAlias
 
 from groupflow.core.checkup import Check
@@ -17,21 +17,44 @@ _FULL: Final = ("memory", "store_full")
 _TOLD: Final = ("waiting", *_FULL)  # while a server is away nobody can be told
 
 
-class Standstill:
-    """What intake says of itself; it begins without a connection."""
+_WORST_FIRST: Final[tuple[Kind, ...]] = (*_FULL, "store_unavailable", "waiting", "away", "")
 
-    def __init__(self, measures: IntakeMeasures, on_change: Callable[[], None]) -> None:
+
+class Standstill:
+    """What intake says of itself, of all its queues as of one; it begins without a connection."""
+
+    def __init__(
+        self,
+        measures: IntakeMeasures,
+        on_change: Callable[[], None],
+        queues: Iterable[str] = ("",),
+    ) -> None:
         """Binds whom to tell: `on_change` of a pause that others should hear of, and of its end."""
         self._measures = measures
         self._on_change = on_change
-        self._kind: Kind = "away"
-        self._reason = "it has not begun yet"
+        begin: tuple[Kind, str] = ("away", "it has not begun yet")
+        self._of_queues = dict.fromkeys(queues, begin)
+        self._kind: Kind
+        self._kind, self._reason = self._worst()
         self._since = 0.0
 
-    def set(self, kind: Kind, reason: str = "") -> None:
+    def set(self, kind: Kind, reason: str = "", queue: str = "") -> None:
         """From here on nothing is taken in, or messages are where `kind` is empty."""
-        before, self._kind, self._reason = self._told_kind, kind, reason
-        pause: Pause = "" if kind == "away" else kind
+        self._of_queues[queue] = (kind, reason)
+        self._changed()
+
+    def forget(self, queue: str) -> None:
+        """That queue is gone for good."""
+        self._of_queues.pop(queue, None)
+        self._changed()
+
+    def _worst(self) -> tuple[Kind, str]:
+        return min(self._of_queues.values(), key=lambda state: _WORST_FIRST.index(state[0]))
+
+    def _changed(self) -> None:
+        before = self._told_kind
+        self._kind, self._reason = self._worst()
+        pause: Pause = "" if self._kind == "away" else self._kind
         if pause and not self._measures.paused:
             self._since = time.time()
         self._measures.paused = pause
@@ -52,10 +75,19 @@ class Standstill:
         match self._kind:
             case "":
                 return Check("intake", "ok", f"consumes {queue}")
+            case "away" if away := self._away_among_others:
+                found = f"consumes {queue}, but not {', '.join(away)}: {self._reason}"
+                return Check("intake", "warn", found, _REMEDY)
             case "away" | "store_unavailable":
                 return Check("intake", "fail", self._reason, _REMEDY)
         verdict: Literal["warn", "fail"] = "fail" if self.is_for_memory else "warn"
         return Check("intake", verdict, f"paused: {self._reason}", _REMEDY)
+
+    @property
+    def _away_among_others(self) -> list[str]:
+        """The queues without a consumer of ours, where others have one."""
+        away = [queue for queue, (kind, _) in self._of_queues.items() if kind == "away"]
+        return away if len(away) < len(self._of_queues) else []
 
     def told(self) -> dict[str, Any]:
         """What `status` tells of it: nothing, unless it stands; `since` in Unix seconds."""

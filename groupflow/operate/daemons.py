@@ -19,7 +19,7 @@ class KnownDaemon:
 
     name: str
     lease_left: float  # seconds until its lease ends
-    # what it tells: host, pid, workers, lease, a standing intake, its last reload
+    # what it tells: host, pid, workers, lease, a standing intake, its queues, its last reload
     info: dict[str, Any]
 
     @property
@@ -33,6 +33,10 @@ class KnownDaemon:
     @property
     def workers(self) -> int:
         return int(self.info.get("workers", 0))
+
+    def consumes(self, queue: str) -> bool:
+        """Whether it consumes the partitions of a queue."""
+        return bool(self.info.get("queues", {}).get("of") == queue)
 
     @property
     def reload(self) -> dict[str, Any]:
@@ -55,6 +59,15 @@ async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
     facts = named(await client.run(OperatorVerb.STATUS))
     known = [known_daemon(row) for row in facts["daemons"]]
     return [each for each in known if each.lease_left > 0]
+
+
+async def count_consumers(client: StoreClient, queue: str) -> int:
+    """How many daemons consume the partitions of a queue.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    return sum(daemon.consumes(queue) for daemon in await read_daemons(client))
 
 
 async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any] | None:

@@ -56,6 +56,7 @@ def _from_intake(measures: Measures) -> Iterator[Metric]:
     yield _one("groupflow_tasks_enqueued", "Messages that became a task", intake.enqueued)
     yield _one("groupflow_duplicates_dropped", "Messages of a known id", intake.duplicates)
     yield _one("groupflow_intake_terms", "Connections on which intake consumed", intake.terms)
+    yield _one("groupflow_queues_handed_over", "Queues given to others", intake.handed_over)
     yield _histogram(
         "groupflow_enqueue_batch_messages", "Messages an enqueue", {(): intake.batches}, []
     )
@@ -142,6 +143,7 @@ def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]
     yield _now("groupflow_lease_margin_seconds", "Until our lease ends", vitals.lease_left)
     yield _now("groupflow_event_loop_lag_seconds", "Worst delay of the last 15 s", lag)
     yield _now("groupflow_intake_in_flight_bytes", "Messages not yet taken", vitals.bytes_in_flight)
+    yield _now("groupflow_intake_active_queues", "Queues that send here", vitals.active_queues)
     up: Rows = {} if vitals.consumes is None else {(): float(vitals.consumes)}
     yield _gauge("groupflow_broker_up", "1: connected, and consuming", up, [])
 

@@ -16,6 +16,7 @@ import orjson
 from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import topology
+from groupflow.broker.address import Address
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.dead_stream import name_of
 from groupflow.broker.publisher import Outgoing, TermPublisher
@@ -114,7 +115,7 @@ async def _do(connection: AbstractConnection, channel: Any, told: dict[str, Any]
                 message = next(unconfirmed)
                 journal.write(published(message.id, message.group, n=message.n))
 
-            publisher = TermPublisher(channel, queue, timeout=30.0)
+            publisher = TermPublisher(channel, Address(queue), timeout=30.0)
             await publisher.publish_all(map(_outgoing, messages), on_confirm)
     return None
 

@@ -14,7 +14,7 @@ import pytest
 from groupflow import App
 from groupflow.settings.model import Settings
 from tests.docs.examples import DOCS, EXAMPLES, load_example, python_blocks
-from tests.endtoend.conftest import make_rig, rig
+from tests.endtoend.conftest import MakeRig, make_rig, rig
 from tests.endtoend.rig import Rig
 
 __all__ = ["make_rig", "rig"]
@@ -69,6 +69,20 @@ def test_publishing_examples_publish(rig: Rig) -> None:
     )
     facts = (found["state"], found["type"], found["group"])
     assert facts == ("delayed", "import.contacts", "contact:42")
+
+
+def test_the_example_for_partitions_publishes(make_rig: MakeRig) -> None:
+    """As does groupflow's own publisher, by the same queue."""
+    rig = make_rig(rabbitmq={"partitions": 3})
+    rig.config.write_text(rig.config.read_text().replace("{entity}", "{meta_obj_name}"))
+    rig.start("d1", "--only", "intake")
+    assert _run("publish_partitions.py", rig).startswith("published")
+    body = b'{"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": 9}'
+    verb = ("publish", "--type", "import.contacts", "--config", str(rig.config))
+    assert b"published 1" in rig.call(*verb, stdin=body).stdout
+    rig.until(lambda: rig.count("queued_grouped") == 3, "the messages' tasks")
+    said = orjson.loads(rig.call("status", "--json", "--config", str(rig.config)).stdout)
+    assert said["grouped"]["groups"] == 1
 
 
 def test_the_examples_message_is_routed() -> None:

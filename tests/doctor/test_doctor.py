@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
-from groupflow.broker import topology
+from groupflow.broker import partitions
 from groupflow.broker.connection import connect
 from groupflow.cli import main
 from groupflow.core.app import App
@@ -45,6 +47,11 @@ class Doctor:
             main(["doctor"])
         out, err = self._capsys.readouterr()
         return int(caught.value.code or 0), out, err
+
+    def run_daemon(self) -> int:
+        """The exit code of a daemon that ends by itself."""
+        command = [sys.executable, "-m", "groupflow", "run", "--only", "intake"]
+        return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
 
     def checks(self) -> tuple[int, dict[str, list[dict[str, str]]]]:
         """The exit code, and what was found by name."""
@@ -97,10 +104,10 @@ def queue(server: RabbitmqServer, name: str, *, durable: bool = True, **argument
         asyncio.run(act(False))
 
 
-async def declare(server: RabbitmqServer, name: str) -> None:
+async def declare(server: RabbitmqServer, name: str, count: int = 1) -> None:
     """As a daemon does."""
     connection = await connect(server.url, heartbeat=10, timeout=20, name="test")
-    await topology.declare(connection, name)
+    await partitions.declare(connection, name, count)
     await connection.close()
 
 
@@ -233,6 +240,85 @@ class TestDoctor:
         code, found = asyncio.run(start_and_look())
         assert code == 1
         assert found["redis.role"][0]["verdict"] == "fail"
+
+
+class TestPartitions:
+    """What AMQP tells of several queues, and of several nodes."""
+
+    def test_all_is_well(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
+        doctor.set(RABBITMQ__QUEUE="parted", RABBITMQ__PARTITIONS="3")
+        asyncio.run(declare(rabbitmq_server, "parted", 3))
+        code, found = doctor.checks()
+        assert code == 0
+        assert len(found["rabbitmq.queue"]) == len(found["rabbitmq.reading"]) == 3
+        names = ("rabbitmq.queue", "rabbitmq.plugin", "rabbitmq.partitions", "rabbitmq.leaders")
+        assert {check["verdict"] for name in names for check in found[name]} == {"ok"}
+        assert "3 queues behind 'parted'" in found["rabbitmq.partitions"][0]["found"]
+
+    def test_nothing_is_declared(self, doctor: Doctor) -> None:
+        doctor.set(RABBITMQ__PARTITIONS="2")
+        for _ in range(2):
+            code, found = doctor.checks()
+            assert code == 0
+            assert "no exchange" in found["rabbitmq.partitions"][0]["found"]
+            assert all("not there yet" in check["found"] for check in found["rabbitmq.queue"])
+
+    def test_queues_of_another_number(
+        self, doctor: Doctor, rabbitmq_server: RabbitmqServer
+    ) -> None:
+        asyncio.run(declare(rabbitmq_server, "reparted", 4))
+        doctor.set(RABBITMQ__QUEUE="reparted")
+        for count, left in (("2", "reparted.2, reparted.3:"), ("1", "reparted.0, ")):
+            doctor.set(RABBITMQ__PARTITIONS=count)
+            check = doctor.checks()[1]["rabbitmq.partitions"][0]
+            assert check["verdict"] == "warn"
+            assert left in check["found"]
+
+    def test_the_plugin_is_missing(self, doctor: Doctor, tmp_path: Path) -> None:
+        """A daemon ends with it as well."""
+        doctor.set(RABBITMQ__PARTITIONS="2", HTTP__LISTEN="")
+
+        async def start_and_look() -> tuple[int, dict[str, list[dict[str, str]]], int]:
+            async with RabbitmqServer(tmp_path / "bare") as server:
+                doctor.set(RABBITMQ__URL=server.url)
+                code, found = await asyncio.to_thread(doctor.checks)
+                return code, found, await asyncio.to_thread(doctor.run_daemon)
+
+        code, found, daemon = asyncio.run(start_and_look())
+        assert (code, daemon) == (1, 78)
+        (check,) = found["rabbitmq.plugin"]
+        assert check["verdict"] == "fail"
+        assert "rabbitmq-plugins enable rabbitmq_consistent_hash_exchange" in check["remedy"]
+
+    def test_a_node_that_is_away(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
+        (port,) = free_ports(1)
+        dead = f"amqp://guest:guest@127.0.0.1:{port}/"
+        doctor.set(RABBITMQ__URL=orjson.dumps([dead, rabbitmq_server.url]).decode())
+        code, found = doctor.checks()
+        assert code == 0
+        (check,) = found["rabbitmq.nodes"]
+        assert check["verdict"] == "warn"
+        assert str(port) in check["found"]
+        assert "guest:guest" not in str(found)
+
+    def test_nodes_of_two_clusters(
+        self, doctor: Doctor, rabbitmq_server: RabbitmqServer, tmp_path: Path
+    ) -> None:
+        async def start_and_look() -> tuple[int, dict[str, list[dict[str, str]]]]:
+            async with RabbitmqServer(tmp_path / "other") as server:
+                urls = [server.url, rabbitmq_server.url]
+                doctor.set(RABBITMQ__URL=orjson.dumps(urls).decode())
+                return await asyncio.to_thread(doctor.checks)
+
+        code, found = asyncio.run(start_and_look())
+        assert code == 1
+        assert "different clusters" in found["rabbitmq.nodes"][0]["found"]
+
+    def test_nodes_of_one_cluster(self, doctor: Doctor, rabbitmq_server: RabbitmqServer) -> None:
+        same = rabbitmq_server.url.replace("127.0.0.1", "localhost")
+        doctor.set(RABBITMQ__URL=orjson.dumps([same, rabbitmq_server.url]).decode())
+        (check,) = doctor.checks()[1]["rabbitmq.nodes"]
+        assert check["verdict"] == "ok"
 
 
 def _daemon(url: str, namespace: str) -> Daemon:

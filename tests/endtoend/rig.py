@@ -28,10 +28,13 @@ from redis.retry import Retry
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.partitions import names_of
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
 from groupflow.servers.replicated import RedisCluster
+from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
 from tests.history.auditor import audit, leftovers, states_of, totals_of
@@ -43,6 +46,7 @@ LOOK = 0.01
 REPOSITORY = Path(__file__).resolve().parents[2]
 APP = "tests.endtoend.handlers:app"
 
+Broker: TypeAlias = RabbitmqServer | RabbitmqCluster
 Store: TypeAlias = RedisServer | RedisCluster
 
 _Answer = TypeVar("_Answer")
@@ -196,9 +200,7 @@ class Rig:
         jobs: what was published and confirmed, by id.
     """
 
-    def __init__(
-        self, folder: Path, rabbitmq: RabbitmqServer, store: Store, /, **sections: Any
-    ) -> None:
+    def __init__(self, folder: Path, rabbitmq: Broker, store: Store, /, **sections: Any) -> None:
         """Write the configuration; nothing is started.
 
         Args:
@@ -208,7 +210,7 @@ class Rig:
             **sections: settings that differ from `_settings`, by section.
         """
         self.folder = folder
-        self.rabbitmq = rabbitmq
+        self.rabbitmq: Any = rabbitmq
         self.store: Any = store
         self.queue = f"jobs.{folder.name}"
         self.keys = Keys(f"e2e-{folder.name[:40]}")
@@ -225,7 +227,9 @@ class Rig:
 
     def configure(self, **sections: Any) -> None:
         """Write the configuration, with these settings by section."""
-        self.config.write_text(_toml(self._settings(sections)))
+        settings = self._settings(sections)
+        self.queues: list[str] = names_of(self.queue, settings["rabbitmq"].get("partitions", 1))
+        self.config.write_text(_toml(settings))
 
     def _settings(self, sections: Mapping[str, Any]) -> dict[str, Any]:
         settings: dict[str, Any] = {
@@ -274,7 +278,7 @@ class Rig:
         for process in processes:
             process.wait_for("daemon.started")
             if "workers" not in arguments:
-                process.wait_for("intake.started")
+                process.wait_for("intake.started", len(self.queues))
         return processes
 
     def stop_all(self) -> None:
@@ -328,7 +332,12 @@ class Rig:
         end = time.monotonic() + DEADLINE
         while confirmed < len(jobs):
             try:
-                async with publishing(self.rabbitmq.url, self.queue) as publisher:
+                async with publishing(
+                    self.rabbitmq.url,
+                    self.queue,
+                    partitions=len(self.queues),
+                    router=load_settings(self.config).router(),
+                ) as publisher:
                     messages = [Outgoing(job.body, job.type, job.id) for job in jobs[confirmed:]]
                     await publisher.publish_all(messages, on_confirm)
             except GroupflowError as error:
@@ -344,8 +353,8 @@ class Rig:
         connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=10.0, name="rig")
         async with connection:
             channel = await open_channel(connection, confirms=False)
-            answer = await channel.queue_declare(self.queue, passive=True)
-            return answer.message_count or 0
+            answers = [await channel.queue_declare(queue, passive=True) for queue in self.queues]
+            return sum(answer.message_count or 0 for answer in answers)
 
     def delete_queue(self) -> None:
         """Delete the queue, with whatever is in it."""

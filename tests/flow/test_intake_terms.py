@@ -18,7 +18,7 @@ from groupflow.core.measures import IntakeMeasures
 from groupflow.flow import intake as module
 from groupflow.flow.admission import Admission
 from groupflow.flow.entrance import Entrance, Gate
-from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, TURN_BYTES, Intake
+from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, TURN_BYTES, Intake, Source
 from groupflow.flow.pressure import Pressure
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
@@ -407,3 +407,65 @@ async def test_a_queue_without_a_leader_is_a_connection_in_vain(
         await world.run_terms()
     assert "does the queue have a leader?" in logs[0]["error"]
     assert "close" in world.steps
+
+
+async def test_a_queue_is_handed_over_behind_the_batch_in_hand(world: World) -> None:
+    """Acked, its connection closed, and in line again without a pause."""
+    world.terms = [[[delivery(1)], [delivery(2)]], []]
+    enqueue = world.enqueue
+
+    async def hands_over(arrivals: Sequence[Arrival], delayed_memory: int = 0) -> Enqueued:
+        world.enqueue = enqueue  # type: ignore[method-assign]
+        world.intake.hand_over()
+        world.queue._batches.clear()  # what was delivered beyond goes back to its place
+        return await enqueue(arrivals, delayed_memory)
+
+    world.enqueue = hands_over  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        await world.run_terms()
+    wake = "wake ['grouped']"
+    assert world.steps[4:10] == ["reset", wake, "enqueue 1", "ack 1", "close", "connect"]
+    assert [each["event"] for each in logs].count("intake.handed_over") == 1
+    assert world.measures.handed_over == 1
+
+
+async def test_nothing_is_handed_over_that_is_not_held(world: World) -> None:
+    world.intake.hand_over()
+    world.terms = [[]]
+    with capture_logs() as logs:
+        await world.run_terms()
+    assert "intake.handed_over" not in [each["event"] for each in logs]
+    assert not world.intake.is_active
+
+
+async def test_a_queue_that_nobody_declares_is_over_when_it_is_gone(world: World) -> None:
+    """One that another number of partitions has left."""
+    world.intake._source = Source("jobs.7")
+    world.intake.queue = "jobs.7"
+    world.intake.standstill.set("", queue="others")
+    world.terms = [[]]
+    with capture_logs() as logs:
+        async with asyncio.timeout(DEADLINE):
+            await world.intake.run()
+    assert world.steps == ["connect", "close"]
+    assert [each["event"] for each in logs] == ["intake.queue_over", "intake.stopped"]
+
+
+async def test_what_leads_to_a_partition_is_declared_each_time(world: World) -> None:
+    """The exchanges may be gone while the queue is there."""
+
+    async def ensure(_: Any) -> None:
+        world.steps.append("ensure")
+
+    world.presence = Presence.THERE
+    world.intake._source = Source("jobs", declare=topology.declare, ensure=ensure)  # type: ignore[arg-type]
+    world.terms = [[], []]
+    await world.run_terms()
+    assert world.steps.count("ensure") == 2
+    assert "declare" not in world.steps
+
+
+def test_queues_share_what_may_be_in_flight() -> None:
+    section = RabbitMQ(max_in_flight=1000)
+    assert Source("jobs").held(section) == 1000
+    assert Source("jobs.0", among=4).held(section) == 250

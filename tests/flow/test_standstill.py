@@ -69,3 +69,45 @@ def test_others_hear_of_each_change_and_of_the_end(world: World) -> None:
         world.now += 1.0
     world.standstill.set("store_full", "because")
     assert world.standstill.told()["intake"]["since"] == 105.0
+
+
+class TestSeveralQueues:
+    @pytest.fixture
+    def standstill(self) -> Standstill:
+        found = Standstill(IntakeMeasures(), lambda: None, ["q.0", "q.1"])
+        for queue in ("q.0", "q.1"):
+            found.set("", queue=queue)
+        return found
+
+    def test_it_begins_away_from_all(self) -> None:
+        begun = Standstill(IntakeMeasures(), lambda: None, ["q.0", "q.1"])
+        assert begun.check("q").verdict == "fail"
+        begun.set("", queue="q.0")
+        assert begun.check("q").verdict == "warn"
+        begun.set("", queue="q.1")
+        assert begun.check("q").verdict == "ok"
+
+    def test_one_that_is_away_is_named(self, standstill: Standstill) -> None:
+        """The others go on, so that this daemon is ready; where all are away it isn't."""
+        standstill.set("away", "no leader", "q.1")
+        check = standstill.check("q")
+        assert (check.verdict, check.found) == ("warn", "consumes q, but not q.1: no leader")
+        standstill.set("away", "no leader", "q.0")
+        assert standstill.check("q").verdict == "fail"
+
+    @pytest.mark.parametrize("kind", ["waiting", "memory", "store_full", "store_unavailable"])
+    def test_the_worst_counts(self, standstill: Standstill, kind: Kind) -> None:
+        """Whoever comes to stand first, and until the last one goes on."""
+        standstill.set("away", "gone", "q.0")
+        standstill.set(kind, "because", "q.1")
+        assert "because" in standstill.check("q").found
+        standstill.set(kind, "because", "q.0")
+        standstill.set("", queue="q.1")
+        assert "because" in standstill.check("q").found
+        standstill.set("", queue="q.0")
+        assert standstill.check("q").verdict == "ok"
+
+    def test_a_queue_that_is_over_is_nothing_to_stand_for(self, standstill: Standstill) -> None:
+        standstill.set("away", "gone", "q.1")
+        standstill.forget("q.1")
+        assert standstill.check("q").verdict == "ok"

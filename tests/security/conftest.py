@@ -14,6 +14,7 @@ import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.servers.server import PrivateServer
 from tests.conftest import _run
 
@@ -129,7 +130,7 @@ class TlsRabbitmq(RabbitmqServer):
     """RabbitMQ with a TLS listener beside its plain one."""
 
     def __init__(self, folder: Path, authority: Authority) -> None:
-        super().__init__(folder)
+        super().__init__(folder, plugins=[HASH_EXCHANGE])
         (self.tls_port,) = free_ports(1)
         self._authority = authority
 

@@ -16,7 +16,7 @@ from redis import Redis
 from redis.exceptions import NoPermissionError
 
 from groupflow import Publisher, QueueMissing
-from groupflow.broker import topology
+from groupflow.broker import partitions, topology
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, consuming
@@ -33,6 +33,7 @@ from groupflow.operate.listing import ListedGroups, list_groups, list_lane
 from groupflow.operate.sampling import Latencies, read_samples, survey, take_sample
 from groupflow.operate.tasks import ListedState, WaitingTasks, find_task, list_tasks
 from groupflow.servers import RedisServer, ValkeyServer
+from groupflow.settings.model import Settings
 from groupflow.store.history import roll_history
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
@@ -44,6 +45,7 @@ from tests.store.bench import Bench, arrival, bury
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ACL = (DEPLOY / "redis" / "groupflow.acl").read_text()
 KEYS = Keys("groupflow")
+ROUTER = Settings().router()
 
 
 @pytest.fixture(scope="module", params=[RedisServer, ValkeyServer])
@@ -342,6 +344,25 @@ class TestRabbitmq:
                     await out.publish(Outgoing(b"{}"))
         finally:
             await topology.delete(connection, QUEUE)
+            await connection.close()
+
+    async def test_enough_for_partitions(self, granted: Granted) -> None:
+        """Daemons declare all of it; publishers reach the exchange, and nothing behind it."""
+        connection = await connect(granted.daemon(), heartbeat=10, timeout=10, name="t")
+        names = partitions.names_of(QUEUE, 2)
+        try:
+            await partitions.declare(connection, QUEUE, 2)
+            async with publishing(granted.publisher(), QUEUE, partitions=2, router=ROUTER) as out:
+                await out.publish_all([Outgoing(b"{}", message_id=f"m{n}") for n in range(20)])
+            for name in names:
+                consumer = Consumer(name, 10_000)
+                async with consuming(connection, consumer, 10):
+                    await consumer.take(1, 1)
+            found = await examine_broker(granted.daemon(), QUEUE, 10, 60.0, partitions=2)
+            assert {check.verdict for check in found} == {"ok"}, found
+        finally:
+            for name in names:
+                await topology.delete(connection, name)
             await connection.close()
 
     async def test_the_doctor_agrees(self, granted: Granted) -> None:

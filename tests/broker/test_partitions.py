@@ -1,0 +1,243 @@
+"""Partitions of a queue on a real RabbitMQ: a group stays in one, whatever comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from uuid import uuid4
+
+import orjson
+import pytest
+from aio_pika.abc import AbstractConnection
+
+from groupflow import Message, Publisher, QueueMissing
+from groupflow.broker import partitions, topology
+from groupflow.broker.address import Address
+from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.consumer import Consumer, consuming
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.errors import BrokerUnavailable, ConfigError
+from groupflow.core.routing import Router
+from groupflow.servers import RabbitmqServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
+
+DEADLINE = 30.0
+GROUPS = 40
+RULES = (GroupRule(app="crm", key="{g}:{tenant_id}"),)
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"parts-{uuid4().hex}"
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[AbstractConnection]:
+    async with await connect(url, heartbeat=10, timeout=10.0, name="test") as connection:
+        yield connection
+
+
+async def declare(url: str, queue: str, count: int) -> None:
+    async with connected(url) as connection:
+        await partitions.declare(connection, queue, count)
+
+
+def router() -> Router:
+    return Settings(groups=RULES).router()
+
+
+def body(group: int, n: int = 0) -> bytes:
+    return orjson.dumps({"app_name": "crm", "tenant_id": 1, "g": f"g{group}", "n": n})
+
+
+def messages(rounds: int) -> list[Outgoing]:
+    return [Outgoing(body(group, n), "t") for n in range(rounds) for group in range(GROUPS)]
+
+
+async def taken(url: str, queue: str, count: int, wanted: int) -> dict[str, list[tuple[str, int]]]:
+    """What comes by each queue, in order, and acked; so many messages in all."""
+    found: dict[str, list[tuple[str, int]]] = {}
+
+    async def take(connection: AbstractConnection, name: str) -> None:
+        consumer = Consumer(name, 10**8)
+        async with consuming(connection, consumer, 1000):
+            while True:
+                for delivery in await consumer.take(1000, 10**8):
+                    fields = orjson.loads(delivery.body)
+                    found.setdefault(name, []).append((fields["g"], fields["n"]))
+                    await consumer.ack_through(delivery)
+
+    async with connected(url) as connection, asyncio.timeout(DEADLINE):
+        names = partitions.names_of(queue, count)
+        taking = [asyncio.create_task(take(connection, name)) for name in names]
+        while sum(map(len, found.values())) < wanted:
+            await asyncio.sleep(0.01)
+        for task in taking:
+            task.cancel()
+        await asyncio.gather(*taking, return_exceptions=True)
+    return found
+
+
+def placed(found: dict[str, list[tuple[str, int]]]) -> dict[str, str]:
+    """By which queue each group came; it must be one."""
+    places = {(group, name) for name, came in found.items() for group, _ in came}
+    assert len(places) == len({group for group, _ in places})
+    return dict(places)
+
+
+async def test_a_group_comes_by_one_queue_in_order(
+    rabbitmq_server: RabbitmqServer, queue: str
+) -> None:
+    url = rabbitmq_server.url
+    async with publishing(url, queue, partitions=4, router=router()) as publisher:
+        await publisher.publish_all(messages(5))
+    found = await taken(url, queue, 4, 5 * GROUPS)
+    assert len(found) == 4
+    placed(found)
+    for came in found.values():
+        for group in {group for group, _ in came}:
+            assert [n for each, n in came if each == group] == list(range(5))
+
+
+async def test_publishers_of_all_kinds_agree(rabbitmq_server: RabbitmqServer, queue: str) -> None:
+    """`groupflow publish`, an application's publisher, and plain AMQP with the group as key."""
+    url = rabbitmq_server.url
+    await declare(url, queue, 3)
+    async with publishing(url, queue, partitions=3, router=router()) as publisher:
+        await publisher.publish_all(messages(1))
+    groups = [{"app": "crm", "key": "{g}:{tenant_id}"}]
+    async with Publisher(url, queue, partitions=3, groups=groups) as application:
+        await application.publish_many(Message(body(group, 1), "t") for group in range(GROUPS))
+    async with connected(url) as connection:
+        channel = await open_channel(connection, confirms=True)
+        for group in range(GROUPS):
+            await channel.basic_publish(
+                body(group, 2), exchange=queue, routing_key=f"g{group}:1", mandatory=True
+            )
+    found = await taken(url, queue, 3, 3 * GROUPS)
+    placed(found)
+
+
+async def test_a_restart_moves_no_group(tmp_path: Path, queue: str) -> None:
+    """Until the ring is whole again, what is published is handed back; then it is the same."""
+    async with RabbitmqServer(tmp_path, plugins=[HASH_EXCHANGE]) as server:
+        await declare(server.url, queue, 12)  # sorted by name, 10 comes before 2
+        seen = []
+        for _ in range(3):
+            async with publishing(server.url, queue, partitions=12, router=router()) as publisher:
+                await publisher.publish_all(messages(1))
+            seen.append(placed(await taken(server.url, queue, 12, GROUPS)))
+            await server.restart()
+            async with Publisher(server.url, queue, partitions=12) as application:
+                with pytest.raises(QueueMissing, match=queue):
+                    await application.publish({"app_name": "crm", "g": "g"}, type="t")
+        assert seen[0] == seen[1] == seen[2]
+
+
+async def test_many_declare_at_once(rabbitmq_server: RabbitmqServer, queue: str) -> None:
+    """Nobody comes upon a ring that isn't whole, nor makes it in another order."""
+    url = rabbitmq_server.url
+    await asyncio.gather(*(declare(url, queue, 12) for _ in range(4)))
+    async with publishing(url, queue, partitions=12, router=router()) as publisher:
+        await publisher.publish_all(messages(1))
+    first = placed(await taken(url, queue, 12, GROUPS))
+    async with connected(url) as connection:
+        await topology.delete(connection, f"{queue}.3")  # and with it its place in the ring
+    await asyncio.gather(*(declare(url, queue, 12) for _ in range(4)))
+    async with publishing(url, queue, partitions=12, router=router()) as publisher:
+        await publisher.publish_all(messages(1))
+    assert placed(await taken(url, queue, 12, GROUPS)) == first
+
+
+async def test_what_another_number_has_left(rabbitmq_server: RabbitmqServer, queue: str) -> None:
+    url = rabbitmq_server.url
+    await declare(url, queue, 1)
+    await declare(url, queue, 3)
+    async with connected(url) as connection:
+        assert await partitions.others_of(connection, queue, 3) == [queue]
+        assert await partitions.others_of(connection, queue, 2) == [queue, f"{queue}.2"]
+        assert await partitions.others_of(connection, queue, 1) == [
+            f"{queue}.{n}" for n in range(3)
+        ]
+
+
+async def test_without_the_plugin(tmp_path: Path, queue: str) -> None:
+    """Said with what to do; nothing is declared by asking."""
+    async with RabbitmqServer(tmp_path) as server:
+        async with connected(server.url) as connection:
+            assert await partitions.has_plugin(connection, queue) is False
+        with pytest.raises(ConfigError, match="rabbitmq-plugins enable") as refused:
+            await declare(server.url, queue, 2)
+        assert refused.value.problems[0].setting == "rabbitmq.partitions"
+        with pytest.raises(ConfigError):
+            async with Publisher(server.url, queue, partitions=2, declare=True):
+                pass
+
+
+async def test_with_the_plugin(rabbitmq_server: RabbitmqServer, queue: str) -> None:
+    async with connected(rabbitmq_server.url) as connection:
+        assert await partitions.has_plugin(connection, queue) is True
+        channel = await open_channel(connection, confirms=False)
+        with pytest.raises(Exception, match="no exchange"):
+            await channel.exchange_declare(queue, passive=True)
+
+
+async def test_an_exchange_of_that_name(rabbitmq_server: RabbitmqServer, queue: str) -> None:
+    async with connected(rabbitmq_server.url) as connection:
+        channel = await open_channel(connection, confirms=False)
+        await channel.exchange_declare(queue, exchange_type="fanout", durable=True)
+    with pytest.raises(ConfigError, match="another kind"):
+        await declare(rabbitmq_server.url, queue, 2)
+
+
+class TestAddress:
+    def test_one_queue_is_its_own_key(self) -> None:
+        address = Address("jobs")
+        assert address.exchange == ""
+        assert address.routing_key("m", b"{}", {}, "t", None) == "jobs"
+
+    @pytest.mark.parametrize(
+        ("sent", "headers", "key"),
+        [
+            (body(7), {}, "g7:1"),
+            (b'{"app_name": "hr", "g": 1}', {}, "m"),  # plain
+            (b'{"app_name": "crm"}', {}, "m"),  # no group can be made
+            (b"no JSON", {}, "m"),
+        ],
+    )
+    def test_groups_are_keys(self, sent: bytes, headers: dict[str, str], key: str) -> None:
+        address = Address("jobs", router())
+        assert address.exchange == "jobs"
+        assert address.routing_key("m", sent, headers, "t", None) == key
+
+    def test_a_long_group_goes_by_its_hash(self) -> None:
+        """A routing key has 255 bytes at most, a group 512."""
+        sent = orjson.dumps({"app_name": "crm", "tenant_id": 1, "g": "ä" * 127})
+        address = Address("jobs", router())
+        key = "ä" * 127 + ":1"
+        assert address.routing_key("m", sent, {}, "t", None) == sha256(key.encode()).hexdigest()
+
+    def test_headers_are_read_as_daemons_read_them(self) -> None:
+        rules = (GroupRule(key="{header.who}"),)
+        address = Address("jobs", Settings(groups=rules).router())
+        assert address.routing_key("m", b"{}", {"who": b"anna"}, "t", None) == "anna"
+
+
+class TestNodes:
+    async def test_the_first_that_answers(self, rabbitmq_server: RabbitmqServer) -> None:
+        port = rabbitmq_server.port
+        url = f"amqp://guest:guest@127.0.0.1:1,127.0.0.1:{port},127.0.0.1:2/"
+        for _ in range(8):  # they are tried in an order of chance
+            async with connected(url):
+                pass
+
+    async def test_none_answers(self) -> None:
+        url = "amqp://guest:secret@127.0.0.1:1,127.0.0.1:2/"
+        with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1 .*127\.0\.0\.1:2 ") as refused:
+            await connect(url, heartbeat=10, timeout=10.0, name="test")
+        assert "secret" not in str(refused.value)

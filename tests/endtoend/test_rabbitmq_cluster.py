@@ -1,0 +1,171 @@
+"""Several queues on several RabbitMQ nodes: spread over daemons, whoever comes and goes or dies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import orjson
+import pytest
+
+from groupflow.servers import RedisServer
+from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.endtoend.rig import Job, Process, Rig, run
+
+MakeRig: TypeAlias = Callable[..., Rig]
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def make_rig(
+    tmp_path: Path, rabbitmq_cluster: RabbitmqCluster, redis_server: RedisServer
+) -> Iterator[MakeRig]:
+    """Make a rig on a cluster, all of whose nodes run again afterwards."""
+    rigs: list[Rig] = []
+
+    def make(partitions: int = PARTITIONS, **workers: float) -> Rig:
+        sections = {
+            "rabbitmq": {"url": rabbitmq_cluster.urls, "partitions": partitions},
+            "workers": {"lease": 2.0, **workers},
+        }
+        rig = Rig(tmp_path, rabbitmq_cluster, redis_server, **sections)
+        rigs.append(rig)
+        return rig
+
+    yield make
+    for rig in rigs:
+        rig.close()
+    run(rabbitmq_cluster.start())
+
+
+class Stream:
+    """Publishes tasks in many groups, one batch behind the other, until it is told to end."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._ends = threading.Event()
+        self.published = 0
+
+    def run(self) -> None:
+        while not self._ends.is_set():
+            first = self.published
+            self._rig.publish(
+                [
+                    Job(f"t{n}", f"g{n % 40}" if n % 8 else None, n=n)
+                    for n in range(first, first + 40)
+                ]
+            )
+            self.published += 40
+
+    def end(self) -> None:
+        self._ends.set()
+
+
+@contextmanager
+def streaming(rig: Rig) -> Iterator[Stream]:
+    """Have tasks come in for as long as the block takes."""
+    stream = Stream(rig)
+    failures: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            stream.run()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield stream
+    finally:
+        stream.end()
+        thread.join()
+    assert failures == []
+
+
+def active_of(rig: Rig) -> dict[str, int]:
+    """How many queues send their messages to each daemon, as the daemons tell."""
+    daemons = [orjson.loads(rig.raw.hget(name, "info") or b"{}") for name in _daemons(rig)]
+    return {
+        name.decode().rpartition(":")[2]: info.get("queues", {}).get("active", 0)
+        for name, info in zip(_daemons(rig), daemons, strict=True)
+    }
+
+
+def _daemons(rig: Rig) -> list[bytes]:
+    names: list[bytes] = rig.raw.zrange(rig.keys("daemons"), 0, -1)
+    return [rig.keys(f"daemon:{name.decode()}").encode() for name in names]
+
+
+def wait_until_spread(rig: Rig, daemons: int) -> None:
+    """Wait until each daemon has its share, and all queues have somebody."""
+    share = -(-len(rig.queues) // daemons)
+
+    def is_spread() -> bool:
+        active = active_of(rig)
+        # What a daemon tells is up to a renewal old: so the sum tells that none is counted twice.
+        return (
+            len(active) == daemons
+            and sum(active.values()) == len(rig.queues)
+            and max(active.values()) <= share
+        )
+
+    rig.until(is_spread, f"{len(rig.queues)} queues on {daemons} daemons: {active_of(rig)}")
+
+
+def end(rig: Rig) -> None:
+    """All is done, in order, and the daemons leave well."""
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.dead() == []
+    assert rig.judge(with_faults=True) == []
+
+
+def test_queues_spread_over_daemons_that_come_and_go(make_rig: MakeRig) -> None:
+    """The first has all of them, until others come; one dies after the other, and comes again."""
+    rig = make_rig()
+    first = rig.start("d0")
+    with streaming(rig):
+        wait_until_spread(rig, 1)
+        daemons: dict[str, Process] = {"d0": first}
+        for name in ("d1", "d2"):
+            daemons[name] = rig.start(name)
+        wait_until_spread(rig, 3)
+        for name, process in daemons.items():
+            rig.kill(process)
+            wait_until_spread(rig, 2)
+            rig.start(name)
+            wait_until_spread(rig, 3)
+    end(rig)
+
+
+def test_the_leader_of_a_queue_dies_under_load(
+    make_rig: MakeRig, rabbitmq_cluster: RabbitmqCluster
+) -> None:
+    """kill -9 of each node in turn, each time of one that leads; another one leads from then on."""
+    rig = make_rig(partitions=3)
+    rig.start_all("d0", "d1")
+    with streaming(rig) as stream:
+        rig.until(lambda: rig.is_over(200), "200 tasks")
+        for queue in rig.queues:
+            leader = run(rabbitmq_cluster.leader_of(queue))
+            run(leader.kill())
+            confirmed = stream.published
+            rig.until(lambda: stream.published > confirmed + 200, "confirms without the leader")  # noqa: B023
+            run(leader.start())
+    end(rig)
+
+
+def test_a_node_that_is_dead_from_the_start(
+    make_rig: MakeRig, rabbitmq_cluster: RabbitmqCluster
+) -> None:
+    """Daemons and publishers find another one."""
+    run(rabbitmq_cluster.nodes[1].kill())
+    rig = make_rig(partitions=2)
+    rig.start_all("d0", "d1")
+    rig.publish([Job(f"t{n}", f"g{n % 7}", n=n) for n in range(200)])
+    end(rig)

@@ -1,0 +1,247 @@
+"""A daemon's intakes on a real RabbitMQ: side by side, whatever one of them waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+from uuid import uuid4
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.broker import partitions, topology
+from groupflow.broker.connection import connect
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.errors import ConfigError
+from groupflow.core.measures import IntakeMeasures
+from groupflow.flow.admission import Admission
+from groupflow.flow.entrance import Batch, Entrance
+from groupflow.flow.intakes import Intakes
+from groupflow.servers import RabbitmqServer
+from groupflow.settings.model import RabbitMQ, Settings
+from groupflow.settings.rules import GroupRule
+from groupflow.store.enqueue import Arrival, Enqueued
+
+DEADLINE = 30.0
+GROUPS = 24
+RULES = (GroupRule(key="{g}"),)
+
+
+class Store(Entrance):
+    """Takes whatever comes, but not while a group is held."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.taken: list[tuple[str, int]] = []
+        self.held: str | None = None
+        self.is_waiting = asyncio.Event()
+        self.may_go = asyncio.Event()
+
+    def batch(self, arrivals: Sequence[Arrival]) -> Batch:
+        return cast(Batch, _Batch(self, arrivals))
+
+    async def look(self) -> None:
+        """Nothing is known."""
+
+    async def reason(self, queued: int) -> str:
+        return ""
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while len(self.taken) < count:
+                await asyncio.sleep(0.01)
+
+
+class _Batch:
+    def __init__(self, store: Store, arrivals: Sequence[Arrival]) -> None:
+        self._store = store
+        self._bodies = [orjson.loads(arrival.envelope.body) for arrival in arrivals]
+
+    async def write(self) -> Enqueued:
+        store = self._store
+        if any(body["g"] == store.held for body in self._bodies):
+            store.is_waiting.set()
+            await store.may_go.wait()
+        store.taken += [(body["g"], body["n"]) for body in self._bodies]
+        return Enqueued(0, [True] * len(self._bodies))
+
+
+class World:
+    def __init__(self, server: RabbitmqServer, count: int) -> None:
+        self.url = server.url
+        self.queue = f"intakes-{uuid4().hex}"
+        self.count = count
+        self.settings = Settings(
+            rabbitmq=RabbitMQ.model_validate(
+                {"url": server.url, "queue": self.queue, "partitions": count}
+            ),
+            groups=RULES,
+        )
+        self.store = Store()
+        self.measures = IntakeMeasures()
+
+    @property
+    def router(self) -> Any:
+        return self.settings.router()
+
+    async def publish(self, rounds: int, count: int | None = None) -> None:
+        """Messages of each group, to so many partitions."""
+        sent = [
+            Outgoing(orjson.dumps({"g": f"g{group}", "n": n}), "t")
+            for n in range(rounds)
+            for group in range(GROUPS)
+        ]
+        many = self.count if count is None else count
+        async with publishing(
+            self.url, self.queue, partitions=many, router=self.router
+        ) as publisher:
+            await publisher.publish_all(sent)
+
+    def intakes(self, daemons: int = 1) -> Intakes:
+        async def count_daemons(_: str) -> int:
+            return daemons
+
+        return Intakes(
+            self.settings,
+            "test",
+            Admission(self.router, max_body=10**6, step_aside=frozenset()),
+            self.store,
+            measures=self.measures,
+            tracing=None,
+            on_standstill=lambda: None,
+            count_daemons=count_daemons,
+            retell=lambda: None,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Intakes]:
+        intakes = self.intakes()
+        task = asyncio.create_task(intakes.run())
+        try:
+            async with asyncio.timeout(DEADLINE):
+                while not intakes.consumes:
+                    await asyncio.sleep(0.01)
+            yield intakes
+        finally:
+            intakes.stop()
+            async with asyncio.timeout(DEADLINE):
+                await task
+
+    async def left(self) -> int:
+        """Messages that are ready in the queues."""
+        async with await connect(self.url, heartbeat=10, timeout=10.0, name="t") as connection:
+            total = 0
+            for name in partitions.names_of(self.queue, self.count):
+                channel = await connection.channel()
+                found = await channel.get_queue(name)
+                total += found.declaration_result.message_count or 0
+            return total
+
+
+async def test_all_queues_are_taken_in_each_in_order(rabbitmq_server: RabbitmqServer) -> None:
+    world = World(rabbitmq_server, 4)
+    async with world.running() as intakes:
+        await world.publish(10)
+        await world.store.until(10 * GROUPS)
+        assert intakes.active_queues == 4
+        assert intakes.check().verdict == "ok"
+        assert intakes.told() == {
+            "queues": {"of": world.queue, "consumed": 4, "active": 4},
+        }
+    for group in range(GROUPS):
+        assert [n for g, n in world.store.taken if g == f"g{group}"] == list(range(10))
+    assert await world.left() == 0
+    assert world.measures.messages == 10 * GROUPS
+
+
+async def test_one_that_waits_holds_no_other(rabbitmq_server: RabbitmqServer) -> None:
+    """What comes by other queues is written meanwhile; what stands behind it, behind it."""
+    world = World(rabbitmq_server, 4)
+    world.store.held = "g0"
+    async with world.running():
+        await world.publish(3)
+        async with asyncio.timeout(DEADLINE):
+            await world.store.is_waiting.wait()
+        await world.store.until(
+            GROUPS
+        )  # a quarter of 72 messages may stand behind it, or some more
+        assert ("g0", 0) not in world.store.taken
+        world.store.may_go.set()
+        await world.store.until(3 * GROUPS)
+    assert [n for g, n in world.store.taken if g == "g0"] == [0, 1, 2]
+
+
+async def test_what_another_number_of_partitions_left_is_taken_in(
+    rabbitmq_server: RabbitmqServer,
+) -> None:
+    """Until its queue is deleted; nobody declares it again."""
+    world = World(rabbitmq_server, 2)
+    await world.publish(2, count=1)
+    with capture_logs() as logs:
+        async with world.running() as intakes:
+            await world.publish(2)
+            await world.store.until(4 * GROUPS)
+            async with await connect(world.url, heartbeat=10, timeout=10.0, name="t") as connection:
+                await topology.delete(connection, world.queue)
+                async with asyncio.timeout(DEADLINE):
+                    while not any(each["event"] == "intake.queue_over" for each in logs):
+                        await asyncio.sleep(0.01)
+                missing = await topology.presence_of(connection, world.queue)
+            assert missing is topology.Presence.MISSING
+            await world.publish(1)
+            await world.store.until(5 * GROUPS)
+            assert intakes.check().verdict == "ok"
+    (said,) = [each for each in logs if each["event"] == "intake.other_queues"]
+    assert said["queues"] == [world.queue]
+
+
+async def test_one_queue_again_takes_in_what_the_partitions_hold(
+    rabbitmq_server: RabbitmqServer,
+) -> None:
+    world = World(rabbitmq_server, 1)
+    await world.publish(2, count=3)
+    async with world.running() as intakes:
+        await world.publish(1)
+        await world.store.until(3 * GROUPS)
+        assert intakes.told() == {}
+
+
+async def test_a_queue_that_is_deleted_is_declared_with_all_that_leads_there(
+    rabbitmq_server: RabbitmqServer,
+) -> None:
+    world = World(rabbitmq_server, 3)
+    with capture_logs() as logs:
+        async with world.running():
+            async with await connect(world.url, heartbeat=10, timeout=10.0, name="t") as connection:
+                await topology.delete(connection, f"{world.queue}.1")
+            async with asyncio.timeout(DEADLINE):
+                while sum(each["event"] == "intake.started" for each in logs) < 4:
+                    await asyncio.sleep(0.01)
+            await world.publish(2)
+            await world.store.until(2 * GROUPS)
+    (gone,) = [each for each in logs if each["event"] == "intake.queue_gone"]
+    assert gone["queue"] == f"{world.queue}.1"
+
+
+async def test_a_stop_before_rabbitmq_has_answered(rabbitmq_server: RabbitmqServer) -> None:
+    world = World(rabbitmq_server, 2)
+    intakes = world.intakes()
+    running = asyncio.create_task(intakes.run())
+    await asyncio.sleep(0)
+    intakes.stop()
+    async with asyncio.timeout(DEADLINE):
+        await running
+    assert not intakes.consumes
+
+
+async def test_an_exchange_of_another_kind_ends_it(rabbitmq_server: RabbitmqServer) -> None:
+    world = World(rabbitmq_server, 2)
+    async with await connect(world.url, heartbeat=10, timeout=10.0, name="t") as connection:
+        channel = await connection.channel()
+        await channel.declare_exchange(world.queue, "fanout", durable=True)
+    with pytest.raises(ConfigError, match="another kind"):
+        async with asyncio.timeout(DEADLINE):
+            await world.intakes().run()

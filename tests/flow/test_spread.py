@@ -1,0 +1,131 @@
+"""Queues end up spread over daemons, in whatever order these look at what they have."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.flow.spread import Spread
+
+
+class Line:
+    """Who consumes a queue, in the order in which they came: the first has it."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.daemons: list[str] = []
+
+
+class Standing:
+    """A daemon's place in a line."""
+
+    def __init__(self, line: Line, daemon: str) -> None:
+        self.queue = line.queue
+        self._line = line
+        self._daemon = daemon
+        line.daemons.append(daemon)
+
+    @property
+    def is_active(self) -> bool:
+        return self._line.daemons[:1] == [self._daemon]
+
+    def hand_over(self) -> None:
+        assert self.is_active
+        self._line.daemons.append(self._line.daemons.pop(0))
+
+
+class Cluster:
+    def __init__(self, queues: int) -> None:
+        self.lines = [Line(f"q.{n}") for n in range(queues)]
+        self.spreads: dict[str, Spread] = {}
+
+    def join(self, name: str) -> None:
+        places = [Standing(line, name) for line in self.lines]
+        self.spreads[name] = Spread(name, places, self._count)
+
+    def leave(self, name: str) -> None:
+        del self.spreads[name]
+        for line in self.lines:
+            line.daemons.remove(name)
+
+    async def _count(self) -> int:
+        return len(self.spreads)
+
+    @property
+    def held(self) -> list[int]:
+        return [sum(line.daemons[0] == name for line in self.lines) for name in self.spreads]
+
+
+async def settle(cluster: Cluster, first: list[str]) -> None:
+    """Let these look, and then all in turn, until nobody hands anything over."""
+    for name in first:
+        await cluster.spreads[name].run_once()
+    for _ in range(len(cluster.lines) * len(cluster.spreads)):
+        if not [queue for each in cluster.spreads.values() for queue in await each.run_once()]:
+            break
+    share = math.ceil(len(cluster.lines) / len(cluster.spreads))
+    assert max(cluster.held) <= share
+    assert sum(cluster.held) == len(cluster.lines)
+
+
+@given(st.integers(1, 16), st.integers(1, 6), st.data())
+async def test_nobody_has_more_than_its_share(
+    queues: int, daemons: int, data: st.DataObject
+) -> None:
+    """Whoever comes, goes and looks first; and no queue is without anybody."""
+    cluster = Cluster(queues)
+    for n in range(daemons):
+        cluster.join(f"d{n}")
+        await settle(
+            cluster, data.draw(st.lists(st.sampled_from(list(cluster.spreads)), max_size=9))
+        )
+    for name in data.draw(st.permutations(list(cluster.spreads)))[1:]:
+        cluster.leave(name)
+        await settle(
+            cluster, data.draw(st.lists(st.sampled_from(list(cluster.spreads)), max_size=9))
+        )
+
+
+async def test_one_that_comes_gets_its_share_at_once() -> None:
+    cluster = Cluster(8)
+    cluster.join("a")
+    assert await cluster.spreads["a"].run_once() == []
+    cluster.join("b")
+    assert len(await cluster.spreads["a"].run_once()) == 4
+    assert cluster.held == [4, 4]
+    assert await cluster.spreads["b"].run_once() == []
+
+
+async def test_two_keep_other_queues() -> None:
+    """Else what one gives up, the other would as well."""
+    kept = []
+    for name in ("a", "b"):
+        cluster = Cluster(12)
+        cluster.join(name)
+        cluster.join("c")
+        await cluster.spreads[name].run_once()
+        kept.append({line.queue for line in cluster.lines if line.daemons[0] == name})
+    assert kept[0] != kept[1]
+
+
+async def test_nothing_is_handed_over_while_redis_is_away() -> None:
+    async def away() -> int:
+        raise StoreUnavailable("away")
+
+    line = [Line("q.0"), Line("q.1")]
+    assert await Spread("a", [Standing(each, "a") for each in line], away).run_once() == []
+
+
+@pytest.mark.parametrize("daemons", [0, 1])
+async def test_who_knows_of_nobody_else_keeps_all(daemons: int) -> None:
+    """What is told of daemons may be older than they are."""
+
+    async def count() -> int:
+        return daemons
+
+    lines = [Line(f"q.{n}") for n in range(3)]
+    assert await Spread("a", [Standing(each, "a") for each in lines], count).run_once() == []
