@@ -23,6 +23,7 @@ _Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer)
 # Shared out among processes, these begin first, the longest in front: one that is left over for
 # the end would run alone.
 LONGEST = {
+    "endtoend/test_rabbitmq_cluster.py": 140,
     "page/test_process.py": 57,
     "page/test_health.py": 52,
     "page/test_browser.py": 47,
