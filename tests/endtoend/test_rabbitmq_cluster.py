@@ -89,16 +89,11 @@ def streaming(rig: Rig) -> Iterator[Stream]:
 
 def active_of(rig: Rig) -> dict[str, int]:
     """How many queues send their messages to each daemon, as the daemons tell."""
-    daemons = [orjson.loads(rig.raw.hget(name, "info") or b"{}") for name in _daemons(rig)]
-    return {
-        name.decode().rpartition(":")[2]: info.get("queues", {}).get("active", 0)
-        for name, info in zip(_daemons(rig), daemons, strict=True)
-    }
-
-
-def _daemons(rig: Rig) -> list[bytes]:
-    names: list[bytes] = rig.raw.zrange(rig.keys("daemons"), 0, -1)
-    return [rig.keys(f"daemon:{name.decode()}").encode() for name in names]
+    active: dict[str, int] = {}
+    for name in rig.raw.zrange(rig.keys("daemons"), 0, -1):
+        info = orjson.loads(rig.raw.hget(rig.keys(f"daemon:{name.decode()}"), "info") or b"{}")
+        active[name.decode()] = info.get("queues", {}).get("active", 0)
+    return active
 
 
 def wait_until_spread(rig: Rig, daemons: int) -> None:
