@@ -16,6 +16,7 @@ from groupflow.settings.model import Settings
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE = DEPLOY / "kubernetes" / "base"
 EXAMPLE = DEPLOY / "kubernetes" / "overlays" / "example"
+CLUSTERS = DEPLOY / "kubernetes" / "overlays" / "clusters"
 NAME = {"app.kubernetes.io/name": "groupflow"}
 
 
@@ -47,13 +48,13 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("folder", [BASE, EXAMPLE])
+@pytest.mark.parametrize("folder", [BASE, EXAMPLE, CLUSTERS])
 def test_a_kustomization_lists_every_file(folder: Path) -> None:
     plan = read(folder / "kustomization.yaml")
     listed = {"kustomization.yaml", *plan["resources"]}
     for generator in (*plan.get("configMapGenerator", ()), *plan.get("secretGenerator", ())):
         listed |= {file.rpartition("=")[2] for file in generator["files"]}
-    listed.discard("../../base")
+    listed -= {"../../base", "../example"}
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     assert listed == there
 
@@ -72,7 +73,7 @@ def test_selectors_select_the_pods(daemon: dict[str, Any]) -> None:
 
 def test_everybody_means_the_same_port(container: dict[str, Any]) -> None:
     port, health = container["ports"]
-    for file in (BASE, EXAMPLE):
+    for file in (BASE, EXAMPLE, CLUSTERS):
         http = load_settings(file / "groupflow.toml").http
         assert http.listen == f"0.0.0.0:{port['containerPort']}"
         assert http.health == f"0.0.0.0:{health['containerPort']}"
@@ -87,14 +88,14 @@ def test_everybody_means_the_same_port(container: dict[str, Any]) -> None:
 
 def test_a_pod_is_not_killed_for_a_block_that_is_borne(container: dict[str, Any]) -> None:
     probe = container["livenessProbe"]
-    for file in (BASE, EXAMPLE):
+    for file in (BASE, EXAMPLE, CLUSTERS):
         workers = load_settings(file / "groupflow.toml").workers
         patience = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
         assert patience > workers.max_block + workers.lease
 
 
 def test_a_pod_has_time_to_drain(pod: dict[str, Any]) -> None:
-    for file in (BASE, EXAMPLE):
+    for file in (BASE, EXAMPLE, CLUSTERS):
         drain = load_settings(file / "groupflow.toml").workers.drain
         assert pod["terminationGracePeriodSeconds"] > drain + HAND_BACK
 
