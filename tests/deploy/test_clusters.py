@@ -258,6 +258,19 @@ def test_partitions_are_shared_out_over_primaries(
     assert found == [6, 9, 9]  # as the file says
 
 
+def test_the_guide_says_where_partitions_lie() -> None:
+    guide = (ROOT / "docs" / "scaling.md").read_text()
+    table = guide.partition("<!-- lie:")[2].split("\n\n")[1].splitlines()
+    _, *primaries = map(int, re.findall(r"\d+", "0" + table[0]))
+    assert len(table) > 8
+    for row in table[2:]:
+        there, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        for count, cell in zip(primaries, cells, strict=True):
+            if cell:
+                found = lie("groupflow", int(there), count)
+                assert cell == f"{max(found)} ({int(there) / count:.3g})", row
+
+
 def test_a_field_that_no_schema_has_is_found() -> None:
     schema = {
         "type": "object",
