@@ -172,7 +172,7 @@ def _hash(password: str) -> str:
 def test_the_user_may_do_what_it_may_on_one_server_and_what_a_cluster_asks_for() -> None:
     _, ours = secret("redis-users.acl").splitlines()
     single = (DEPLOY / "redis" / "groupflow.acl").read_text()
-    added = {"+spublish", "+ssubscribe", "+sunsubscribe", "+wait"}
+    added = {"+spublish", "+ssubscribe", "+sunsubscribe", "+wait", "+cluster|info"}
     everywhere = {"~{groupflow:*}:*", "&{groupflow:*}:*"}
     words = {word for word in ours.split() if not word.startswith("#")}
     assert words == set(single.split()) | added | everywhere
