@@ -194,12 +194,9 @@ class Ground:
         wake: Callable[[Set[Pool]], None],
         on_standstill: Callable[[], None],
     ) -> Intake:
-        """The way in.
+        """The way in, over a client that workers claim through as well.
 
-        Args:
-            client: over which workers claim as well.
-            wake: told which pools' workers will find something.
-            on_standstill: called when intake begins or ends to stand.
+        `on_standstill` is called when intake begins or ends to stand.
         """
         redis, daemon = self.settings.redis, self.session.daemon
         return Intake(

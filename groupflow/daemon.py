@@ -49,12 +49,7 @@ INTAKE_END = 5.0  # seconds for the batch in hand
 
 
 class Daemon:
-    """One process of groupflow.
-
-    Attributes:
-        name: its name.
-        metrics: what it tells of itself, to be scraped.
-    """
+    """One process of groupflow."""
 
     def __init__(
         self,
@@ -64,14 +59,9 @@ class Daemon:
         only: Literal["intake", "workers"] | None = None,
         load: Callable[[], Settings] | None = None,
     ) -> None:
-        """Builds all parts; nothing connects yet.
+        """Builds all parts, or those of one half `only`; nothing connects yet.
 
-        Args:
-            settings: the loaded configuration.
-            app: the handlers.
-            name: the daemon's name; one process at a time may have it.
-            only: run just that half.
-            load: loads the configuration anew, for `reload`.
+        One process at a time may have the name. With `load`, it loads the configuration anew.
 
         Raises:
             ConfigError: the settings ask for what isn't there.

@@ -108,14 +108,9 @@ class TermPublisher:
     async def publish_all(
         self, messages: Iterable[Outgoing], on_confirm: Callable[[], None] = lambda: None
     ) -> int:
-        """Publish messages in order, many confirms at once.
+        """Publish messages in the order that their groups are to keep, many confirms at once.
 
-        Args:
-            messages: in the order that their groups are to keep.
-            on_confirm: called after each confirm.
-
-        Returns:
-            How many were confirmed, which is all of them.
+        Returns how many were confirmed, which is all of them.
 
         Raises:
             PublishFailed: one was refused. Those before it are there; of up to `IN_FLIGHT` behind
@@ -152,12 +147,7 @@ async def publishing(
     """Open a publisher on a connection of its own, and declare the queue where it is missing.
 
     Where RabbitMQ doesn't tell this user whether it is there, `QueueMissing` does at each message.
-
-    Args:
-        url: the broker.
-        queue: where the messages go.
-        timeout: seconds for the handshake, and for each confirm.
-        tracing: told of each message.
+    The timeout, in seconds, is for the handshake, and for each confirm.
 
     Raises:
         BrokerUnavailable: no answer.

@@ -47,14 +47,9 @@ _MEANINGS: dict[str, tuple[Verdict, str]] = {
 async def examine_broker(
     url: str, queue: str, timeout: float, dead_retention: float, *, trusts_policy: bool = False
 ) -> list[Check]:
-    """Everything about one RabbitMQ, as the user of the URL sees it.
+    """Everything about one RabbitMQ, as the user of the URL sees it; times are in seconds.
 
-    Args:
-        url: the server's.
-        queue: which is consumed.
-        timeout: seconds for the handshake.
-        dead_retention: seconds that dead letters are kept.
-        trusts_policy: whether a policy is said to keep their bodies for long enough.
+    With `trusts_policy`, a policy is said to keep dead letters' bodies for long enough.
 
     Raises:
         BrokerUnavailable: no answer.

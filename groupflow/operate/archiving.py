@@ -83,15 +83,9 @@ async def oldest_bodies(
 
 
 async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[Place]) -> int:
-    """Let go of bodies that lie elsewhere now. Running it again is safe.
+    """Let go of bodies that lie elsewhere now, at proven places. Running it again is safe.
 
-    Args:
-        client: the store.
-        bodies: whose.
-        places: where each lies, proven.
-
-    Returns:
-        How many left; the others were redriven, dropped, or archived by somebody else.
+    Returns how many left; the others were redriven, dropped, or archived by somebody else.
 
     Raises:
         StoreUnavailable: no answer; some may have left.

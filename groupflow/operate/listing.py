@@ -110,13 +110,7 @@ async def list_groups(
 
 
 async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
-    """What waits in a group, the next to run first.
-
-    Args:
-        client: the store.
-        group: which.
-        passed: how many tasks to pass over.
-        limit: how many at most.
+    """What waits in a group behind the first `passed` tasks, the next to run first.
 
     Raises:
         StoreUnavailable: Redis does not answer.
