@@ -128,7 +128,7 @@ class Daemon:
             "workers": sum(self._workforce.sizes.values()),
             "lease": self._settings.workers.lease,
             **(self._intake.standstill.told() if self._intake else {}),
-            **({"reload": reloaded.as_json()} if (reloaded := self._reloader.outcome) else {}),
+            **({"reload": reloaded.as_json()} if (reloaded := self._reloader.last) else {}),
         }
 
     def vitals(self) -> Vitals:

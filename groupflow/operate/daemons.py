@@ -36,7 +36,7 @@ class KnownDaemon:
 
     @property
     def reload(self) -> dict[str, Any]:
-        """What became of its last reload (see `flow.reload.Outcome`); empty before the first."""
+        """What became of its last reload (see `flow.reload.Reload`); empty before the first."""
         return dict(self.info.get("reload", {}))
 
 
