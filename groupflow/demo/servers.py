@@ -6,8 +6,9 @@ The latter are checked before the demo, and left as they were after it.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,16 +47,18 @@ class Servers:
         return mine | names
 
 
-@asynccontextmanager
-async def servers_for(config: Path | None, name: str, console: Console) -> AsyncIterator[Servers]:
+def servers_for(config: Path | None, console: Console) -> AbstractAsyncContextManager[Servers]:
     """The servers that a file names, or private ones, which end with the block.
 
     Raises what `load_settings` and `private_servers` do, and `ServerUnreachable`.
     """
+    name = f"groupflow-demo-{secrets.token_hex(4)}"
+    return _private(name, console) if config is None else _existing(config, name, console)
+
+
+@asynccontextmanager
+async def _private(name: str, console: Console) -> AsyncIterator[Servers]:
     async with AsyncExitStack() as stack:
-        if config is not None:
-            yield await stack.enter_async_context(_existing(config, name, console))
-            return
         with step(console, "Starting a private RabbitMQ and Redis"):
             started = await stack.enter_async_context(private_servers())
         yield Servers(started.rabbitmq.url, started.redis.url, name)

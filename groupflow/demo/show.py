@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import signal
 import sqlite3
 import time
@@ -31,7 +30,7 @@ _WORKERS = 2 * (8 + 16)
 _LOOK_EVERY = 0.1  # seconds
 
 
-def run_demo(config: Path | None = None) -> int:
+def run_demo(config: Path | None) -> int:
     """Run the demo on the servers that a file names, or on private ones.
 
     Returns the exit status: 0 if all came out as a serial import gives it, 1 if not, 130 if it was
@@ -56,10 +55,9 @@ async def _demo(console: Console, config: Path | None) -> int:
         asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
     tasks = load_tasks()
     tell(console, intro(tasks))
-    name = f"groupflow-demo-{secrets.token_hex(4)}"
     with TemporaryDirectory(prefix="groupflow-demo-") as folder:
         work = Import(tasks, Path(folder) / "imported.db")
-        async with servers_for(config, name, console) as servers:
+        async with servers_for(config, console) as servers:
             stopped = await work.run(servers, Screen(console))
         verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
     print_summary(console, verdict, work.killed, stopped)

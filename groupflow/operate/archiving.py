@@ -73,9 +73,6 @@ async def oldest_bodies(
 
     Returns:
         None while another daemon archives.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     me = (session.daemon, session.number, microseconds(HELD_FOR))
     rows = await client.run(OperatorVerb.BODIES, bound, most, most_bytes, *me)
@@ -105,9 +102,6 @@ async def stay(client: StoreClient, body: Body) -> bool:
 
     Returns:
         Whether that is new; its letter may have ended meanwhile.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     return bool(await client.run(OperatorVerb.STAY, body.id, body.died_at))
 

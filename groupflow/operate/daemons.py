@@ -47,22 +47,14 @@ def known_daemon(row: Sequence[Any]) -> KnownDaemon:
 
 
 async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
-    """The daemons whose lease runs.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """The daemons whose lease runs."""
     facts = named(await client.run(OperatorVerb.STATUS))
     known = [known_daemon(row) for row in facts["daemons"]]
     return [each for each in known if each.lease_left > 0]
 
 
 async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any] | None:
-    """The configuration that a daemon runs with, passwords hidden; ``None`` where it told none.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """The configuration that a daemon runs with, passwords hidden; ``None`` where it told none."""
     packed = await client.run(OperatorVerb.CONFIGURATION, daemon)
     found: dict[str, Any] | None = orjson.loads(packed) if packed else None
     return found

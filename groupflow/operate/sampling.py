@@ -82,9 +82,6 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
 
     Returns:
         Whether the interval was new.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     counts = orjson.dumps(latencies.take())
     before = time.time()
@@ -98,19 +95,12 @@ async def survey(client: StoreClient) -> int:
 
     Returns:
         How many were looked at.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     return int(await client.run(OperatorVerb.SURVEY, WALKED, LONGEST))
 
 
 async def read_samples(client: StoreClient) -> list[Sample]:
-    """The last hour, oldest first.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """The last hour, oldest first."""
     reply = named(await client.run(OperatorVerb.SAMPLES))
     oldest = reply["now"] - microseconds(KEPT * INTERVAL)
     kept = named(reply["samples"])
