@@ -49,6 +49,7 @@ def _write(task: Task, started: float) -> None:
     db = _database()
     try:
         with db:
+            db.execute("BEGIN IMMEDIATE")  # the lock before the look
             # Its daemon may have died after this commit and before the settle: the log, written in
             # the same transaction, is how such a task is known the second time.
             if not (task.crashes and _written(db, task)):
