@@ -39,7 +39,7 @@ class Claims:
         client: StoreClient,
         session: Session,
         pool: Pool,
-        on_settled: Callable[[Settlement], None] = lambda _: None,
+        on_settled: Callable[[Sequence[Settlement]], None] = lambda _: None,
     ) -> None:
         """Binds the claims of one pool.
 
@@ -47,7 +47,7 @@ class Claims:
             client: the one that intake writes through: a claim runs behind a batch written before.
             session: whose claims these are.
             pool: of which workers.
-            on_settled: told each settlement that was accepted.
+            on_settled: told the settlements of an exchange that were accepted.
         """
         self._client = client
         self._on_settled = on_settled
@@ -88,12 +88,8 @@ class Claims:
             _, rows, now, suspect = replies.pop()
             self._beside_suspect = bool(suspect)
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
-        refused = []
-        for each, ok in zip(ordered, verdicts, strict=True):
-            if ok:
-                self._on_settled(each)
-            else:
-                refused.append(each)
+        refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
+        self._on_settled([each for each in ordered if each not in refused] if refused else ordered)
         claims = [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
         return Answer(refused, claims, self._beside_suspect)
 
