@@ -46,11 +46,9 @@ _armed: dict[str, int] = {}  # how many more passes until the kill
 
 
 def arm(where: str) -> None:
-    """Have this process killed at a point; what was armed before is forgotten.
+    """Have this process killed at the `nth` pass of points, ``name:nth,…``, counted from 1.
 
-    Args:
-        where: ``name:nth``, several parted by commas: killed at the `nth` pass, counted from 1.
-            Empty for none.
+    What was armed before is forgotten; an empty text arms none.
 
     Raises:
         ValueError: a name is of no point, or a number none from 1.
@@ -75,9 +73,7 @@ def _parsed(where: str) -> Mapping[str, int]:
 def crash_point(name: str, happened: object = True) -> None:
     """Die here, if a test said so.
 
-    Args:
-        name: which point.
-        happened: a pass without it (an exchange without claims, say) doesn't count.
+    A pass where nothing `happened` (an exchange without claims, say) doesn't count.
     """
     if _armed and happened and name in _armed:
         _armed[name] -= 1

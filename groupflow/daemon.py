@@ -57,12 +57,7 @@ Endless: TypeAlias = Coroutine[Any, Any, None]
 
 
 class Daemon:
-    """One process of groupflow.
-
-    Attributes:
-        name: its name.
-        metrics: what it tells of itself, to be scraped.
-    """
+    """One process of groupflow."""
 
     def __init__(
         self,
@@ -72,14 +67,9 @@ class Daemon:
         only: Literal["intake", "workers"] | None = None,
         load: Callable[[], Settings] | None = None,
     ) -> None:
-        """Builds all parts; nothing connects yet.
+        """Builds all parts, or those of one half `only`; nothing connects yet.
 
-        Args:
-            settings: the loaded configuration.
-            app: the handlers.
-            name: the daemon's name; one process at a time may have it.
-            only: run just that half.
-            load: loads the configuration anew, for `reload`.
+        One process at a time may have the name. With `load`, it loads the configuration anew.
 
         Raises:
             ConfigError: the settings ask for what isn't there.
@@ -163,7 +153,7 @@ class Daemon:
             "workers": sum(self._workforce.sizes.values()),
             "lease": self._settings.workers.lease,
             **(self._intake.told() if self._intake else {}),
-            **({"reload": reloaded.as_json()} if (reloaded := self._reloader.outcome) else {}),
+            **({"reload": reloaded.as_json()} if (reloaded := self._reloader.last) else {}),
         }
 
     def vitals(self) -> Vitals:

@@ -36,11 +36,7 @@ ALONE = "page"  # the name of a page that is no daemon's
 
 
 async def serve_beside(number: int) -> None:
-    """Serve a daemon's page until that daemon ends.
-
-    Args:
-        number: the file descriptor of the channel to it.
-    """
+    """Serve a daemon's page until that daemon ends; the channel to it is a file descriptor."""
     loop = asyncio.get_running_loop()
     for each in _THE_DAEMONS:
         # What is sent to all processes at once is the daemon's to act on: it tells by the channel.
@@ -79,11 +75,7 @@ async def _give_signs(channel: Channel, parent: int) -> None:
 
 
 async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
-    """Serve the cluster's page, without a daemon, until SIGTERM or SIGINT.
-
-    Args:
-        settings: the loaded configuration.
-        load: loads it anew, at SIGHUP.
+    """Serve the cluster's page, without a daemon, until SIGTERM or SIGINT; SIGHUP loads anew.
 
     Raises:
         ConfigError: the token's file can't be used.

@@ -35,7 +35,6 @@ LONGEST = {
     "endtoend/test_outages.py": 35,
     "model/test_model.py": 35,
     "crash/test_crash_points.py": 32,
-    "store/test_life.py": 25,
     "endtoend/test_cli.py": 26,
     "endtoend/test_life.py": 23,
     "servers/test_launcher.py": 23,

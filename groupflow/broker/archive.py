@@ -51,16 +51,11 @@ class Archive:
         trusts_policy: bool = False,
         timeout: float = 10.0,
     ) -> None:
-        """Connects to nothing yet.
+        """Connects to nothing yet; RabbitMQ's page shows it under `name`.
 
-        Args:
-            url: the broker's.
-            queue: whose stream it is.
-            retention: seconds that dead letters are kept.
-            name: shown on RabbitMQ's page.
-            trusts_policy: whether a stream that keeps for less is taken, as a policy that nobody
-                can ask for over AMQP makes it keep for longer.
-            timeout: seconds for the handshake, for the confirms and for each message to come.
+        With `trusts_policy` a stream that keeps for less than `retention` (seconds) is taken, as a
+        policy that nobody can ask for over AMQP makes it keep for longer. `timeout`, in seconds, is
+        for the handshake, for the confirms and for each message to come.
         """
         self._url = url
         self._queue = queue

@@ -38,18 +38,14 @@ _REFUSED = (
 
 @contextmanager
 def broker_calls(what: str) -> Iterator[None]:
-    """Turns whatever a broken connection raises into one error.
+    """Turns whatever a broken connection raises into `BrokerUnavailable`.
 
     aiormq answers waiting calls with the error that ended its reader, and that may be anything: its
     own errors, `StopAsyncIteration`, a bare `Exception`, even a `CancelledError` that nobody asked
     for. None of them may end the daemon. And the other way round: where we are cancelled, it may
     raise one of its own errors instead, or go on as if nothing were; we end all the same.
 
-    Args:
-        what: what did not happen, as a clause: ``RabbitMQ opened no channel``.
-
-    Raises:
-        BrokerUnavailable: in place of all of them.
+    `what` did not happen, as a clause: ``RabbitMQ opened no channel``.
     """
     before = _cancellations()
     try:

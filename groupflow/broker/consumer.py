@@ -51,10 +51,7 @@ class Consumer:
     def __init__(self, queue: str, max_bytes: int) -> None:
         """Makes a consumer that `consuming` starts.
 
-        Args:
-            queue: which queue.
-            max_bytes: of what was delivered and not taken yet, bodies and headers; beyond it the
-                term ends.
+        Where more than `max_bytes`, bodies and headers, was delivered and not taken, the term ends.
         """
         self._channel: AbstractChannel
         self._queue = queue
@@ -103,14 +100,10 @@ class Consumer:
         self._come.set()
 
     async def take(self, most: int, most_bytes: int) -> list[Delivery]:
-        """Wait for deliveries and take what has come, in order.
+        """Wait for deliveries and take what has come, in order, up to the one that reaches a limit.
 
         A batch costs RabbitMQ, Redis and us much the same whatever it holds. So where messages
         stream in, it waits for a moment to be whole; one that comes alone never waits.
-
-        Args:
-            most: deliveries at most.
-            most_bytes: stop after the delivery with which they reach so many bytes.
 
         Raises:
             BrokerUnavailable: the term has ended. What was not acked comes again in the next one.

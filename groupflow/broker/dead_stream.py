@@ -46,11 +46,7 @@ def name_of(queue: str) -> str:
 
 
 def arguments_of(retention: float) -> dict[str, FieldValue]:
-    """How the stream is declared.
-
-    Args:
-        retention: seconds that dead letters are kept; the stream keeps bodies for longer.
-    """
+    """How the stream is declared that keeps bodies for longer than letters are kept (seconds)."""
     return {"x-queue-type": "stream", "x-max-age": f"{math.ceil(retention + MARGIN)}s"}
 
 

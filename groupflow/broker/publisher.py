@@ -122,14 +122,9 @@ class TermPublisher:
     async def publish_all(
         self, messages: Iterable[Outgoing], on_confirm: Callable[[], None] = lambda: None
     ) -> int:
-        """Publish messages in order, many confirms at once.
+        """Publish messages in the order that their groups are to keep, many confirms at once.
 
-        Args:
-            messages: in the order that their groups are to keep.
-            on_confirm: called after each confirm.
-
-        Returns:
-            How many were confirmed, which is all of them.
+        Returns how many were confirmed, which is all of them.
 
         Raises:
             PublishFailed: one was refused. Those before it are there; of up to `IN_FLIGHT` behind

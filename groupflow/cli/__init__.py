@@ -88,11 +88,7 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command and exit; errors that are expected end in words, not in a traceback.
-
-    Args:
-        arguments: the command line without the program's name; ``None`` for the process's own.
-    """
+    """Run the command and exit; errors that are expected end in words, not in a traceback."""
     try:
         app(list(arguments) if arguments is not None else None, prog_name="groupflow")
     except GroupflowError as error:

@@ -14,10 +14,7 @@ _SETTING = "--app"
 
 
 def load_app(target: str) -> App:
-    """Import an application, with the current directory on the import path.
-
-    Args:
-        target: ``MODULE:ATTR``; the attribute may be dotted.
+    """Import the application ``MODULE:ATTR``, with the current directory on the import path.
 
     Raises:
         ConfigError: the module or the attribute is not there, is no `App`, or its import raised.

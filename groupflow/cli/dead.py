@@ -113,12 +113,7 @@ def show(
 
 
 def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
-    """Make a verb of what is done to one dead letter; its docstring is the verb's help.
-
-    Args:
-        name: the verb.
-        past: the same, of letters that it was done to.
-    """
+    """Make a verb of what is done to one dead letter; its docstring is the verb's help."""
 
     def registered(act: _Act) -> _Act:
         @dead.command(name, help=inspect.getdoc(act))

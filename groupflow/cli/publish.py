@@ -13,7 +13,7 @@ import typer
 from groupflow.cli.bodies import STDIN, BodiesArgument, read_bodies
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
-from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from groupflow.core.errors import reaching
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
@@ -40,18 +40,13 @@ def publish(
 
       echo '{"app_name": "crm", "tenant_id": 42}' | groupflow publish --type import.contacts
     """
+    from groupflow.broker.connection import address_of
     from groupflow.settings.load import load_settings
 
     settings = load_settings(config)
     bodies = read_bodies(file)
-    try:
+    with reaching("RabbitMQ", address_of(settings.rabbitmq.url.get_secret_value())):
         confirmed = asyncio.run(_publish(settings, bodies, task_type))
-    except BrokerUnavailable as error:
-        from groupflow.broker.connection import address_of
-
-        address = address_of(settings.rabbitmq.url.get_secret_value())
-        cause = str(error.__cause__ or error)
-        raise ServerUnreachable("RabbitMQ", address, cause) from None
     if as_json:
         print_json({"published": confirmed, "queue": settings.rabbitmq.queue})
     else:

@@ -104,9 +104,9 @@ async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> 
         for each in await read_daemons(client):
             before = wanted.get(each.name)
             if before is not None and each.name not in answers and _is_new(before, each):
-                outcome = each.reload
+                told = each.reload
                 answers[each.name] = DaemonAnswer(
-                    each.name, each.pid, outcome["verdict"], outcome["changes"], outcome["problems"]
+                    each.name, each.pid, told["verdict"], told["changes"], told["problems"]
                 )
         await asyncio.sleep(LOOK)
     silent = [f"it told nothing within {timeout:g} s: see its log"]

@@ -10,11 +10,8 @@ __all__ = ["plain_text", "say"]
 
 
 def say(line: str = "", *, lead: str = "", err: bool = False) -> None:
-    """Write one line, whatever strangers' text is in it.
+    """Write one line, whatever strangers' text is in it: what isn't printable is escaped.
 
-    Args:
-        line: the text; what isn't printable is escaped.
-        lead: what stands before it: our own words, which may have colours.
-        err: write it to stderr.
+    Before it stands `lead`: our own words, which may have colours.
     """
     typer.echo(lead + plain_text(line), err=err)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from groupflow.core.errors import ServerUnreachable, StoreUnavailable
+from groupflow.core.errors import reaching
 
 if TYPE_CHECKING:
     from groupflow.store.client import StoreClient
@@ -37,8 +37,5 @@ def ask_store(config: Path | None, ask: Callable[[StoreClient], Awaitable[_Answe
         finally:
             await client.close()
 
-    try:
+    with reaching("Redis", address_of(url)):
         return asyncio.run(ask_once())
-    except StoreUnavailable as error:
-        cause = str(error.__cause__ or error)
-        raise ServerUnreachable("Redis", address_of(url), cause) from None

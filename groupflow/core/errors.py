@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -60,6 +62,15 @@ class BrokerUnavailable(GroupflowError):
     """
 
     confirmed = 0
+
+
+@contextmanager
+def reaching(server: str, address: str) -> Iterator[None]:
+    """For who asks once: a server that doesn't answer ends it with `ServerUnreachable`."""
+    try:
+        yield
+    except (BrokerUnavailable, StoreUnavailable) as error:
+        raise ServerUnreachable(server, address, str(error.__cause__ or error)) from None
 
 
 class PublishFailed(GroupflowError):

@@ -35,11 +35,7 @@ def plain_text(text: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """JSON for a terminal or a log: the same value, with what isn't seen escaped as JSON does.
-
-    Args:
-        text: encoded JSON, in which such characters can stand within strings alone.
-    """
+    """Encoded JSON for a terminal or a log: the same value, with what isn't seen escaped."""
     if text.isascii() and "\x7f" not in text:
         return text
     return _unseen().sub(_as_json, text)

@@ -139,12 +139,7 @@ class Measures:
     """All that one daemon counts."""
 
     def __init__(self, types: Iterable[str] = (), pools: Iterable[str] = ()) -> None:
-        """Starts from zero.
-
-        Args:
-            types: the task types that have a handler.
-            pools: the pools of workers.
-        """
+        """Starts from zero, for the task types that have a handler and the pools of workers."""
         self.types = Types(types)
         self.pools = {pool: PoolMeasures(self.types) for pool in pools}
         self.intake = IntakeMeasures()

@@ -20,14 +20,9 @@ class RetryPolicy:
     jitter: float = 0.0  # share of each delay, from 0 to 1, that is random
 
     def delay_after(self, attempt: int, chance: float) -> float | None:
-        """Seconds from the failure of an attempt to the next one.
+        """Seconds from the failure of an attempt (from 1) to the next; ``None`` if none is left.
 
-        Args:
-            attempt: the number of the attempt that failed, from 1.
-            chance: a random number from 0 to 1, for the jitter.
-
-        Returns:
-            The delay, or ``None`` where no attempt is left.
+        `chance` is a random number from 0 to 1, for the jitter.
         """
         if attempt >= self.max_attempts:
             return None

@@ -65,12 +65,9 @@ class Router:
     """Routes messages by the rules of one configuration; the first match wins."""
 
     def __init__(self, paths: Paths, rules: Sequence[Rule], max_values: int) -> None:
-        """Binds the rules.
+        """Binds the rules, in their order.
 
-        Args:
-            paths: where facts lie in messages.
-            rules: in their order.
-            max_values: JSON values of a body that can become a task.
+        A body that has more than `max_values` JSON values can't become a task.
         """
         self._paths = paths
         self._max_values = max_values
@@ -89,13 +86,9 @@ class Router:
         type: str | None = None,
         priority: int | None = None,
     ) -> Route:
-        """Decide where one message goes.
+        """Decide where one message goes, by its body and AMQP properties.
 
-        Args:
-            body: the bytes as published.
-            headers: the AMQP headers.
-            type: the AMQP ``type`` property.
-            priority: the AMQP ``priority`` property, read as seconds; 0 is the same as none.
+        The ``priority`` property is read as seconds; 0 is the same as none.
 
         Raises:
             Unroutable: it can't become a task; the reason names the field and what it was.
@@ -198,9 +191,7 @@ class Router:
 def parse_body(body: bytes, max_values: int | None = None) -> dict[str, Any]:
     """Parse a body that must be a JSON object.
 
-    Args:
-        body: the bytes.
-        max_values: how many values it may have; they are counted before any is made.
+    Values are counted before any is made.
 
     Raises:
         Unroutable: it is empty, not UTF-8, not JSON, nested too deep, not an object, or has too

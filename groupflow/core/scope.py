@@ -12,12 +12,7 @@ _DIGEST = 4  # bytes. Two scopes matter to each other only where they share a me
 
 @lru_cache(maxsize=4096)
 def scope_of(app: str | None, tenant: str | None) -> str:
-    """A short digest of an application and a tenant, in hexadecimal.
-
-    Args:
-        app: the application, ``None`` where the message names none.
-        tenant: the tenant, likewise.
-    """
+    """A short digest of an application and a tenant, in hexadecimal."""
     if app is None and tenant is None:
         return UNKNOWN
     digest = blake2b(digest_size=_DIGEST)

@@ -10,7 +10,7 @@ import orjson
 import structlog
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: the store fills a claim's task in one step
 class Task:
     """One attempt at one task.
 

@@ -42,11 +42,7 @@ def show(value: object) -> str:
 
 
 def require_text(value: object, what: str) -> str:
-    """A field as text: strings as they are, whole numbers in decimal.
-
-    Args:
-        value: what the message holds.
-        what: names the field in the reason, e.g. ``tenant_id``.
+    """A field (``tenant_id``, say) as text: strings as they are, whole numbers in decimal.
 
     Raises:
         Unroutable: it is of another type, or has a character that a key can't carry.
@@ -181,12 +177,7 @@ class Template:
         return tuple(part for part in self.parts if isinstance(part, FieldPath))
 
     def render(self, body: Mapping[str, Any], headers: Mapping[str, Any], rule: str) -> str:
-        """The group key of one message.
-
-        Args:
-            body: the message's JSON object.
-            headers: its AMQP headers.
-            rule: the rule's name, for the reason of a refusal.
+        """The group key of one message; the rule's name is for the reason of a refusal.
 
         Raises:
             Unroutable: a field is missing, of a wrong type or has control characters, or the key

@@ -21,12 +21,7 @@ CARRIED: ContextVar[Mapping[str, str]] = ContextVar("groupflow_carried", default
 
 class Attempt(Protocol):
     def ended(self, outcome: str, error: str = "") -> None:
-        """How it ended.
-
-        Args:
-            outcome: a way to settle, or ``lost``.
-            error: the type of what went wrong, empty for nothing.
-        """
+        """How it ended: a way to settle, or ``lost``; and the type of what went wrong, if any."""
 
 
 class Tracing(Protocol):

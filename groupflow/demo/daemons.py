@@ -13,8 +13,8 @@ from groupflow.demo.handlers import DAEMON_VARIABLE
 from groupflow.servers.process import ServerProcess
 
 CONFIG = Path(__file__).parent / "demo.toml"
-NAMES = ("demo-1", "demo-2")
 
+_OPTIONS = ("--config", str(CONFIG), "--app", "groupflow.demo.handlers:app")
 _GRACE = 10.0  # seconds that a stop may take: above `workers.drain` in demo.toml
 _LAST_LINES = 15  # of its log, shown when a daemon has died
 
@@ -24,27 +24,21 @@ class DaemonDied(GroupflowError):
 
 
 class Daemon:
-    """A daemon under a name that it keeps over its processes.
-
-    Attributes:
-        name: its `--name`.
-    """
+    """A daemon under a name that it keeps over its processes."""
 
     def __init__(self, name: str, folder: Path, environment: Mapping[str, str]) -> None:
         self.name = name
-        self._folder = folder
+        self._log = folder / f"{name}.log"
         self._environment = dict(environment) | {DAEMON_VARIABLE: name}
         self._process: ServerProcess | None = None
 
     async def start(self) -> None:
-        """Start a process; it needs a moment before it works."""
-        app = "groupflow.demo.handlers:app"
-        options = ["--config", str(CONFIG), "--app", app, "--name", self.name]
+        """Start a process. If this one is killed, the folder goes too."""
         self._process = await ServerProcess.spawn(
-            [sys.executable, "-m", "groupflow", "run", *options],
+            [sys.executable, "-m", "groupflow", "run", *_OPTIONS, "--name", self.name],
             log=self._log,
             environment=self._environment,
-            scratch=self._folder,
+            scratch=self._log.parent,
         )
 
     async def crash(self) -> None:
@@ -59,31 +53,18 @@ class Daemon:
             await self._process.terminate(_GRACE)
 
     def check(self) -> None:
-        """Make sure that it runs.
-
-        Raises:
-            DaemonDied: it does not.
-        """
+        """Raise `DaemonDied` unless it runs."""
         if self._process is None or not self._process.alive:
             said = self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
             raise DaemonDied("\n".join([f"The daemon {self.name} ended. Its last words:", *said]))
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / f"{self.name}.log"
 
 
 @asynccontextmanager
 async def running_daemons(
     folder: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[list[Daemon]]:
-    """Start the daemons, and stop them at the end.
-
-    Args:
-        folder: where their logs go; it is removed if this process is killed.
-        environment: theirs, with the servers in it.
-    """
-    daemons = [Daemon(name, folder, environment) for name in NAMES]
+    """Start both, with their logs in a folder, and stop them at the end."""
+    daemons = [Daemon(name, folder, environment) for name in ("demo-1", "demo-2")]
     try:
         for daemon in daemons:
             await daemon.start()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from groupflow.core.app import App
 from groupflow.core.task import Task
-from groupflow.demo.imports import import_body, open_database, transaction
+from groupflow.demo.imports import import_body, open_database
 from groupflow.demo.tasks import FLIGHTS, PLANES, WEATHER
 
 # Where the daemons write, and a daemon's name for itself: the demo sets both for its daemons.
@@ -48,14 +48,16 @@ def _write(task: Task, started: float) -> None:
     """Import the row and log the attempt, in one transaction; a failure is logged by itself."""
     db = _database()
     try:
-        with transaction(db):
+        with db:
+            db.execute("BEGIN IMMEDIATE")  # the lock before the look
             # Its daemon may have died after this commit and before the settle: the log, written in
             # the same transaction, is how such a task is known the second time.
             if not (task.crashes and _written(db, task)):
                 import_body(db, task.type, task.body)
             _log(db, task, started)
     except Exception as error:
-        _log(db, task, started, f"{type(error).__name__}: {error}")
+        with db:
+            _log(db, task, started, f"{type(error).__name__}: {error}")
         raise
 
 

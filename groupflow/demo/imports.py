@@ -6,8 +6,7 @@ The daemons' handlers and the serial import both come here, so that the two can 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
@@ -61,42 +60,26 @@ class PlaneMissing(Exception):
 
 
 def open_database(path: Path, tasks: Iterable[ImportTask] = ()) -> sqlite3.Connection:
-    """Open the file, with its tables there and `tasks` noted in it as published.
-
-    The connection commits each statement by itself unless inside `transaction`.
-    """
-    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    """Open the file, with its tables there and `tasks` noted in it as published."""
+    # IMMEDIATE: a transaction takes the write lock, and waits for it, at its start; one that asks
+    # for it later is refused at once if the other process wrote in between.
+    db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level="IMMEDIATE")
     # WAL lets the display read while both daemons write; without a sync per commit, since the file
     # lives no longer than the demo, and what a killed process has written the kernel keeps.
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = OFF")
     db.executescript(_SCHEMA)
-    with transaction(db):
+    with db:
         rows = ((task.number, task.tenant, task.group) for task in tasks)
         db.executemany("INSERT INTO tasks VALUES (?, ?, ?)", rows)
     return db
 
 
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commit what is written inside as a whole, or nothing of it if it raises."""
-    # IMMEDIATE: the write lock is taken (and waited for) at the start; a transaction that reads
-    # first and asks for it later is refused at once if the other process wrote in between.
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-
-
 def import_body(db: sqlite3.Connection, type: str, body: bytes) -> None:
-    """Import the row that a task's body carries; whoever calls has opened a transaction.
+    """Import the row that a task's body carries; the caller commits it (`with db`).
 
-    Raises:
-        PlaneMissing: a flight whose aeroplane is not there yet.
-        sqlite3.IntegrityError: the row is there already.
+    Raises `PlaneMissing` for a flight whose aeroplane is not there yet, `sqlite3.IntegrityError`
+    for a row that is there already.
     """
     row = orjson.loads(body)["row"]
     if type == WEATHER:

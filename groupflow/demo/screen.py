@@ -1,10 +1,10 @@
-"""What the demo shows while it runs: a live picture on a terminal, a line a second elsewhere."""
+"""What the demo shows: before, while it runs (a live picture, or a line a second), and after."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -15,10 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from groupflow.demo.summary import tell
-from groupflow.demo.tasks import AIRLINES, STATIONS
+from groupflow.demo.tasks import AIRLINES, STATIONS, ImportTask
+from groupflow.demo.verdict import Verdict
 
 _LINE_EVERY = 1.0  # seconds between two lines where there is no terminal
+_BAR = 48  # characters of the longer bar
+_NAMED = 5  # faults of a kind that are named; the rest is counted
 
 # An attempt is logged when it ends, so what runs right now is not known yet. What ran this many
 # seconds ago is: longer than any look-up takes. The rate is that of the last second.
@@ -36,23 +38,14 @@ FROM tasks LEFT JOIN attempts USING (number) GROUP BY tenant
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far it is.
+    """How far it is."""
 
-    Attributes:
-        elapsed: seconds since the first handler started; 0 before.
-        failed: handlers that raised.
-        rate: tasks handled in the last second.
-        groups_running: groups that had a task running a moment ago.
-        tenants: by tenant: groups (0: plain), handled tasks, tasks.
-        daemons: tasks handled by each, by its name.
-    """
-
-    elapsed: float
-    failed: int
-    rate: int
-    groups_running: int
-    tenants: dict[str, tuple[int, int, int]]
-    daemons: dict[str, int]
+    elapsed: float  # seconds since the first handler started; 0 before
+    failed: int  # handlers that raised
+    rate: int  # tasks handled in the last second
+    groups_running: int  # groups that had a task running a moment ago
+    tenants: dict[str, tuple[int, int, int]]  # groups (0: plain), handled tasks, tasks of each
+    daemons: dict[str, int]  # tasks handled by each
 
     @property
     def handled(self) -> int:
@@ -61,7 +54,6 @@ class State:
 
     @property
     def total(self) -> int:
-        """Tasks in all."""
         return sum(total for _, _, total in self.tenants.values())
 
 
@@ -71,6 +63,18 @@ def read_state(db: sqlite3.Connection, now: float) -> State:
     daemons = db.execute("SELECT daemon, count(*) FROM attempts GROUP BY daemon ORDER BY daemon")
     elapsed, failed, rate, running = db.execute(_TOTALS, {"now": now}).fetchone()
     return State(elapsed, failed, rate, running, tenants, dict(daemons))
+
+
+def intro(tasks: Sequence[ImportTask]) -> str:
+    """What is going to be imported, and what is hard about it."""
+    groups = [task.group for task in tasks if task.group is not None]
+    tenants = {task.tenant for task in tasks}
+    return (
+        "Real rows: flights out of New York and the weather there, 1 to 10 January 2013.\n"
+        f"[bold]{len(tasks):,} import tasks for {len(tenants)} tenants[/]:"
+        f" {len(groups):,} in {len(set(groups))} groups, {len(tasks) - len(groups):,} plain.\n"
+        "A group is an aeroplane of an airline: its own row, then its flights, in order.\n"
+    )
 
 
 class Screen:
@@ -90,27 +94,20 @@ class Screen:
             yield
 
     def show(self, state: State, published: int, happened: str = "") -> None:
-        """Show the latest state; called a few times a second.
-
-        Args:
-            state: how far the daemons are.
-            published: messages that the broker has confirmed.
-            happened: what was done to the daemons.
-        """
+        """Show how far the daemons and the publishing are, and what was done to the daemons."""
         now = time.monotonic()
         if self._live:
-            self._live.update(picture(state, published, happened), refresh=True)
+            self._live.update(_picture(state, published, happened), refresh=True)
             return
         if happened != self._told:
             self._told = happened
             tell(self._console, f"  {happened}")
         if now - self._last >= _LINE_EVERY or state.handled == state.total:
             self._last = now
-            tell(self._console, f"  {summed_up(state, published)}")
+            tell(self._console, f"  {_summed_up(state, published)}")
 
 
-def summed_up(state: State, published: int) -> str:
-    """The state in a line."""
+def _summed_up(state: State, published: int) -> str:
     if not state.handled:
         return f"published {published:,} of {state.total:,}, the daemons are starting"
     daemons = ", ".join(f"{name} {handled:,}" for name, handled in state.daemons.items())
@@ -121,8 +118,8 @@ def summed_up(state: State, published: int) -> str:
     )
 
 
-def picture(state: State, published: int, happened: str) -> RenderableType:
-    """The state as a picture for a terminal: a bar per tenant, the daemons, the speed."""
+def _picture(state: State, published: int, happened: str) -> RenderableType:
+    """A bar per tenant, and below what `_summed_up` says."""
     table = Table.grid(padding=(0, 2), expand=True)
     for ratio in (None, None, None, 1, None):
         table.add_column(no_wrap=True, ratio=ratio)
@@ -135,7 +132,7 @@ def picture(state: State, published: int, happened: str) -> RenderableType:
             ProgressBar(total=total, completed=handled),
             f"{'[green]' if handled == total else ''}{handled}/{total}",
         )
-    below = (Text.from_markup(text) for text in (summed_up(state, published), happened))
+    below = (Text.from_markup(text) for text in (_summed_up(state, published), happened))
     return Padding(Group(table, Text(), *below), (1, 0, 1, 2))
 
 
@@ -146,3 +143,74 @@ def step(console: Console, text: str) -> Iterator[None]:
     with console.status(f"{text} …") if console.is_terminal else nullcontext():
         yield
     tell(console, f"[green]✓[/] {text} [dim]{time.monotonic() - began:.1f} s[/]")
+
+
+def print_summary(console: Console, verdict: Verdict, killed: str, stopped: str) -> None:
+    """Print what came out: the speed, what was checked, and the differences if there are any.
+
+    Told with it: which daemon was killed on the way, and why the demo gave up, if either happened.
+    """
+    tell(console, f"\n[bold red]{stopped}[/]\n" if stopped else "")
+    if verdict.seconds:
+        _print_speed(console, verdict)
+    for check, kinds in verdict.checks.items():
+        counts = ", ".join(f"{len(numbers):,} {kind}" for kind, numbers in kinds.items())
+        _tick(console, check, counts, bad=any(kinds.values()))
+        for kind, numbers in kinds.items():
+            first = ", ".join(map(str, numbers[:_NAMED]))
+            _quote(console, [f"{kind}: task {first}"] if numbers else [])
+    _quote(console, verdict.errors)
+    if killed:
+        held = f"{verdict.crashed:,} tasks that {killed} held ran again, each in its place"
+        _tick(console, "kill -9", held)
+    rows = ", ".join(f"{table} {count:,}" for table, count in verdict.rows.items())
+    differing = len(verdict.differences)
+    _tick(console, "tables", f"{rows} rows: {differing:,} differ from serial", bad=differing > 0)
+    _quote(console, verdict.differences)
+    tell(
+        console,
+        "\n  Why groups: replayed in the order in which the workers would finish without,\n"
+        f"  {verdict.ungrouped_failed:,} imports fail and {verdict.ungrouped_wrong:,} of"
+        f" {sum(verdict.rows.values()):,} rows come out wrong.",
+    )
+    equal = verdict.equal and not stopped
+    said = "[bold green]Equal" if equal else "[bold red]NOT equal"
+    tell(console, f"\n{said} to a serial import{', row by row' if equal else ''}.[/]")
+
+
+def _print_speed(console: Console, verdict: Verdict) -> None:
+    took, serial = verdict.seconds, verdict.serial_seconds
+    for name, seconds, style in (("one by one", serial, "yellow"), ("groupflow", took, "green")):
+        bar = "█" * max(1, round(_BAR * seconds / max(took, serial)))
+        tell(console, f"  {name:<10} {duration(seconds):>12}  [{style}]{bar}[/]")
+    tell(
+        console,
+        f"  [bold]{serial / took:.0f} times as fast[/],"
+        f" with up to {verdict.peak_groups} groups running at once\n"
+        "  [dim]A task first waits 30 to 160 ms, in place of a real import's remote look-up;\n"
+        "  one by one is the sum of those waits, plus the writing as measured.[/]\n",
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 60:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def _tick(console: Console, name: str, text: str, *, bad: bool = False) -> None:
+    mark = "[bold red]✗[/]" if bad else "[green]✓[/]"
+    tell(console, f"  {mark} [bold]{name:<9}[/] {text}")
+
+
+def _quote(console: Console, lines: Sequence[str]) -> None:
+    """Text out of the data, the first few lines of it: never to be taken for markup."""
+    for line in lines[:_NAMED]:
+        console.print(f"      {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(console: Console, text: str) -> None:
+    """Print words of ours, with rich's markup, as they are: nothing coloured, no line broken."""
+    console.print(text, highlight=False, soft_wrap=True)

@@ -6,8 +6,9 @@ The latter are checked before the demo, and left as they were after it.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,7 @@ from rich.console import Console
 
 from groupflow.broker import topology
 from groupflow.broker.connection import address_of, close_quietly, connect
-from groupflow.core.errors import (
-    BrokerUnavailable,
-    GroupflowError,
-    ServerUnreachable,
-    StoreUnavailable,
-)
+from groupflow.core.errors import GroupflowError, reaching
 from groupflow.demo.screen import step
 from groupflow.servers.launch import private_servers
 from groupflow.settings.load import PREFIX, load_settings
@@ -33,17 +29,11 @@ _TIMEOUT = 5.0  # seconds for a connection and for each answer
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Two running servers, and the demo's own corner of them.
+    """Two running servers, and the demo's own corner of them."""
 
-    Attributes:
-        rabbitmq: the URL, password included: never to be shown.
-        redis: the same.
-        name: the queue's name and the namespace of the keys; nobody else has it.
-    """
-
-    rabbitmq: str
-    redis: str
-    name: str
+    rabbitmq: str  # its URL, password included: never to be shown
+    redis: str  # the same
+    name: str  # of the queue, and of the keys' namespace; nobody else has it
 
     def environment(self) -> dict[str, str]:
         """The environment of a daemon that works on these servers."""
@@ -57,25 +47,18 @@ class Servers:
         return mine | names
 
 
-@asynccontextmanager
-async def servers_for(config: Path | None, name: str, console: Console) -> AsyncIterator[Servers]:
-    """The servers for one demo, ready for use.
+def servers_for(config: Path | None, console: Console) -> AbstractAsyncContextManager[Servers]:
+    """The servers that a file names, or private ones, which end with the block.
 
-    Args:
-        config: the file that names them; ``None``: private ones, which end with the block.
-        name: of the demo's queue and namespace, so that demos at the same time don't meet.
-        console: where it is said what happens.
-
-    Raises:
-        ConfigError: the configuration can't be used.
-        ServerUnreachable: a server that it names does not answer.
-        MissingServer: a private server's program is not installed.
-        ServerFailed: a private server did not come up.
+    Raises what `load_settings` and `private_servers` do, and `ServerUnreachable`.
     """
+    name = f"groupflow-demo-{secrets.token_hex(4)}"
+    return _private(name, console) if config is None else _existing(config, name, console)
+
+
+@asynccontextmanager
+async def _private(name: str, console: Console) -> AsyncIterator[Servers]:
     async with AsyncExitStack() as stack:
-        if config is not None:
-            yield await stack.enter_async_context(_existing(config, name, console))
-            return
         with step(console, "Starting a private RabbitMQ and Redis"):
             started = await stack.enter_async_context(private_servers())
         yield Servers(started.rabbitmq.url, started.redis.url, name)
@@ -92,9 +75,9 @@ async def _existing(config: Path, name: str, console: Console) -> AsyncIterator[
     )
     shown = f"Using {settings.rabbitmq.url} and {settings.redis.url} under the name {name}"
     try:
-        with step(console, shown), _named("RabbitMQ", address_of(servers.rabbitmq)):
+        with step(console, shown), reaching("RabbitMQ", address_of(servers.rabbitmq)):
             await close_quietly((await reach()).close())
-            with _named("Redis", store.address):
+            with reaching("Redis", store.address):
                 await store.ping()
         try:
             yield servers
@@ -107,11 +90,3 @@ async def _existing(config: Path, name: str, console: Console) -> AsyncIterator[
                 await store.erase_namespace()
     finally:
         await store.close()
-
-
-@contextmanager
-def _named(server: str, address: str) -> Iterator[None]:
-    try:
-        yield
-    except (BrokerUnavailable, StoreUnavailable) as error:
-        raise ServerUnreachable(server, address, str(error.__cause__ or error)) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import signal
 import sqlite3
 import time
@@ -18,9 +17,8 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.demo.daemons import Daemon, DaemonDied, running_daemons
 from groupflow.demo.handlers import DATABASE_VARIABLE
 from groupflow.demo.imports import open_database
-from groupflow.demo.screen import Screen, read_state
+from groupflow.demo.screen import Screen, intro, print_summary, read_state, tell
 from groupflow.demo.servers import Servers, servers_for
-from groupflow.demo.summary import intro, print_summary, tell
 from groupflow.demo.tasks import ImportTask, load_tasks
 from groupflow.demo.verdict import judge
 
@@ -32,18 +30,11 @@ _WORKERS = 2 * (8 + 16)
 _LOOK_EVERY = 0.1  # seconds
 
 
-def run_demo(config: Path | None = None) -> int:
-    """Run the demo.
+def run_demo(config: Path | None) -> int:
+    """Run the demo on the servers that a file names, or on private ones.
 
-    Args:
-        config: a file that names the servers to use; ``None`` starts private ones.
-
-    Returns:
-        The exit status: 0 if all came out as a serial import gives it, 1 if not, 130 if it was
-        interrupted.
-
-    Raises:
-        GroupflowError: it could not be run.
+    Returns the exit status: 0 if all came out as a serial import gives it, 1 if not, 130 if it was
+    interrupted. Raises `GroupflowError` where it could not be run.
     """
     console = Console()
     try:
@@ -64,10 +55,9 @@ async def _demo(console: Console, config: Path | None) -> int:
         asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
     tasks = load_tasks()
     tell(console, intro(tasks))
-    name = f"groupflow-demo-{secrets.token_hex(4)}"
     with TemporaryDirectory(prefix="groupflow-demo-") as folder:
         work = Import(tasks, Path(folder) / "imported.db")
-        async with servers_for(config, name, console) as servers:
+        async with servers_for(config, console) as servers:
             stopped = await work.run(servers, Screen(console))
         verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
     print_summary(console, verdict, work.killed, stopped)
@@ -75,20 +65,15 @@ async def _demo(console: Console, config: Path | None) -> int:
 
 
 class Import:
-    """One import on its way.
-
-    Attributes:
-        database: the daemons' file.
-        killed: the name of the daemon that was killed, once one was.
-    """
+    """One import on its way."""
 
     def __init__(self, tasks: Sequence[ImportTask], database: Path) -> None:
         # The tables are there before the daemons are: they have nothing to create at once.
         open_database(database, tasks).close()
         self.database = database
-        self.killed = ""
+        self.killed = ""  # the name of the daemon that was killed, once one was
         self._tasks = tasks
-        self._published = 0
+        self._published = 0  # messages that the broker has confirmed
 
     async def run(self, servers: Servers, screen: Screen) -> str:
         """Let the daemons import all; returns why that was given up, if it was."""
@@ -122,19 +107,8 @@ class Import:
     ) -> str:
         """Follow the handlers' log until every task was handled; half-way, kill the last daemon.
 
-        If the publishing fails, so does this, with the same exception.
-
-        Args:
-            screen: shows how far it is.
-            daemons: must all run.
-            publishing: of the messages.
-            standstill: seconds without a task handled, after which it gives up.
-
-        Returns:
-            Why it gave up; empty if all was handled.
-
-        Raises:
-            DaemonDied: a daemon ended by itself.
+        Fails as the publishing does, and with `DaemonDied` if a daemon ends by itself. Returns why
+        it gave up, which it does after `standstill` seconds without a task handled; else "".
         """
         handled, last_news, happened = 0, time.monotonic(), ""
         with closing(sqlite3.connect(self.database)) as db:

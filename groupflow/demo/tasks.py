@@ -34,21 +34,13 @@ Row = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ImportTask:
-    """One row to import, as a client of the company would publish it.
+    """One row to import, as a client of the company would publish it."""
 
-    Attributes:
-        number: its place in the order of publishing, from 0; the message id ends with it.
-        type: which handler imports it.
-        tenant: whose row it is: an airline's or a weather station's code.
-        group: the group key that the configuration must give it, ``None`` for a plain task.
-        body: the JSON body, with the row's columns as they stand in the file.
-    """
-
-    number: int
+    number: int  # its place in the order of publishing, from 0; the message id ends with it
     type: str
-    tenant: str
-    group: str | None
-    body: bytes
+    tenant: str  # whose row it is: an airline's or a weather station's code
+    group: str | None  # the key that the configuration must give it, ``None`` for a plain task
+    body: bytes  # JSON, with the row's columns as they stand in the file
 
 
 def departed_at(flight: Row) -> datetime:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupflow.demo.handlers import lookup_seconds
-from groupflow.demo.imports import PlaneMissing, import_body, open_database, transaction
+from groupflow.demo.imports import PlaneMissing, import_body, open_database
 from groupflow.demo.tasks import ImportTask
 
 # Each table that is compared, with how many of its columns, from the left, are its key.
-_TABLES = {"planes": 2, "flights": 3, "weather": 2}
+_KEY_WIDTHS = {"planes": 2, "flights": 3, "weather": 2}
 
 # The attempts at tasks that *should* be in a group, each with what of its group started before it.
 _BEHIND = """
@@ -58,46 +58,29 @@ SELECT (SELECT coalesce(max(ended) - min(started), 0) FROM attempts),
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All that the demo found out.
+    """All that the demo found out."""
 
-    Attributes:
-        checks: for each check, the numbers of the tasks that have each kind of fault.
-        errors: what the handlers raised, in the order it happened.
-        rows: how many rows the serial import wrote into each table.
-        differences: the daemons' rows that differ from those, in words.
-        seconds: from the first start to the last end.
-        crashed: how many tasks ran again since their daemon had died.
-        peak_groups: the largest number of groups that ran at the same moment.
-        serial_seconds: how long the serial import takes.
-        ungrouped_failed: imports that fail without groups.
-        ungrouped_wrong: rows that come out wrong without groups.
-    """
-
-    checks: dict[str, dict[str, list[int]]]
-    errors: list[str]
-    rows: dict[str, int]
-    differences: list[str]
-    seconds: float
-    crashed: int
-    peak_groups: int
-    serial_seconds: float
-    ungrouped_failed: int
-    ungrouped_wrong: int
+    checks: dict[str, dict[str, list[int]]]  # by check and kind of fault: the tasks that have it
+    errors: list[str]  # what the handlers raised, in the order it happened
+    rows: dict[str, int]  # how many the serial import wrote into each table
+    differences: list[str]  # the daemons' rows that differ from those, in words
+    seconds: float  # from the first start to the last end
+    crashed: int  # tasks that ran again since their daemon had died
+    peak_groups: int  # the largest number of groups that ran at the same moment
+    serial_seconds: float  # how long the serial import takes
+    ungrouped_failed: int  # imports that fail without groups
+    ungrouped_wrong: int  # rows that come out wrong without groups
 
     @property
     def equal(self) -> bool:
-        """Whether all is as it must be."""
         faults = any(found for kinds in self.checks.values() for found in kinds.values())
         return not (self.differences or faults)
 
 
 def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
-    """Find out how the import went.
+    """Find out how the import of `tasks` went; the daemons, whose file it is, have ended.
 
-    Args:
-        tasks: all that were published.
-        imported: the daemons' file; they have ended, nothing more comes.
-        workers: how many they have in all, for the replay without groups.
+    Without groups, it is replayed for as many workers as the daemons had in all.
     """
     serial, ungrouped = (imported.with_name(name) for name in ("serial.db", "ungrouped.db"))
     began = time.monotonic()
@@ -113,7 +96,7 @@ def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
         return Verdict(
             checks=faults_of(db),
             errors=[error for (error,) in raised],
-            rows=rows_of(serial),
+            rows={table: len(rows) for table, rows in _tables(serial).items()},
             differences=compare(serial, imported),
             seconds=seconds,
             crashed=crashed,
@@ -132,28 +115,24 @@ def faults_of(db: sqlite3.Connection) -> dict[str, dict[str, list[int]]]:
     }
 
 
-def rows_of(path: Path) -> dict[str, int]:
-    """How many rows each table has."""
-    with closing(sqlite3.connect(path)) as db:
-        return {table: len(_rows(db, table)) for table in _TABLES}
-
-
 def compare(serial: Path, imported: Path) -> list[str]:
     """Compare all tables row by row; what differs from the first file, in words."""
-    differences = []
-    with closing(sqlite3.connect(serial)) as right_db, closing(sqlite3.connect(imported)) as db:
-        for table in _TABLES:
-            right, found = _rows(right_db, table), _rows(db, table)
-            for key in sorted(right.keys() | found.keys()):
-                if right.get(key) != found.get(key):
-                    name = f"{table} {'/'.join(map(str, key))}"
-                    differences.append(f"{name} is {found.get(key)}, not {right.get(key)}")
-    return differences
+    right, found = _tables(serial), _tables(imported)
+    return [
+        f"{table} {'/'.join(map(str, key))} is {found[table].get(key)}, not {rows.get(key)}"
+        for table, rows in right.items()
+        for key in sorted(rows.keys() | found[table].keys())
+        if rows.get(key) != found[table].get(key)
+    ]
 
 
-def _rows(db: sqlite3.Connection, table: str) -> dict[tuple[object, ...], tuple[object, ...]]:
-    width = _TABLES[table]
-    return {row[:width]: row[width:] for row in db.execute(f"SELECT * FROM {table}")}  # noqa: S608
+def _tables(path: Path) -> dict[str, dict[tuple[object, ...], tuple[object, ...]]]:
+    """The rows of each table that is compared, by their keys."""
+    with closing(sqlite3.connect(path)) as db:
+        return {
+            table: {row[:width]: row[width:] for row in db.execute(f"SELECT * FROM {table}")}  # noqa: S608
+            for table, width in _KEY_WIDTHS.items()
+        }
 
 
 def finishing_order(tasks: Sequence[ImportTask], workers: int) -> list[ImportTask]:
@@ -170,14 +149,13 @@ def finishing_order(tasks: Sequence[ImportTask], workers: int) -> list[ImportTas
 def import_in_order(path: Path, tasks: Iterable[ImportTask]) -> int:
     """Import tasks one after another into a fresh file, without the waiting.
 
-    Returns:
-        How many failed; in the order published, none does.
+    Returns how many failed; in the order published, none does.
     """
     failed = 0
     with closing(open_database(path)) as db:
         for task in tasks:
             try:
-                with transaction(db):
+                with db:
                     import_body(db, task.type, task.body)
             except (PlaneMissing, sqlite3.IntegrityError):
                 failed += 1

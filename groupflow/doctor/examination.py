@@ -51,10 +51,6 @@ class Findings:
 async def examine(settings: Settings, sources: Sources) -> Findings:
     """Examine both servers, side by side, and who may reach the page and our files.
 
-    Args:
-        settings: as loaded.
-        sources: where they were loaded from.
-
     Raises:
         ConfigError: the way to one of them isn't safe, or a TLS file can't be used.
     """

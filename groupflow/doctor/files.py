@@ -24,12 +24,7 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def examine_files(settings: Settings, sources: Sources) -> list[Check]:
-    """What is wrong with who may do what to our files, a warning each; or that nothing is.
-
-    Args:
-        settings: as loaded; they name files that hold secrets.
-        sources: where they were loaded from.
-    """
+    """What is wrong with who may do what to our files, a warning each; or that nothing is."""
     found = list(_exposed(settings, sources))
     if found:
         return [Check("files", "warn", *each) for each in found]

@@ -55,7 +55,7 @@ async def examine_broker(
     partitions: int = 1,
     trusts_policy: bool = False,
 ) -> list[Check]:
-    """Everything about one RabbitMQ, as the user of the URL sees it.
+    """Everything about one RabbitMQ, as the user of the URL sees it; times are in seconds.
 
     Args:
         url: the server's.

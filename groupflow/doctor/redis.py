@@ -45,11 +45,7 @@ async def examine_at_start(client: StoreClient, lease: float) -> list[Check]:
 async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> list[Check]:
     """Everything about one Redis, as the user of the URL sees it.
 
-    Args:
-        url: the server.
-        keys: the namespace.
-        lease: seconds.
-        timeout: seconds for each question.
+    Each question may take `timeout` seconds.
 
     Raises:
         StoreUnavailable: no answer.
@@ -134,13 +130,7 @@ async def _examine_files(redis: Redis, ask: Any, checks: list[Check]) -> list[Ch
 
 
 def judge_info(info: Mapping[str, Any], lease: float, local: float) -> list[Check]:
-    """What an ``INFO`` means.
-
-    Args:
-        info: as redis-py parses it.
-        lease: seconds.
-        local: this machine's Unix time at which it was answered.
-    """
+    """What an ``INFO`` means that was answered at a Unix time of this machine, `local`."""
     return [
         _version(info),
         _role(info),

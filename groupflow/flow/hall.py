@@ -213,11 +213,9 @@ class Hall:
         self._call_idle(len(self._ready))
 
     def answered(self, by: Source, *, is_short: bool) -> None:
-        """An exchange has ended: who waited for that may go.
+        """One store's exchange has ended: who waited for that may go.
 
-        Args:
-            by: one store's.
-            is_short: whether it got less than was asked for.
+        Where it got less than was asked for (`is_short`), there is room for the others'.
         """
         if not self.may_claim and self.is_settled:
             crash_point("before_leave")

@@ -41,8 +41,7 @@ class Pressure:
     async def reason(self, queued: int) -> str:
         """Why intake has to wait, or an empty text. Once it waits, it does until well below.
 
-        Args:
-            queued: how many tasks wait in the store now, but for those that wait for delays.
+        `queued` counts the tasks that wait in the store now, but for those that wait for delays.
         """
         share = RESUME_AT if self._is_on else 1.0
         reason = ""

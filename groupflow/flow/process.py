@@ -210,14 +210,10 @@ class _Input:
 
 
 class _Output:
-    """Keeps the end of what a command writes: an error's cause stands there.
-
-    Attributes:
-        closed: set once everybody who could write has closed it.
-    """
+    """Keeps the end of what a command writes: an error's cause stands there."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
-        self.closed = asyncio.Event()
+        self.closed = asyncio.Event()  # set once everybody who could write has closed it
         self._pipe = pipe
         self._kept = b""
         self._loop = asyncio.get_running_loop()

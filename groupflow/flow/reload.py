@@ -21,14 +21,14 @@ from groupflow.settings.model import Settings
 
 log = structlog.get_logger("groupflow.reload")
 
-TOLD_AT_MOST = 100  # changes and problems that an outcome lists; the log has the same
+TOLD_AT_MOST = 100  # changes and problems that a reload lists; the log has the same
 
 Verdict: TypeAlias = Literal["changed", "unchanged", "refused"]
 Swap: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Reload:
     """What became of one reload."""
 
     number: int  # counts this daemon's reloads, from 1
@@ -71,7 +71,7 @@ class Reloader:
     ) -> None:
         """Binds a daemon that runs with these settings; without `load` they came from nowhere."""
         self.settings = settings
-        self.outcome: Outcome | None = None
+        self.last: Reload | None = None
         self._load = load
         self._daemon = daemon
         self._is_wanted = False
@@ -94,45 +94,45 @@ class Reloader:
             if self._is_wanted:
                 self._is_wanted = False
                 self._daemon.reload_began()
-                self.outcome = await self.run_once()
+                self.last = await self.run_once()
                 self._daemon.reload_ended()
             await self._tell()
 
-    async def run_once(self) -> Outcome:
+    async def run_once(self) -> Reload:
         """One reload. Never raises: whatever is wrong, the old configuration goes on."""
-        number = self.outcome.number + 1 if self.outcome else 1
+        number = self.last.number + 1 if self.last else 1
         try:
-            outcome = await self._reload(number)
+            reload = await self._reload(number)
         except ConfigError as error:
             problems = [str(problem) for problem in error.problems]
-            outcome = Outcome(number, "refused", problems=problems[:TOLD_AT_MOST])
+            reload = Reload(number, "refused", problems=problems[:TOLD_AT_MOST])
         except Exception as error:
             log.exception("config.not_reloaded")
-            outcome = Outcome(number, "refused", problems=[f"it can't be loaded: {error!r}"])
-        match outcome.verdict:
+            reload = Reload(number, "refused", problems=[f"it can't be loaded: {error!r}"])
+        match reload.verdict:
             case "changed":
-                log.info("config.reloaded", number=number, changes=outcome.changes)
+                log.info("config.reloaded", number=number, changes=reload.changes)
             case "unchanged":
                 log.info("config.unchanged", number=number)
             case "refused":
                 remedy = "the old configuration goes on whole; mend it, or restart"
-                log.error("config.refused", number=number, problems=outcome.problems, remedy=remedy)
-        return outcome
+                log.error("config.refused", number=number, problems=reload.problems, remedy=remedy)
+        return reload
 
-    async def _reload(self, number: int) -> Outcome:
+    async def _reload(self, number: int) -> Reload:
         if self._load is None:
-            return Outcome(number, "refused", problems=["this daemon has no configuration file"])
+            return Reload(number, "refused", problems=["this daemon has no configuration file"])
         new = await asyncio.to_thread(self._load)
         changes = compare(self.settings, new)
         if not changes:
-            return Outcome(number, "unchanged")
+            return Reload(number, "unchanged")
         stuck = [change for change in changes if change.needs_restart]
         if stuck:
-            return Outcome(number, "refused", _listed(stuck), [_needs_restart(c) for c in stuck])
+            return Reload(number, "refused", _listed(stuck), [_needs_restart(c) for c in stuck])
         swap = self._daemon.prepare(new)
         swap()
         self.settings = new
-        return Outcome(number, "changed", _listed(changes))
+        return Reload(number, "changed", _listed(changes))
 
     async def _tell(self) -> None:
         backoff = Backoff()

@@ -28,11 +28,7 @@ def settlement_of(
 ) -> Settlement:
     """The one settlement that an outcome leads to.
 
-    Args:
-        claim: which task.
-        outcome: what the handler answered, or how it failed.
-        policy: what holds for the task.
-        chance: gives a random number from 0 to 1, for the jitter of a delay.
+    `chance` gives a random number from 0 to 1, for the jitter of a delay.
     """
     match outcome:
         case Done():

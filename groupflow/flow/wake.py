@@ -21,9 +21,8 @@ log = structlog.get_logger("groupflow.wake")
 async def listen(client: StoreClient, on_wake: Callable[[bool], None]) -> None:
     """Listen for ever on the store's wake channel; after an interruption, wake at once.
 
-    Args:
-        client: of its own, since a subscription keeps its connection.
-        on_wake: called with whether a due time was set, beside that something may be claimed.
+    The client is of its own, since a subscription keeps its connection. `on_wake` is told whether
+    a due time was set, beside that something may be claimed.
     """
     backoff = Backoff()
     while True:

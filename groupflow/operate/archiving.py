@@ -73,9 +73,6 @@ async def oldest_bodies(
 
     Returns:
         None while another daemon archives.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     me = (session.daemon, session.number, microseconds(HELD_FOR))
     rows = await client.run(OperatorVerb.BODIES, bound, most, most_bytes, *me)
@@ -83,15 +80,9 @@ async def oldest_bodies(
 
 
 async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[Place]) -> int:
-    """Let go of bodies that lie elsewhere now. Running it again is safe.
+    """Let go of bodies that lie elsewhere now, at proven places. Running it again is safe.
 
-    Args:
-        client: the store.
-        bodies: whose.
-        places: where each lies, proven.
-
-    Returns:
-        How many left; the others were redriven, dropped, or archived by somebody else.
+    Returns how many left; the others were redriven, dropped, or archived by somebody else.
 
     Raises:
         StoreUnavailable: no answer; some may have left.
@@ -111,9 +102,6 @@ async def stay(client: StoreClient, body: Body) -> bool:
 
     Returns:
         Whether that is new; its letter may have ended meanwhile.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     return bool(await client.run(OperatorVerb.STAY, body.id, body.died_at))
 

@@ -14,11 +14,7 @@ from groupflow.store.envelope import Envelope
 
 
 def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
-    """The stream of the configured queue; nothing connects yet.
-
-    Args:
-        settings: say where it is.
-        name: shown on RabbitMQ's page.
+    """The stream of the configured queue; nothing connects yet. `name` is for RabbitMQ's page.
 
     Raises:
         ConfigError: the way to RabbitMQ isn't safe.

@@ -55,11 +55,7 @@ class Tops:
 
 
 async def read_busy(client: StoreClient) -> list[Busy]:
-    """Groups that run or are next in line, and plain tasks that run; some of each, never all.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """Groups that run or are next in line, and plain tasks that run; some of each, never all."""
     reply = named(await client.run(OperatorVerb.BUSY, LOOKED_AT), "now")
     found = []
     for row in reply["rows"]:
@@ -71,11 +67,7 @@ async def read_busy(client: StoreClient) -> list[Busy]:
 
 
 async def read_tops(client: StoreClient) -> Tops:
-    """Find the groups that stand out, by a bounded look.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """Find the groups that stand out, by a bounded look."""
     reply = named(await client.run(OperatorVerb.TOPS, _TOPS, _WALKED), "at")
     for name in ("slowest", "longest"):
         reply[name] = [TopGroup(**named(row, "oldest")) for row in reply[name]]

@@ -40,7 +40,7 @@ class KnownDaemon:
 
     @property
     def reload(self) -> dict[str, Any]:
-        """What became of its last reload (see `flow.reload.Outcome`); empty before the first."""
+        """What became of its last reload (see `flow.reload.Reload`); empty before the first."""
         return dict(self.info.get("reload", {}))
 
 
@@ -51,11 +51,7 @@ def known_daemon(row: Sequence[Any]) -> KnownDaemon:
 
 
 async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
-    """The daemons whose lease runs.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """The daemons whose lease runs."""
     facts = named(await client.run(OperatorVerb.STATUS))
     known = [known_daemon(row) for row in facts["daemons"]]
     return [each for each in known if each.lease_left > 0]
@@ -71,11 +67,7 @@ async def count_consumers(client: StoreClient, queue: str) -> int:
 
 
 async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any] | None:
-    """The configuration that a daemon runs with, passwords hidden; ``None`` where it told none.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """The configuration that a daemon runs with, passwords hidden; ``None`` where it told none."""
     packed = await client.run(OperatorVerb.CONFIGURATION, daemon)
     found: dict[str, Any] | None = orjson.loads(packed) if packed else None
     return found

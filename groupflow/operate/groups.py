@@ -78,10 +78,8 @@ class Groups:
     async def why(self, group: str, *, with_words: bool = True) -> Why:
         """Say what state a group is in, and why.
 
-        Args:
-            group: which.
-            with_words: whether the reason may repeat what handlers and dead letters said; else it
-                has the kinds of errors alone.
+        Without words the reason has the kinds of errors alone, not what handlers and dead letters
+        said.
         """
         return _story(group, named(await self._client.run(OperatorVerb.WHY, group)), with_words)
 

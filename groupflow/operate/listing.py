@@ -91,9 +91,6 @@ async def list_groups(
         limit: groups at most; of the parked and paused, those of one step more.
         text: what the group's name must have in it; empty for any.
         tenant: whose task must be its head; empty for anybody's.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
     """
     found: list[GroupRow] = []
     looked, following = 0, cursor
@@ -110,17 +107,7 @@ async def list_groups(
 
 
 async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
-    """What waits in a group, the next to run first.
-
-    Args:
-        client: the store.
-        group: which.
-        passed: how many tasks to pass over.
-        limit: how many at most.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """What waits in a group behind the first `passed` tasks, the next to run first."""
     reply = named(await client.run(OperatorVerb.LANE, group, passed, limit), "at")
     return Lane(reply["at"], reply["total"], [_waiting(row) for row in reply["tasks"]])
 

@@ -9,11 +9,9 @@ from groupflow.store.clock import seconds
 
 
 def named(flat: Sequence[Any], *times: str) -> dict[str, Any]:
-    """A reply, or a row of one; what had no value is not in it.
+    """A reply, or a row of one, in turn names and values; what had no value is not in it.
 
-    Args:
-        flat: names and values in turn, as the scripts' own `named` writes them.
-        times: which values are microseconds; they become seconds.
+    The values of `times` are microseconds; they become seconds.
     """
     facts: dict[str, Any] = {}
     for name, value in zip(flat[::2], flat[1::2], strict=True):

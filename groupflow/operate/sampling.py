@@ -58,11 +58,12 @@ class Latencies:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._ahead = 0.0
 
-    def observe(self, settlement: Settlement) -> None:
-        """Count a settlement that was accepted; of what is not done yet there is no latency."""
-        if isinstance(settlement, Complete):
-            took = time.time() + self._ahead - settlement.claim.task.enqueued_at
-            self._counts[bisect_left(BOUNDS, took)] += 1
+    def observe(self, settlements: Sequence[Settlement]) -> None:
+        """Count settlements that were accepted; of what is not done yet there is no latency."""
+        counts, now = self._counts, time.time() + self._ahead
+        for settlement in settlements:
+            if isinstance(settlement, Complete):
+                counts[bisect_left(BOUNDS, now - settlement.claim.task.enqueued_at)] += 1
 
     def set_clock(self, ahead: float) -> None:
         """How many seconds Redis's clock, by which tasks are enqueued, is ahead of this one."""
@@ -82,9 +83,6 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
 
     Returns:
         Whether the interval was new.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     counts = orjson.dumps(latencies.take())
     before = time.time()
@@ -98,19 +96,12 @@ async def survey(client: StoreClient) -> int:
 
     Returns:
         How many were looked at.
-
-    Raises:
-        StoreUnavailable: no answer.
     """
     return int(await client.run(OperatorVerb.SURVEY, WALKED, LONGEST))
 
 
 async def read_samples(client: StoreClient) -> list[Sample]:
-    """The last hour, oldest first.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """The last hour, oldest first."""
     reply = named(await client.run(OperatorVerb.SAMPLES))
     oldest = reply["now"] - microseconds(KEPT * INTERVAL)
     kept = named(reply["samples"])

@@ -61,11 +61,7 @@ class Found:
 
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:
-    """Find a task by its id, or ``None``: it never was, or its history has rolled away.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """Find a task by its id, or ``None``: it never was, or its history has rolled away."""
     facts = named(await client.run(OperatorVerb.FIND, id_))
     if "type" not in facts:
         return _ended(id_, facts["ended"]) if "ended" in facts else None
@@ -100,9 +96,6 @@ async def list_tasks(
 
     Those that wait come with the next to run first; groups that run, wait or stand follow. For
     counts see `read_totals`, for the dead `DeadLetters`.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
     """
     rows = await client.run(OperatorVerb.LIST, state, limit)
     return [(id_.decode(), group.decode() or None) for id_, group in rows]
@@ -162,11 +155,7 @@ class WaitingTasks:
         return "due"
 
     async def delayed_of(self, group: str) -> list[str]:
-        """The delayed tasks of a group, by bounded looks: what moves meanwhile may be missed.
-
-        Raises:
-            StoreUnavailable: no answer.
-        """
+        """The delayed tasks of a group, by bounded looks: what moves meanwhile may be missed."""
         held: list[str] = []
         aside: list[str] = []
         for place, ids in (("lane", held), ("aside", aside)):

@@ -91,11 +91,7 @@ class Totals:
 
 
 async def read_totals(client: StoreClient) -> Totals:
-    """Read all of it in one instant.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-    """
+    """Read all of it in one instant."""
     facts = named(await client.run(OperatorVerb.STATUS), "at", "waited_plain", "waited_grouped")
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]

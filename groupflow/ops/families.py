@@ -128,13 +128,7 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
 
 
 def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]:
-    """How the daemon is just now.
-
-    Args:
-        vitals: its own word.
-        lease: seconds, as configured.
-        lag: of the event loop, in seconds.
-    """
+    """How the daemon is just now; the lease and the event loop's lag are in seconds."""
     workers: Rows = {(pool,): number for pool, number in vitals.workers.items()}
     busy: Rows = {(pool,): number for pool, number in vitals.busy.items()}
     yield _gauge("groupflow_workers", "Workers of this daemon", workers, ["pool"])
@@ -180,12 +174,7 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
 
 
 def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:
-    """Whether the store answers, and how old what was read from it is.
-
-    Args:
-        is_up: whether it answered last.
-        age: seconds since it last did, ``None`` where it never has.
-    """
+    """Whether the store answered last, and how many seconds ago it last did, if it ever has."""
     yield _now("groupflow_store_up", "1: Redis answered when last asked", float(is_up))
     ages: Rows = {} if age is None else {(): age}
     yield _gauge("groupflow_store_read_age_seconds", "Age of groupflow_cluster_*", ages, [])

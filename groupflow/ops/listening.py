@@ -24,10 +24,8 @@ class Listening:
     def __init__(self, setting: str, address: str, serve: Serve) -> None:
         """Nothing is opened yet.
 
-        Args:
-            setting: the section and name of the address in the configuration, for the log.
-            address: host and port.
-            serve: serves on a socket that listens there, until it is cancelled or told to end.
+        The log names the `setting` that has the address. `serve` serves on a socket that listens
+        there, until it is cancelled or told to end.
         """
         self._setting = setting
         self._address = address

@@ -31,11 +31,8 @@ def configure_logging(level: str = "info", format: str = "auto") -> None:
     """Set up structlog and the standard library's logging, both to stderr.
 
     Libraries that talk much are heard from warnings on; what a handler logs through the standard
-    library follows `level`.
-
-    Args:
-        level: the least severe events that are written: debug, info, warning, error, critical.
-        format: json, console, or auto: console where stderr is a terminal, JSON elsewhere.
+    library follows `level`. The format is json, console, or auto: console where stderr is a
+    terminal, JSON elsewhere.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     as_json = format == "json" or (format == "auto" and not _is_terminal())

@@ -28,11 +28,7 @@ class LoopLag:
             await self.run_once(PACE)
 
     async def run_once(self, pace: float) -> None:
-        """One look.
-
-        Args:
-            pace: seconds to sleep.
-        """
+        """One look, with `pace` seconds of sleep."""
         self.turned = monotonic()
         self._due = due = self.turned + pace
         await asyncio.sleep(pace)

@@ -32,11 +32,7 @@ class StoreMetrics:
     """What any process can tell of the store, and of itself as a process."""
 
     def __init__(self, client: StoreClient) -> None:
-        """Reads nothing yet.
-
-        Args:
-            client: asked for the store's totals; best with a connection of its own.
-        """
+        """Reads nothing yet; the client has best a connection of its own."""
         self._client = client
         self._totals: Totals | None = None
         self._read = self._asked = float("-inf")
@@ -91,15 +87,7 @@ class Metrics(StoreMetrics):
         lease: float,
         lag: LoopLag,
     ) -> None:
-        """Binds what is told.
-
-        Args:
-            measures: what the parts count.
-            vitals: how the daemon is, asked at each scrape.
-            client: asked for the store's totals; best with a connection of its own.
-            lease: seconds, as configured.
-            lag: of the event loop.
-        """
+        """Binds what is told; the vitals are asked for at each scrape."""
         super().__init__(client)
         self._measures = measures
         self._vitals = vitals

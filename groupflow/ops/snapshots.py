@@ -14,12 +14,7 @@ class Snapshot(Generic[_Answer]):
     """An answer of the store that is read again when it is too old."""
 
     def __init__(self, read: Callable[[], Awaitable[_Answer]], max_age: float) -> None:
-        """Reads nothing yet.
-
-        Args:
-            read: how to get it.
-            max_age: seconds for which it is good enough.
-        """
+        """Reads nothing yet. An answer is good enough for `max_age` seconds."""
         self._read = read
         self._max_age = max_age
         self._read_at = -max_age

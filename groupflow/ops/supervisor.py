@@ -25,11 +25,9 @@ class Supervisor:
     """Speaks to the service manager that started this process."""
 
     def __init__(self, address: str, watchdog: float) -> None:
-        """Binds the socket's address.
+        """Binds the socket's address: a path, or ``@`` and an abstract name; empty for no manager.
 
-        Args:
-            address: a path, or ``@`` and an abstract name; empty for no service manager.
-            watchdog: seconds after which silence means death; 0 for no watchdog.
+        After `watchdog` seconds silence means death; 0 for no watchdog.
         """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog = watchdog

@@ -39,11 +39,7 @@ class OtelTracing:
     """Spans of one queue's messages."""
 
     def __init__(self, queue: str) -> None:
-        """Binds the queue; whoever provides tracers may do so later.
-
-        Args:
-            queue: the destination that spans name.
-        """
+        """Binds the queue that spans name; whoever provides tracers may do so later."""
         self._queue = queue
         self._tracer = trace.get_tracer("groupflow", version("groupflow"))
 

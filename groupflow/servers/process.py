@@ -21,15 +21,11 @@ class ServerFailed(GroupflowError):
 
 
 class ServerProcess:
-    """A running server. Made by `spawn`; of no use any more once it ended.
-
-    Attributes:
-        pid: the server's own process id, not its guard's; it is its process group's too.
-    """
+    """A running server. Made by `spawn`; of no use any more once it ended."""
 
     def __init__(self, guard: subprocess.Popen[bytes], pid: int) -> None:
         self._guard = guard
-        self.pid = pid
+        self.pid = pid  # the server's own, not its guard's; it is its process group's too
 
     @classmethod
     async def spawn(
@@ -40,13 +36,10 @@ class ServerProcess:
         environment: Mapping[str, str],
         scratch: Path | None = None,
     ) -> ServerProcess:
-        """Start a server in a process group of its own.
+        """Start a server in a process group of its own, with just this environment.
 
-        Args:
-            command: the program and its arguments; nothing is passed through a shell.
-            log: the file that stdout and stderr are appended to.
-            environment: the whole environment of the server.
-            scratch: a folder to remove if this process dies without stopping the server.
+        What it says is appended to `log`. `scratch` is a folder to remove if this process dies
+        without stopping the server.
 
         Raises:
             ServerFailed: the program can't be run.

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from groupflow.servers.server import MissingServer, PrivateServer, ask
+from groupflow.servers.server import PrivateServer, ask
 
 _AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"
-
-# Debian's /usr/sbin/rabbitmq-server runs the system's own node, as root through `su`; the program
-# behind it runs as anybody.
-_PROGRAMS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
 
 _CONFIGURATION = """\
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -33,6 +28,9 @@ class RabbitmqServer(PrivateServer):
     """One RabbitMQ node: user ``guest``, ready in some seconds."""
 
     name: ClassVar[str] = "RabbitMQ"
+    # Debian's /usr/sbin/rabbitmq-server runs the system's own node, as root through `su`; the
+    # program behind it runs as anybody.
+    programs: ClassVar[Sequence[str]] = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
     ready_within: ClassVar[float] = 60.0
     stop_within: ClassVar[float] = 15.0
     port_count: ClassVar[int] = 3
@@ -50,18 +48,6 @@ class RabbitmqServer(PrivateServer):
         """
         super().__init__(folder, scratch=scratch)
         self._plugins = tuple(plugins)
-
-    @classmethod
-    def binary(cls) -> str:
-        """The program's path.
-
-        Raises:
-            MissingServer: it is not installed.
-        """
-        for program in _PROGRAMS:
-            if found := shutil.which(program):
-                return found
-        raise MissingServer(["rabbitmq-server"])
 
     @property
     def url(self) -> str:

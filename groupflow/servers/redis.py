@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -14,33 +13,16 @@ class RedisServer(PrivateServer):
     """``redis-server`` from PATH: durable to about a second, never evicting a key."""
 
     name: ClassVar[str] = "Redis"
+    programs: ClassVar[Sequence[str]] = ("redis-server",)
     ready_within: ClassVar[float] = 20.0
     taken_marks: ClassVar[Sequence[str]] = ("Address already in use", "Failed listening on port")
 
     def __init__(
         self, folder: Path, *, extra: Sequence[str] = (), scratch: Path | None = None
     ) -> None:
-        """Describe a server; nothing is started.
-
-        Args:
-            folder: see `PrivateServer`.
-            extra: more arguments, which win over ours, e.g. ``("--maxmemory", "64mb")``.
-            scratch: see `PrivateServer`.
-        """
+        """As every `PrivateServer`; the extra arguments win over ours."""
         super().__init__(folder, scratch=scratch)
         self._extra = tuple(extra)
-
-    @classmethod
-    def binary(cls) -> str:
-        """The program's path.
-
-        Raises:
-            MissingServer: it is not installed.
-        """
-        found = shutil.which("redis-server")
-        if found is None:
-            raise MissingServer(["redis-server"])
-        return found
 
     @property
     def url(self) -> str:

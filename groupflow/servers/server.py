@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,14 +24,10 @@ _LAST_WORDS = 2_000  # characters of a log that an error shows
 
 
 class MissingServer(GroupflowError):
-    """A server's program is not installed.
-
-    Attributes:
-        binaries: the programs that were looked for and not found.
-    """
+    """A server's program is not installed."""
 
     def __init__(self, binaries: Sequence[str], remedy: str = "") -> None:
-        self.binaries = tuple(binaries)
+        self.binaries = tuple(binaries)  # the programs that were looked for and not found
         what = " and ".join(self.binaries)
         # Debian's packages carry the names of their programs.
         how = remedy or f"apt-get install {' '.join(self.binaries)}"
@@ -45,12 +42,10 @@ class PrivateServer(ABC):
     """A server that listens on 127.0.0.1 only, keeps all it writes in one folder, and ends with us.
 
     It may be used from several event loops, one after another.
-
-    Attributes:
-        folder: where its data, its configuration and ``server.log`` are.
     """
 
     name: ClassVar[str]
+    programs: ClassVar[Sequence[str]]  # where it may be; the last is what its package calls it
     ready_within: ClassVar[float]  # seconds; generous, since a loaded machine is no fault
     stop_within: ClassVar[float] = 10.0  # seconds before a stop becomes a kill
     port_count: ClassVar[int] = 1
@@ -64,10 +59,22 @@ class PrivateServer(ABC):
             scratch: a folder to remove if this process dies without stopping the server; usually
                 one that `folder` is in.
         """
-        self.folder = folder
+        self.folder = folder  # for its data, its configuration and ``server.log``
         self._scratch = scratch
         self._ports: list[int] = []
         self._process: ServerProcess | None = None
+
+    @classmethod
+    def binary(cls) -> str:
+        """The program's path.
+
+        Raises:
+            MissingServer: it is not installed.
+        """
+        for program in cls.programs:
+            if found := shutil.which(program):
+                return found
+        raise MissingServer(cls.programs[-1:])
 
     @property
     @abstractmethod
@@ -84,13 +91,10 @@ class PrivateServer(ABC):
 
     @abstractmethod
     async def answers(self, pid: int) -> bool:
-        """Whether it is this very server that answers on the port, ready for work.
+        """Whether it is this very server (`pid`) that answers on the port, ready for work.
 
         Two launchers may choose the same port at the same time; then somebody else's server answers
         while ours is about to fail.
-
-        Args:
-            pid: the process id of ours.
 
         Raises:
             OSError: nobody answers.
@@ -250,12 +254,7 @@ class PrivateServer(ABC):
 
 
 async def ask(port: int, question: bytes, *, until: bytes = b"") -> bytes:
-    """Send bytes to a port of 127.0.0.1 and return what comes back.
-
-    Args:
-        port: where to.
-        question: what to send, all at once.
-        until: return as soon as the reply holds this; empty waits for the peer to hang up.
+    """Send bytes to a port of 127.0.0.1 and return what comes back, until the peer hangs up.
 
     Raises:
         OSError: nobody listens there, or the connection broke.

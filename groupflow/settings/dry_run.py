@@ -32,12 +32,7 @@ class DryRun:
     """Finds ways by one configuration."""
 
     def __init__(self, settings: Settings, functions: Mapping[str, str]) -> None:
-        """Binds the rules.
-
-        Args:
-            settings: have them, and the handlers that are not Python.
-            functions: the names of those that are, by task type.
-        """
+        """Binds the rules, and the names of the Python handlers by their task types."""
         self._router: Router = settings.router()
         self._handlers = {
             type_: f"exec {mask_command(rule.exec)}" if rule.exec else f"http {rule.http}"

@@ -39,9 +39,8 @@ class Sources:
 def load_settings(path: Path | None = None) -> Settings:
     """Load and check the configuration.
 
-    Args:
-        path: the TOML file; ``None`` for ``groupflow.toml`` here or in ``/etc/groupflow``, and
-            the defaults where neither is there.
+    Without a path it is ``groupflow.toml`` here or in ``/etc/groupflow``, and the defaults where
+    neither is there.
 
     Raises:
         ConfigError: something is wrong; each problem names the setting, the value and the remedy.

@@ -49,9 +49,7 @@ _REMEDIES: dict[str, str] = {
 def problems_of(error: ValidationError, origins: Mapping[str, str]) -> list[Problem]:
     """The problems in pydantic's findings.
 
-    Args:
-        error: what validation found.
-        origins: for settings that came from elsewhere than the file, where from.
+    The origins are of settings that came from elsewhere than the file.
     """
     return [_problem(detail, origins) for detail in error.errors(include_url=False)]
 
@@ -134,9 +132,7 @@ def dotted(location: Location) -> str:
 def unknown_remedy(location: Location, rest: Location = ()) -> str:
     """What to write instead of a setting that does not exist.
 
-    Args:
-        location: up to the first name that is wrong.
-        rest: what was written after it.
+    The location ends with the first name that is wrong; the rest was written after it.
     """
     *parents, last = location
     known = sorted(known_names(parents))

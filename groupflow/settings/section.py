@@ -50,11 +50,9 @@ class Server(Section):
     def connection_url(self, section: str) -> str:
         """Where and how to connect, with the TLS files in the URL's query.
 
-        Args:
-            section: names this section in what is wrong.
-
         Raises:
-            ConfigError: it is plaintext to another machine, or a TLS file can't be used.
+            ConfigError: it is plaintext to another machine, or a TLS file can't be used; `section`
+                is named in it.
         """
         url = self.url.get_secret_value()
         scheme = urlsplit(url).scheme

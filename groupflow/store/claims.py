@@ -39,7 +39,7 @@ class Claims:
         client: StoreClient,
         session: Session,
         pool: Pool,
-        on_settled: Callable[[Settlement], None] = lambda _: None,
+        on_settled: Callable[[Sequence[Settlement]], None] = lambda _: None,
     ) -> None:
         """Binds the claims of one pool.
 
@@ -47,7 +47,7 @@ class Claims:
             client: the one that intake writes through: a claim runs behind a batch written before.
             session: whose claims these are.
             pool: of which workers.
-            on_settled: told each settlement that was accepted.
+            on_settled: told the settlements of an exchange that were accepted.
         """
         self._client = client
         self._on_settled = on_settled
@@ -88,29 +88,29 @@ class Claims:
             _, rows, now, suspect = replies.pop()
             self._beside_suspect = bool(suspect)
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
-        refused = []
-        for each, ok in zip(ordered, verdicts, strict=True):
-            if ok:
-                self._on_settled(each)
-            else:
-                refused.append(each)
+        refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
+        self._on_settled([each for each in ordered if each not in refused] if refused else ordered)
         claims = [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
         return Answer(refused, claims, self._beside_suspect)
 
 
 def _claim_from(row: list[Any], now: int) -> Claim:
-    slot, fence, element, group, packed, flat_life = row
+    slot, fence, element, raw_group, packed, flat_life = row
     arrival, id_ = split_element(element)
+    group = raw_group.decode() or None
     # Without a type, as what isn't ours, it will be buried.
-    envelope = Envelope.unpack_any(packed, group.decode() or None)
+    envelope = Envelope.unpack_any(packed, group)
     life = Life.of(flat_life) if flat_life else _NO_LIFE
     if life.enqueued is not None:
         arrival = life.enqueued
     since = None if life.was_claimed else max(arrival, life.due or 0)
-    task = Task(
+    # Its own `__init__` sets what is frozen field by field, and takes three times as long. So each
+    # field stands here.
+    task = Task.__new__(Task)
+    vars(task).update(
         id=id_,
         type=envelope.type,
-        group=group.decode() or None,
+        group=group,
         body=envelope.body,
         headers=envelope.headers,
         tenant=envelope.tenant,

@@ -90,11 +90,9 @@ class _TlsConnection(SSLConnection):
 
 
 def make_pool(url: str, timeout: float) -> ConnectionPool:
-    """Connections to a server; nothing connects yet.
+    """Connections to a server by ``redis://``, ``rediss://`` or ``unix://``; nothing connects yet.
 
-    Args:
-        url: ``redis://``, ``rediss://`` with its TLS files, or ``unix://``.
-        timeout: seconds for a connection; each call has one of its own over the whole of it.
+    The timeout (seconds) is for a connection; each call has one of its own over the whole of it.
     """
     url, tls = split_tls(url)
     pool = ConnectionPool.from_url(

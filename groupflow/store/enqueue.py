@@ -22,9 +22,7 @@ READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see 
 def bound_of_delays(wanted: int, *limits: int) -> int:
     """Bytes that may wait for delays: what never drains must not fill all there is.
 
-    Args:
-        wanted: as configured.
-        limits: of Redis's memory; 0 for none.
+    The limits are of Redis's memory; 0 for none.
     """
     return min([wanted, *(int(limit * DELAYED_SHARE) for limit in limits if limit)])
 
@@ -98,12 +96,10 @@ class Enqueuer:
         *,
         dedup_window: float = 3600.0,
     ) -> None:
-        """Binds the connection.
+        """Binds the connection, which the daemon claims through as well.
 
-        Args:
-            client: the one that the daemon claims through as well.
-            daemon: who writes. Where there is no other, nobody is woken by Redis.
-            dedup_window: seconds for which a dead letter keeps its id from other messages.
+        Without a daemon's name, nobody is woken by Redis. A dead letter keeps its id from other
+        messages for `dedup_window` seconds.
         """
         self._front: tuple[Argument, ...] = (
             daemon,
@@ -115,12 +111,10 @@ class Enqueuer:
     async def enqueue(
         self, arrivals: Sequence[Arrival], delayed_memory: int = UNBOUNDED
     ) -> Enqueued:
-        """Make a batch durable by one script.
+        """Make a batch durable by one script, in its order.
 
-        Args:
-            arrivals: in order.
-            delayed_memory: bytes of tasks that may wait for delays; what comes on top is a dead
-                letter, to be redriven.
+        What is delayed and would take more than `delayed_memory` bytes is a dead letter, to be
+        redriven.
 
         Raises:
             StoreUnavailable: no answer; the batch may have been written. Try again.

@@ -10,15 +10,10 @@ _LOOK = 500  # ids a script: bounds how long one may block Redis
 
 
 async def roll_history(client: StoreClient, *, keep: float, size: int) -> bool:
-    """Begin a new segment and drop the oldest whole, where it is time for that.
+    """Begin a new segment and drop the oldest whole, where it is time for that; returns whether.
 
-    Args:
-        client: where.
-        keep: seconds that a finished task is remembered at least.
-        size: entries at which a segment is closed before its time.
-
-    Returns:
-        Whether a segment was begun.
+    A finished task is remembered for `keep` seconds at least. At `size` entries a segment is
+    closed before its time.
     """
     return bool(await client.run(Verb.ROLL, microseconds(keep), size))
 

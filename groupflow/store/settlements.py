@@ -32,11 +32,6 @@ class Claim:
     waited: float | None = None
     scope: str | None = None  # whose its id is; None where nobody wrote that down
 
-    @property
-    def group(self) -> str:
-        """The group as scripts take it: empty for a plain task."""
-        return self.task.group or ""
-
 
 @dataclass(frozen=True, slots=True)
 class Complete:
@@ -113,7 +108,8 @@ def calls_of(
     if completes:
         arguments = [*front, "wake" if wake else ""]
         for complete in completes:
-            arguments += [*_proof(complete.claim), _history_line(complete.claim)]
+            claim = complete.claim
+            arguments += (*_proof(claim), _history_line(claim))
         calls.append((Verb.COMPLETE, arguments))
     if releases:
         arguments = list(front)
@@ -150,7 +146,7 @@ def is_attempt(error: dict[str, Any]) -> bool:
 
 
 def _proof(claim: Claim) -> tuple[Argument, ...]:
-    return claim.slot, f"{claim.fence:016d}", claim.element, claim.group
+    return claim.slot, b"%016d" % claim.fence, claim.element, claim.task.group or ""
 
 
 def _history_line(claim: Claim) -> bytes:

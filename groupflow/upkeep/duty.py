@@ -25,11 +25,7 @@ class Duty:
     ) -> None:
         """Binds one pass, which answers in how many seconds the next one is due.
 
-        Args:
-            name: in the log.
-            run_once: one pass.
-            again: seconds after which one that failed is tried again.
-            level: of the line that says so.
+        One that failed is tried again after so many seconds, and logged at `level`.
         """
         self.name = name
         self.run_once = run_once

@@ -15,10 +15,7 @@ PAUSE = 15.0  # seconds; a segment that is closed a little late costs a little m
 async def roll(client: StoreClient, *, keep: float, size: int) -> float:
     """Begin a segment where it is time. Returns the seconds until the next look.
 
-    Args:
-        client: the store.
-        keep: seconds for which a line is kept at least.
-        size: lines that a segment has at most.
+    For `keep` and `size` see `roll_history`.
     """
     if await roll_history(client, keep=keep, size=size):
         log.info("history.rolled")

@@ -9,8 +9,15 @@ import pytest
 from rich.console import Console
 
 from groupflow.demo.imports import open_database
-from groupflow.demo.screen import Screen, State, read_state, step
-from groupflow.demo.summary import duration, intro, print_summary
+from groupflow.demo.screen import (
+    Screen,
+    State,
+    duration,
+    intro,
+    print_summary,
+    read_state,
+    step,
+)
 from groupflow.demo.tasks import ImportTask, load_tasks
 from groupflow.demo.verdict import Verdict
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.demo.imports import PlaneMissing, import_body, open_database, transaction
+from groupflow.demo.imports import PlaneMissing, import_body, open_database
 from groupflow.demo.tasks import FLIGHTS, PLANES, ImportTask, load_tasks
 from groupflow.demo.verdict import compare, faults_of, finishing_order, import_in_order, judge
 
@@ -58,7 +58,7 @@ def test_a_flight_before_its_aeroplane_fails_and_writes_nothing(
     plane, flight, *_ = _group(tasks, "N281JB:B6")
     assert (plane.type, flight.type) == (PLANES, FLIGHTS)
     with closing(open_database(tmp_path / "early.db")) as db:
-        with pytest.raises(PlaneMissing, match="N281JB"), transaction(db):
+        with pytest.raises(PlaneMissing, match="N281JB"), db:
             import_body(db, flight.type, flight.body)
         assert db.execute("SELECT count(*) FROM flights").fetchone() == (0,)
 
@@ -104,7 +104,7 @@ Ran = tuple[int, str | None, float, float] | tuple[int, str | None, float, float
 
 def _log(path: Path, groups: list[str | None], attempts: list[Ran]) -> None:
     tasks = [ImportTask(n, FLIGHTS, "UA", group, b"{}") for n, group in enumerate(groups)]
-    with closing(open_database(path, tasks)) as db:
+    with closing(open_database(path, tasks)) as db, db:
         for number, group, started, ended, *rest in attempts:
             crashes, error = rest or (0, None)
             row = (number, group, "demo-1", crashes, started, ended, error)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import Job, Process, Rig
+from tests.endtoend.process import Process
+from tests.endtoend.rig import Job, Rig
 
 LEASE = 1.0
 LEASES = 3  # for so many a block lasts that is borne

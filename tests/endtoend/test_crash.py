@@ -6,7 +6,8 @@ import signal
 
 from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import Job, Process, Rig
+from tests.endtoend.process import Process
+from tests.endtoend.rig import Job, Rig
 
 LONG = {"lease": 60.0}  # longer than any test's deadline: nobody may have to wait for its end
 SHORT = {"lease": 1.0}

@@ -21,8 +21,9 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.client import StoreClient
 from tests.conftest import _running
+from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
-from tests.endtoend.rig import Job, Process, Rig, run
+from tests.endtoend.rig import Job, Rig, run
 from tests.history.auditor import audit
 
 MIB = 2**20

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import Job, Process, Rig
+from tests.endtoend.process import Process
+from tests.endtoend.rig import Job, Rig
 from tests.history.events import killed
 
 HARMLESS = 200

@@ -13,7 +13,8 @@ import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
-from tests.endtoend.rig import Job, Process, Rig, run
+from tests.endtoend.process import Process
+from tests.endtoend.rig import Job, Rig, run
 
 MakeRig: TypeAlias = Callable[..., Rig]
 

@@ -12,7 +12,8 @@ import orjson
 
 from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import APP, DEADLINE, REPOSITORY, Job, Process, Rig, until
+from tests.endtoend.process import DEADLINE, REPOSITORY, Process, until
+from tests.endtoend.rig import APP, Job, Rig
 
 DAEMON = "d1"
 

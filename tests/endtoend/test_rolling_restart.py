@@ -18,7 +18,8 @@ import pytest
 
 from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import REPOSITORY, Job, Process, Rig
+from tests.endtoend.process import REPOSITORY, Process
+from tests.endtoend.rig import Job, Rig
 
 # The code that is upgraded from: the last complete state. It moves on with each version.
 PREVIOUS = "2038daaa699928836a5695fdf808d265ce8ab475"

@@ -81,3 +81,28 @@ async def work(hall: Hall, name: str, ran: list[str], chance: Random) -> None:
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
         settlement = Complete(slot.held)
+
+
+class Slow:
+    """Handlers that wait for a word, and how many run at a time."""
+
+    def __init__(self) -> None:
+        self.running, self.most = 0, 0
+        self.may_end = asyncio.Event()
+
+    async def handle(self) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await self.may_end.wait()
+        self.running -= 1
+
+
+async def handle(hall: Hall, name: str, quick: int, slow: Slow) -> None:
+    """Handle tasks in no time as long as their number is below `quick`."""
+    slot: Slot | None = None
+    settlement: Settlement | None = None
+    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
+        if int(slot.held.task.id[1:]) >= quick:
+            await slow.handle()
+        slot.source.demand.handled(1e-4)
+        settlement = Complete(slot.held)

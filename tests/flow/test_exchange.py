@@ -15,7 +15,7 @@ from groupflow.flow.hall import Hall, Slot
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Complete, Settlement
-from tests.flow.halls import ListedClaims, hall_of, next_slot, run_once, serving, work
+from tests.flow.halls import ListedClaims, Slow, hall_of, handle, next_slot, run_once, serving, work
 from tests.store.bench import Bench, Daemon, arrival
 
 
@@ -119,9 +119,9 @@ async def test_a_claim_that_ran_late_comes_to_light(bench: Bench) -> None:
     """A call times out, its workers go on, and its bytes arrive when its slots are long free."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(100)))
     claims = ListedClaims(await bench.daemon())
-    hall, slow = hall_of(claims), _Slow()
+    hall, slow = hall_of(claims), Slow()
     async with serving(hall):
-        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 100, slow)) for n in range(4)]
+        workers = [asyncio.create_task(handle(hall, f"w-{n}", 100, slow)) for n in range(4)]
         while bench.count("done") < 100:
             await asyncio.sleep(0.01)
         names = sorted({name for _, idle, _ in claims.exchanges for name in idle})
@@ -235,9 +235,9 @@ async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(20)))
     claims = HeldClaims(await bench.daemon())
     claims.go.set()
-    hall, slow = hall_of(claims), _Slow()
+    hall, slow = hall_of(claims), Slow()
     async with serving(hall):
-        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 0, slow)) for n in range(4)]
+        workers = [asyncio.create_task(handle(hall, f"w-{n}", 0, slow)) for n in range(4)]
         while slow.running != 4:
             await asyncio.sleep(0.001)
         hall.retire({f"w-{n}" for n in range(4)})
@@ -255,40 +255,15 @@ async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
         await asyncio.wait(workers)
 
 
-class _Slow:
-    """Handlers that wait for a word, and how many run at a time."""
-
-    def __init__(self) -> None:
-        self.running, self.most = 0, 0
-        self.may_end = asyncio.Event()
-
-    async def handle(self) -> None:
-        self.running += 1
-        self.most = max(self.most, self.running)
-        await self.may_end.wait()
-        self.running -= 1
-
-
-async def _handle(hall: Hall, name: str, quick: int, slow: _Slow) -> None:
-    """Handle tasks in no time as long as their number is below `quick`."""
-    slot: Slot | None = None
-    settlement: Settlement | None = None
-    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
-        if int(slot.held.task.id[1:]) >= quick:
-            await slow.handle()
-        slot.source.demand.handled(1e-4)
-        settlement = Complete(slot.held)
-
-
 async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_ones(
     bench: Bench,
 ) -> None:
     """What lies ready while all workers are busy goes back, and is for anybody to claim."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
-    claims, slow = ListedClaims(await bench.daemon()), _Slow()
+    claims, slow = ListedClaims(await bench.daemon()), Slow()
     hall = hall_of(claims)
     async with serving(hall):
-        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
+        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while bench.count("running_grouped") != 4 or slow.running != 4:
             await asyncio.sleep(0.01)
         held = max(len(served) for _, _, served in claims.exchanges)
@@ -313,10 +288,10 @@ async def test_nothing_is_claimed_ahead_beside_what_may_have_ended_a_daemon(benc
     await crasher.register()
     bench.with_faults = True
     await bench.enqueue(*(arrival(f"u{n}", f"h{n}") for n in range(300)))
-    claims, slow = ListedClaims(await bench.daemon()), _Slow()
+    claims, slow = ListedClaims(await bench.daemon()), Slow()
     hall = hall_of(claims)
     async with serving(hall):
-        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
+        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while bench.count("done") < 380:
             await asyncio.sleep(0.01)
         hall.stop_claiming()
@@ -340,7 +315,7 @@ async def test_nothing_is_claimed_ahead_while_the_other_pool_runs_a_suspect(benc
     claims = ListedClaims(daemon, "plain")
     hall = hall_of(claims)
     async with serving(hall):
-        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 600, _Slow())) for n in range(4)]
+        workers = [asyncio.create_task(handle(hall, f"w-{n}", 600, Slow())) for n in range(4)]
         while bench.count("done") < 300:
             await asyncio.sleep(0.01)
         beside = len(claims.exchanges)
@@ -376,10 +351,10 @@ async def test_workers_go_on_beside_a_suspect(bench: Bench) -> None:
 
 async def test_a_stop_hands_back_what_lies_ready(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
-    claims, slow = ListedClaims(await bench.daemon()), _Slow()
+    claims, slow = ListedClaims(await bench.daemon()), Slow()
     hall = hall_of(claims)
     async with serving(hall):
-        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
+        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while slow.running != 4 or not hall.ready:
             await asyncio.sleep(0)
         hall.stop_claiming()
@@ -395,10 +370,10 @@ async def test_a_session_that_is_lost_takes_all_claims_along(bench: Bench) -> No
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
     bench.with_faults = True
     daemon = await bench.daemon()
-    claims, slow = ListedClaims(daemon), _Slow()
+    claims, slow = ListedClaims(daemon), Slow()
     hall = hall_of(claims)
     async with serving(hall):
-        workers = [asyncio.create_task(_handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
+        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
         while slow.running != 4:
             await asyncio.sleep(0)
         hall.exchangers[0].close_session()

@@ -1,68 +1,28 @@
-"""Commands as handlers: real processes, what they are given, and how all of them end."""
+"""Commands as handlers: real processes, what they are given, and what they answer."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from threading import Thread
-from typing import Any, ParamSpec
+from typing import Any
 
 import orjson
 import pytest
-import uvloop
 
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import MESSAGE_CHARS, Failed
-from groupflow.flow.leftovers import MARK, family, look_around
+from groupflow.flow.leftovers import MARK
 from groupflow.flow.process import OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from groupflow.settings.rules import HandlerRule
+from tests.flow.commands import DEADLINE, on_uvloop, runner, shell
 from tests.flow.tasks import TASK, task
-
-DEADLINE = 20.0
-P = ParamSpec("P")
-
-
-def on_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test on the daemon's own loop: each kind of loop runs processes in its own way."""
-
-    @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-            loop.run(test(*args, **kwargs))
-
-    return run
-
-
-def runner(*command: str, **words: Any) -> ExecRunner:
-    return ExecRunner(HandlerRule(exec=command, **words), command)
-
-
-def shell(script: str) -> ExecRunner:
-    return runner("/bin/sh", "-c", script)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait until something outside of this process is so."""
-    async with asyncio.timeout(DEADLINE):
-        while not is_so():
-            await asyncio.sleep(0.005)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    return False
 
 
 @pytest.mark.parametrize(
@@ -158,62 +118,6 @@ async def test_no_file_of_the_daemons_is_open_in_a_command() -> None:
         os.close(fd)
     assert isinstance(outcome, Failed)
     assert outcome.message.split()[3:] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize("streams", ["</dev/null >/dev/null 2>&1", ""])
-@on_uvloop
-async def test_a_command_has_ended_when_it_has_exited(tmp_path: Path, streams: str) -> None:
-    """What it left behind neither holds the task nor outlives it, be its output open or not."""
-    script = f"sleep 600 {streams} & echo $! > {tmp_path}/a; exit 0"
-    async with asyncio.timeout(DEADLINE):
-        assert await shell(script).handle(task()) == Done()
-    pid = int((tmp_path / "a").read_text())
-    await until(lambda: not is_alive(pid))
-
-
-@on_uvloop
-async def test_who_got_its_output_may_finish() -> None:
-    """As `tee` does, which a shell doesn't wait for."""
-    script = '(sleep 0.2; echo \'{"stage": "two"}\') & exit 0'
-    assert await shell(script).handle(task()) == Advance("two")
-
-
-@on_uvloop
-async def test_a_lost_exit_code_is_a_failed_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python handler that waits for any child takes it; the task must not count as done."""
-
-    def taken(*_: object) -> None:
-        raise ChildProcessError
-
-    monkeypatch.setattr(os, "waitid", taken)
-    outcome = await shell("exit 0").handle(task())
-    assert isinstance(outcome, Failed)
-    assert "lost" in outcome.message
-
-
-@on_uvloop
-async def test_a_command_that_nobody_can_wait_for_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no thread is to be had, the attempt has failed, and nothing of it is left."""
-
-    def refused(_: Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(Thread, "start", refused)
-    outcome = await shell(f"echo $$ > {tmp_path}/a; sleep 600").handle(task())
-    assert outcome == Failed("OSError", "sh can't be started: can't start new thread")
-    assert not any(str(tmp_path).encode() in _command(pid) for pid in _children())
-
-
-def _children() -> list[int]:
-    return [each.pid for each in family(look_around(0), os.getpid(), 0, b"no such mark")]
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
 
 
 @on_uvloop
@@ -315,103 +219,6 @@ async def test_facts_that_no_environment_takes_are_a_failed_attempt(group: str) 
     assert isinstance(await shell("exit 0").handle(task(group=group)), Failed)
 
 
-async def cancelled(handling: Awaitable[Any], is_running: Callable[[], bool]) -> None:
-    """Cancel a handling once its processes run, and wait until it has ended so."""
-    running = asyncio.ensure_future(handling)
-    await until(is_running)
-    running.cancel()
-    async with asyncio.timeout(DEADLINE):
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-
-def pids_in(folder: Path, count: int) -> Callable[[], bool]:
-    """Whether so many processes have left their pid in a folder."""
-    return lambda: len([p for p in folder.iterdir() if p.read_text().strip()]) == count
-
-
-# Ways in which a command may be caught by its cancellation: each leaves its pids in $1.
-STUBBORN = "trap '' TERM; "
-SHAPES = {
-    "waits": ("echo $$ > {0}/a; sleep 600", 1),
-    "ignores SIGTERM": (STUBBORN + "echo $$ > {0}/a; while :; do sleep 600; done", 1),
-    "has a grandchild": ("(sh -c 'echo $$ > {0}/b; sleep 600') & echo $$ > {0}/a; wait", 2),
-    "has a stubborn grandchild": (
-        '(sh -c "' + STUBBORN + 'echo \\$\\$ > {0}/b; sleep 600") & echo $$ > {0}/a; wait',
-        2,
-    ),
-    "has a grandchild in a session of its own": (
-        "setsid sh -c 'echo $$ > {0}/b; sleep 600' & echo $$ > {0}/a; wait",
-        2,
-    ),
-    "has an orphan in a session of its own": (
-        "(setsid sh -c 'echo $$ > {0}/b; sleep 600' >/dev/null 2>&1 &); echo $$ > {0}/a; sleep 600",
-        2,
-    ),
-    "has a grandchild without the mark": (
-        "env -i setsid sh -c 'echo $$ > {0}/b; sleep 600' & echo $$ > {0}/a; wait",
-        2,
-    ),
-    "closed its output": ("exec >&- 2>&-; echo $$ > {0}/a; sleep 600", 1),
-}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@on_uvloop
-async def test_a_cancelled_attempt_ends_all_that_it_started(tmp_path: Path, shape: str) -> None:
-    script, count = SHAPES[shape]
-
-    handling = shell(script.format(tmp_path)).handle(task(body=b"x" * 1_000_000))
-    await cancelled(handling, pids_in(tmp_path, count))
-    pids = [int(path.read_text()) for path in tmp_path.iterdir()]  # noqa: ASYNC240
-    # SIGKILL was sent before the attempt ended; when the kernel acts on it isn't ours to say.
-    await until(lambda: not any(is_alive(pid) for pid in pids))
-
-
-@on_uvloop
-async def test_a_second_cancellation_doesnt_spare_a_stubborn_command(tmp_path: Path) -> None:
-    """As when an attempt over its time is handed back by a daemon that stops."""
-    script, count = SHAPES["ignores SIGTERM"]
-
-    running = asyncio.create_task(shell(script.format(tmp_path)).handle(task()))
-    await until(pids_in(tmp_path, count))
-    running.cancel()
-    for _ in range(10):  # into the wait for the polite signal's effect
-        await asyncio.sleep(0)
-    running.cancel()
-    async with asyncio.timeout(DEADLINE):
-        await asyncio.wait([running])
-    pid = int((tmp_path / "a").read_text())
-    await until(lambda: not is_alive(pid))
-
-
-@on_uvloop
-async def test_a_cancelled_chatterbox_leaves_no_pipe_open(tmp_path: Path) -> None:
-    """Nobody reads the rest of its output, so nothing but us would ever close the pipes."""
-
-    def open_pipes() -> int:
-        fds = Path("/proc/self/fd")
-        with_links = (fd.readlink() for fd in fds.iterdir() if fd.is_symlink())
-        return sum(str(link).startswith("pipe:") for link in with_links)
-
-    await shell("exit 0").handle(task())  # the loop has opened what it needs for itself
-    before = open_pipes()
-    for n in range(5):
-        chatter = f"echo $$ > {tmp_path}/{n}; exec yes"
-        await cancelled(shell(chatter).handle(task()), pids_in(tmp_path, n + 1))
-    await until(lambda: open_pipes() <= before)
-
-
-@on_uvloop
-async def test_a_command_has_a_polite_signal_first(tmp_path: Path) -> None:
-    script = (
-        f"trap 'echo tidied > {tmp_path}/out; exit 0' TERM; echo $$ > {tmp_path}/a; "
-        "while :; do sleep 0.05; done"
-    )
-    await cancelled(shell(script).handle(task()), (tmp_path / "a").exists)
-    assert (tmp_path / "out").read_text() == "tidied\n"
-
-
 @on_uvloop
 async def test_commands_run_at_once(tmp_path: Path) -> None:
     """Each waits for the other's file."""
@@ -423,14 +230,6 @@ async def test_commands_run_at_once(tmp_path: Path) -> None:
     async with asyncio.timeout(DEADLINE):
         both = (meet("a", "b").handle(task()), meet("b", "a").handle(task()))
         assert list(await asyncio.gather(*both)) == [Done(), Done()]
-
-
-@on_uvloop
-async def test_a_finished_command_leaves_no_zombie() -> None:
-    outcome = await shell("echo $$ >&2; exit 1").handle(task())
-    assert isinstance(outcome, Failed)
-    pid = int(outcome.message.rpartition(" ")[2])
-    await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @on_uvloop
@@ -459,10 +258,3 @@ async def test_a_missing_program_or_a_second_handler_is_a_configuration_error(
         assert runners.types == ["python", "sh"]
         assert runners.find("none") is None
         await runners.close()
-
-
-@on_uvloop
-async def test_processes_of_one_attempt_share_a_group_of_their_own() -> None:
-    outcome = await shell("ps -o pgid= -p $$ >&2; exit 1").handle(task())
-    assert isinstance(outcome, Failed)
-    assert int(outcome.message.rpartition(" ")[2]) != os.getpgid(0)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from groupflow.flow.leftovers import MARK, Looks, family, look
+from tests.flow.commands import DEADLINE, cancelled, is_alive, on_uvloop, shell, until
 from tests.flow.tasks import task
-from tests.flow.test_exec_handlers import DEADLINE, cancelled, is_alive, on_uvloop, shell, until
 
 Hook = Callable[[], None]
 

@@ -18,7 +18,7 @@ from groupflow.core.errors import (
     SessionLost,
     StoreUnavailable,
 )
-from groupflow.flow.reload import Outcome, Reloader, Swap
+from groupflow.flow.reload import Reload, Reloader, Swap
 from groupflow.settings.model import Settings, Workers
 
 DEADLINE = 20.0
@@ -88,13 +88,13 @@ async def test_what_has_changed_is_put_in_place_and_told() -> None:
         await _told(daemon)
         assert daemon.happened == ["began", "prepared", 3, "ended", "telling", "told"]
         assert reloader.settings is new
-        assert reloader.outcome is not None
-        assert (reloader.outcome.number, reloader.outcome.verdict) == (1, "changed")
-        assert [each["setting"] for each in reloader.outcome.changes] == ["workers.plain"]
+        assert reloader.last is not None
+        assert (reloader.last.number, reloader.last.verdict) == (1, "changed")
+        assert [each["setting"] for each in reloader.last.changes] == ["workers.plain"]
         reloader.request()
         await _told(daemon)
         assert daemon.happened[6:] == ["began", "ended", "telling", "told"]
-        assert reloader.outcome == Outcome(2, "unchanged")
+        assert reloader.last == Reload(2, "unchanged")
 
 
 async def test_a_new_session_is_told_without_a_reload() -> None:
@@ -104,7 +104,7 @@ async def test_a_new_session_is_told_without_a_reload() -> None:
         reloader.retell()
         await _told(daemon)
         assert daemon.happened == ["telling", "told"]
-        assert reloader.outcome is None
+        assert reloader.last is None
 
 
 async def test_a_request_under_way_makes_one_more_behind_it() -> None:
@@ -119,7 +119,7 @@ async def test_a_request_under_way_makes_one_more_behind_it() -> None:
         reloader.request()
         reloader.request()
         daemon.may_tell.set()
-        while reloader.outcome is None or reloader.outcome.number < 2:
+        while reloader.last is None or reloader.last.number < 2:
             await _told(daemon)
         await _settle_down()
         assert daemon.happened == ["began", "ended", "telling", "told"] * 2
@@ -147,10 +147,10 @@ async def test_what_is_refused_changes_nothing(
     daemon, old = Daemon(), settings(plain=2)
     reloader = Reloader(old, load, daemon)
     with capture_logs() as logs:
-        outcome = await reloader.run_once()
-    assert outcome.verdict == "refused"
-    assert problem in outcome.problems[0]
-    assert len(outcome.problems) == 1
+        reload = await reloader.run_once()
+    assert reload.verdict == "refused"
+    assert problem in reload.problems[0]
+    assert len(reload.problems) == 1
     assert reloader.settings is old
     assert daemon.happened == []
     assert logs[-1]["event"] == "config.refused"

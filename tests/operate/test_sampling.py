@@ -82,8 +82,7 @@ async def test_latency_of_what_was_accepted(bench: Bench) -> None:
     first, second = await daemon.claim("plain", "w1", "w2")
     latencies = Latencies()
     latencies.set_clock(100.0)
-    latencies.observe(Complete(first))
-    latencies.observe(Release(second))
+    latencies.observe([Complete(first), Release(second)])
     counts = latencies.take()
     assert sum(counts) == 1
     found = quantile(counts, 0.5)

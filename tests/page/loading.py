@@ -19,7 +19,8 @@ from playwright.sync_api import Page, sync_playwright
 from groupflow.servers import RedisServer
 from tests.bench.filling import NAMESPACE, fill_store
 from tests.bench.load import Load
-from tests.endtoend.rig import Process, run
+from tests.endtoend.process import Process
+from tests.endtoend.rig import run
 from tests.page.chromium import launch
 
 SHOWS = {"overview": "main .tile", "groups": "main td", "dead": "main h1, main h2"}

@@ -8,19 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Page,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.endtoend.rig import Job
+from tests.page.browsing import CONTRAST, allow, at, enter_token, watch
 from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
@@ -34,18 +27,6 @@ def browser() -> Iterator[Browser]:
         browser = launch(playwright)
         yield browser
         browser.close()
-
-
-def _watched(page: Page, said: list[str]) -> None:
-    def on_console(message: ConsoleMessage) -> None:
-        # The browser itself reports each answer of 404, which the page then tells in words.
-        is_answer = "404" in message.text and "/api/" in message.location["url"]
-        if message.type in ("error", "warning") and not is_answer:
-            said.append(message.text)
-
-    page.on("console", on_console)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
 
 
 @pytest.fixture(scope="module")
@@ -63,32 +44,11 @@ def page(profile: BrowserContext) -> Iterator[Page]:
     """A fresh tab on the overview; whatever the test did, nothing was wrong."""
     page = profile.new_page()
     said: list[str] = []
-    _watched(page, said)
+    watch(page, said)
     page.goto("/")
     yield page
     page.close()
     assert said == []
-
-
-def at(page: Page, view: str, **params: str) -> None:
-    """Go to a view as its link would."""
-    query = f"?{urlencode(params)}" if params else ""
-    page.evaluate("hash => { location.hash = hash }", f"#/{view}{query}")
-
-
-def allow(page: Page, name: str = "the browser") -> None:
-    """Enter the token."""
-    page.get_by_role("button", name="Read-only").click()
-    enter_token(page, name)
-
-
-def enter_token(page: Page, name: str) -> None:
-    """Fill in the dialog that asks for the token."""
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Token").fill(TOKEN)
-    dialog.get_by_label("Your name").fill(name)
-    dialog.get_by_role("button", name="Use it").click()
-    expect(page.get_by_role("button", name="May act")).to_be_visible()
 
 
 class TestViews:
@@ -310,7 +270,7 @@ class TestStrangers:
         """Whoever did get markup or code into the page could not run it."""
         page = browser.new_page(base_url=world.url)
         said: list[str] = []
-        _watched(page, said)
+        watch(page, said)
         page.goto("/")
         expect(page.locator("#live")).to_contain_text("Live")
         page.evaluate(
@@ -365,7 +325,7 @@ class TestForm:
         for view in VIEWS:
             at(page, view)
             expect(page.locator("main h1")).to_be_attached()
-            weak = page.evaluate(_CONTRAST)
+            weak = page.evaluate(CONTRAST)
             assert weak == [], f"{view}, {scheme}"
 
     def test_400_pixels(self, page: Page) -> None:
@@ -414,36 +374,3 @@ class TestForm:
             at(page, view)
             expect(page.locator("main .card").last).not_to_be_empty()
             assert len(page.screenshot(path=tmp_path / f"{view}.png", full_page=True)) > 10_000
-
-
-_CONTRAST = """() => {
-  const channel = (value) => {
-    const part = value / 255;
-    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  };
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const drawn = (colours) => {
-    canvas.clearRect(0, 0, 1, 1);
-    for (const colour of colours) {
-      canvas.fillStyle = colour;
-      canvas.fillRect(0, 0, 1, 1);
-    }
-    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
-  };
-  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const weak = [];
-  for (const node of document.querySelectorAll("body *")) {
-    const own = [...node.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
-    if (!own || !node.getClientRects().length || node.disabled) continue;
-    const grounds = [];
-    for (let each = node; each; each = each.parentElement) {
-      grounds.unshift(getComputedStyle(each).backgroundColor);
-    }
-    const style = getComputedStyle(node);
-    const ground = light(drawn(grounds));
-    const text = light(drawn([...grounds, node.closest("svg") ? style.fill : style.color]));
-    const ratio = (Math.max(ground, text) + 0.05) / (Math.min(ground, text) + 0.05);
-    if (ratio < 4.5) weak.push(`${node.tagName} ${node.textContent.trim()}: ${ratio.toFixed(2)}`);
-  }
-  return weak;
-}"""

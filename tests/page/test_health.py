@@ -16,7 +16,8 @@ from redis import Redis
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from tests.conftest import _run
-from tests.endtoend.rig import Job, Process, Rig
+from tests.endtoend.process import Process
+from tests.endtoend.rig import Job, Rig
 
 MakeRig = Callable[..., Rig]
 

@@ -20,7 +20,8 @@ from groupflow.settings.changes import public_values
 from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
-from tests.endtoend.rig import REPOSITORY, Job, Process, Rig, until
+from tests.endtoend.process import REPOSITORY, Process, until
+from tests.endtoend.rig import Job, Rig
 from tests.page.raw import connected, exchange
 from tests.page.world import TOKEN
 

@@ -13,7 +13,8 @@ from groupflow.operate.groups import Groups
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
-from tests.endtoend.rig import Job, Process, Rig, run
+from tests.endtoend.process import Process
+from tests.endtoend.rig import Job, Rig, run
 
 TOKEN = "a-token-of-the-tests-0123456789"
 SECRET = "T0KEN-of-a-handler"

@@ -230,7 +230,7 @@ async def test_missing_programs_are_named_all_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("groupflow.servers.rabbitmq._PROGRAMS", ("rabbitmq-server",))
+    monkeypatch.setattr(RabbitmqServer, "programs", ("rabbitmq-server",))
     with pytest.raises(
         MissingServer, match=r"apt-get install redis-server rabbitmq-server$"
     ) as one:

@@ -8,6 +8,7 @@ import pytest
 
 from groupflow.servers import RedisServer
 from tests.store.bench import Bench
+from tests.store.life import Order
 
 
 @pytest.fixture
@@ -17,5 +18,26 @@ async def bench(store_server: RedisServer) -> AsyncIterator[Bench]:
     try:
         yield bench
         assert bench.judge() == []
+    finally:
+        await bench.close()
+
+
+@pytest.fixture(params=["oldest", "fair"])
+def order(request: pytest.FixtureRequest) -> Order:
+    """Which free group goes first: whatever holds within a group holds for both."""
+    chosen: Order = request.param
+    return chosen
+
+
+@pytest.fixture
+async def shop(store_server: RedisServer, order: Order) -> AsyncIterator[Bench]:
+    """A store; whatever a test has done to it, its structure is sound.
+
+    Not its history: who steps aside does so by leaving the order of arrival.
+    """
+    bench = Bench(store_server.url, order=order)
+    try:
+        yield bench
+        assert bench.audit() == []
     finally:
         await bench.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
 from groupflow.core.errors import SessionLost
+from groupflow.core.task import Task
 from groupflow.operate.groups import Groups
 from groupflow.servers import RedisServer
 from groupflow.store.keys import split_checkpoint
@@ -23,6 +24,18 @@ async def test_group_is_exclusive(bench: Bench) -> None:
     assert await first.claim("grouped", "w2", "w3") == []
     await first.complete(claim)
     assert ids(await second.claim("grouped", "w1", "w2")) == ["a1"]
+
+
+async def test_a_task_that_was_claimed_has_all_of_its_facts_and_keeps_them(bench: Bench) -> None:
+    """It is filled past its `__init__`: as one that is made by it, and none may be set later."""
+    await bench.enqueue(arrival("a0", "a"))
+    task = (await (await bench.daemon()).claim_one()).task
+    facts = {each.name: getattr(task, each.name) for each in fields(Task)}
+    assert vars(task).keys() == facts.keys()
+    assert task == Task(**facts)
+    for name in (*facts, "other"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(task, name, None)
 
 
 async def test_nothing_new_is_given_to_a_daemon_whose_lease_is_over(bench: Bench) -> None:

@@ -112,7 +112,7 @@ class TestExchange:
         accepted: list[Settlement] = []
         first, second, third = (Complete(claim_of(n)) for n in range(3))
         redis = Redis([b"OK", [1, 0, 1]])
-        claims = Claims(redis, session_of(), "plain", accepted.append)
+        claims = Claims(redis, session_of(), "plain", accepted.extend)
         answer = await claims.exchange([first, second, third], [])
         assert answer.refused == [second]
         assert accepted == [first, third]
@@ -126,7 +126,7 @@ class TestExchange:
     async def test_one_call_that_lost_the_session_loses_all(self) -> None:
         accepted: list[Settlement] = []
         redis = Redis([b"OK", [1]], [b"LOST", [], 0, 0])
-        claims = Claims(redis, session_of(), "plain", accepted.append)
+        claims = Claims(redis, session_of(), "plain", accepted.extend)
         with pytest.raises(SessionLost):
             await claims.exchange([Complete(claim_of(1))], ["w"])
         assert accepted == []
@@ -175,7 +175,7 @@ class TestSettlements:
         verbs = [Verb.COMPLETE, Verb.RELEASE, Verb.BURY, Verb.RETRY, Verb.ADVANCE]
         assert [verb for verb, _ in calls] == verbs
         assert ordered == [every[n] for n in (3, 1, 0, 2, 4)]
-        proof = ("s1", f"{1:016d}", b"e", "g1")
+        proof = ("s1", b"%016d" % 1, b"e", "g1")
         assert [tuple(call[1][2:6]) for call in calls[1:]] == [proof] * 4
         assert calls[3][1][6:] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]']
         assert calls[2][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]

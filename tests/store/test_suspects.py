@@ -18,7 +18,7 @@ from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.test_life import pass_time, redrive, why
+from tests.store.life import pass_time, redrive, why
 
 POOLS: tuple[Pool, Pool] = ("plain", "grouped")
 BOTH_POOLS = pytest.mark.parametrize("pool", POOLS)

@@ -13,7 +13,7 @@ from groupflow.operate.groups import Groups
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury
-from tests.store.test_life import pass_time
+from tests.store.life import pass_time
 
 HOUR = 3600.0
 

@@ -49,14 +49,7 @@ class Answers:
         client: StoreClient,
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
-        """Binds what is told.
-
-        Args:
-            started: whether it has begun to work.
-            checks: what it says of its own parts.
-            client: the store, which is asked for a sign of life.
-            metrics: what Prometheus reads; raises nothing.
-        """
+        """Binds what is told; reading the metrics raises nothing."""
         self._started = started
         self._checks = checks
         self._store = Snapshot[Check](lambda: check_store(client), _READY_AGE)

@@ -44,12 +44,7 @@ class Responder:
     """Answers at `[http] health` for as long as the daemon runs."""
 
     def __init__(self, listen: str, health: Health) -> None:
-        """Opens nothing yet.
-
-        Args:
-            listen: the address; empty for none.
-            health: what is answered.
-        """
+        """Opens nothing yet; with an empty address, nothing ever."""
         self._listen = listen
         self._health = health
         self._silent: dict[socket.socket, _Caller] = {}  # the oldest first

@@ -63,11 +63,7 @@ class Door:
     """The open connections, those first that have gone without an answered request longest."""
 
     def __init__(self, most: int | None = None) -> None:
-        """Nobody is in.
-
-        Args:
-            most: connections; by default as many as the process may have files for, up to `MOST`.
-        """
+        """Nobody is in; by default so many may be as the process may have files, up to `MOST`."""
         self._most = most or _allowed()
         self._guests: dict[Guest, None] = {}
 
@@ -94,11 +90,7 @@ class Door:
         self._guests.pop(guest, None)
 
     def look(self, now: float) -> None:
-        """Cut those whose time is over.
-
-        Args:
-            now: by the monotonic clock.
-        """
+        """Cut those whose time is over, by the monotonic clock."""
         for guest in [each for each in self._guests if _is_over(each, now)]:
             self.leave(guest)
             guest.cut()

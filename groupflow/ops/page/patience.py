@@ -53,13 +53,9 @@ class Patience:
         return self._waiting.get(peer, 0) < WAITING and self._waiting.total() < WAITING_IN_ALL
 
     async def wrong(self, peer: str) -> bool:
-        """Take note of a wrong token, and wait.
+        """Take note of a wrong token from an address, and wait.
 
-        Args:
-            peer: the address that sent it.
-
-        Returns:
-            False where too many wait already: the request is to be refused at once.
+        Returns False where too many wait already: the request is to be refused at once.
         """
         wait = self.noted(peer)
         if self._waiting.get(peer, 0) >= WAITING or self._waiting.total() >= WAITING_IN_ALL:

@@ -43,13 +43,7 @@ class PageProcess:
     def __init__(
         self, http: Http, health: Health, facts: Callable[[], Facts], started: asyncio.Event
     ) -> None:
-        """Starts nothing yet.
-
-        Args:
-            http: where it listens.
-            health: what it asks about the daemon.
-            facts: what it is told of the daemon.
-            started: set once work has begun.
+        """Starts nothing yet; `started` is set once work has begun.
 
         Raises:
             ConfigError: the token's file can't be used.

@@ -20,7 +20,7 @@ async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
     if bench.wants("beside.plain"):
         yield await _flood(bench)
-    if bench.wants("beside.second"):
+    if bench.wants("beside.second") and not bench.quick:
         yield await _second(bench)
 
 

@@ -1,0 +1,78 @@
+"""What a person does on the page, in a browser, and what the browser then says."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from playwright.sync_api import ConsoleMessage, Page, expect
+
+from tests.page.world import TOKEN
+
+
+def watch(page: Page, said: list[str]) -> None:
+    """Note each error, warning and dialog of a tab."""
+
+    def on_console(message: ConsoleMessage) -> None:
+        # The browser itself reports each answer of 404, which the page then tells in words.
+        is_answer = "404" in message.text and "/api/" in message.location["url"]
+        if message.type in ("error", "warning") and not is_answer:
+            said.append(message.text)
+
+    page.on("console", on_console)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+
+
+def at(page: Page, view: str, **params: str) -> None:
+    """Go to a view as its link would."""
+    query = f"?{urlencode(params)}" if params else ""
+    page.evaluate("hash => { location.hash = hash }", f"#/{view}{query}")
+
+
+def allow(page: Page, name: str = "the browser") -> None:
+    """Enter the token."""
+    page.get_by_role("button", name="Read-only").click()
+    enter_token(page, name)
+
+
+def enter_token(page: Page, name: str) -> None:
+    """Fill in the dialog that asks for the token."""
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Token").fill(TOKEN)
+    dialog.get_by_label("Your name").fill(name)
+    dialog.get_by_role("button", name="Use it").click()
+    expect(page.get_by_role("button", name="May act")).to_be_visible()
+
+
+# The texts of a page that stand out from their ground by less than 4.5 to 1.
+CONTRAST = """() => {
+  const channel = (value) => {
+    const part = value / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  };
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const drawn = (colours) => {
+    canvas.clearRect(0, 0, 1, 1);
+    for (const colour of colours) {
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+    }
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const weak = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
+    if (!own || !node.getClientRects().length || node.disabled) continue;
+    const grounds = [];
+    for (let each = node; each; each = each.parentElement) {
+      grounds.unshift(getComputedStyle(each).backgroundColor);
+    }
+    const style = getComputedStyle(node);
+    const ground = light(drawn(grounds));
+    const text = light(drawn([...grounds, node.closest("svg") ? style.fill : style.color]));
+    const ratio = (Math.max(ground, text) + 0.05) / (Math.min(ground, text) + 0.05);
+    if (ratio < 4.5) weak.push(`${node.tagName} ${node.textContent.trim()}: ${ratio.toFixed(2)}`);
+  }
+  return weak;
+}"""

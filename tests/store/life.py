@@ -1,0 +1,110 @@
+"""What the tests of a task's life do to a store: fill it, settle, and let a due time come.
+
+No test waits for a due time. `pass_time` lets a waiting task's time come by rewriting what the
+scripts wrote, and the age of one task against another's comes from `count.arrival`, the store's own
+last arrival: both are exact, where sleeping would only be likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from groupflow.operate.dead import DeadLetters, DeadStory
+from groupflow.operate.groups import Groups, Why
+from groupflow.operate.tasks import Found, find_task
+from groupflow.store.envelope import Pool
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Advance, Claim, Retry, Settlement
+from tests.store.bench import Bench, Daemon, arrival, bury
+
+Order = Literal["oldest", "fair"]
+Standing = Literal["hold", "step-aside"]
+HOUR = 3600.0
+POOLS: tuple[Pool, Pool] = ("grouped", "plain")
+FAILURE = [{"attempt": 1, "error": "ValueError", "message": "no such row"}]
+
+
+async def promote(shop: Bench) -> int:
+    """One pass of `promote`; how many tasks and groups it promoted."""
+    promoted, _ = await shop.client.run(Verb.PROMOTE, 200)
+    return int(promoted)
+
+
+async def pass_time(shop: Bench, *only: str) -> None:
+    """Let the time of these waiting tasks (of all, if none is named) have come, and promote."""
+    raw, keys = shop.raw, shop.keys
+    rows: Any = raw.zrange(keys("delayed"), 0, -1)
+    waiting: dict[str, tuple[str, bytes]] = {row[17:].decode(): ("delayed", row) for row in rows}
+    groups: Any = raw.zrange(keys("held"), 0, -1)
+    for group in groups:
+        waiting[shop.lane(group.decode())[0]] = ("held", group)
+    for n, id_ in enumerate(only or sorted(waiting), start=1):
+        where, member = waiting[id_]
+        raw.hset(keys("life", id_), mapping={"due": f"{n:016d}", "order": f"{n:016d}"})
+        raw.zadd(keys(where), {member: n})
+    await promote(shop)
+
+
+def retry(claim: Claim, standing: Standing = "hold", after: float = HOUR) -> Retry:
+    """It failed, and is to be tried again in an hour, or so many seconds."""
+    return Retry(claim, after, FAILURE, standing)
+
+
+def advance(claim: Claim, stage: str = "two", standing: Standing = "hold") -> Advance:
+    """It has come to a stage, with some context."""
+    return Advance(claim, stage, b'{"rows": 3}', standing)
+
+
+async def fill(shop: Bench, *named: str) -> Daemon:
+    """A daemon, and tasks whose first letter is their group; ``p`` is for plain ones."""
+    await shop.enqueue(*(arrival(id_, id_[0] if id_[0] != "p" else None) for id_ in named))
+    return await shop.daemon()
+
+
+async def found(shop: Bench, id_: str) -> Found:
+    """What is known of a task that is there."""
+    task = await find_task(shop.client, id_)
+    assert task is not None
+    return task
+
+
+async def why(shop: Bench, group: str) -> Why:
+    """Why a group doesn't run, or that it does."""
+    return await Groups(shop.client).why(group)
+
+
+async def letter(shop: Bench, id_: str) -> DeadStory:
+    """The dead letter of a task that has one."""
+    dead = await DeadLetters(shop.client).get(id_)
+    assert dead is not None
+    return dead
+
+
+async def redrive(shop: Bench, *named: str) -> None:
+    """Redrive dead letters, one after another."""
+    for id_ in named:
+        assert await DeadLetters(shop.client).redrive(await letter(shop, id_))
+
+
+async def kill(shop: Bench, daemon: Daemon, *, park: bool = False) -> str:
+    """Claim the next grouped task and bury it; its id."""
+    claim = await daemon.claim_one()
+    assert await daemon.settle(bury(claim, park=park)) == []
+    return claim.task.id
+
+
+async def dead_ids(shop: Bench) -> list[str]:
+    """The ids of all dead letters, newest death first."""
+    return [each.id async for each in DeadLetters(shop.client).each()]
+
+
+# The ways to settle but for `Complete` and `Release`, by name.
+SETTLEMENTS: dict[str, Callable[[Claim], Settlement]] = {
+    "retry, hold": retry,
+    "retry, aside": lambda claim: retry(claim, "step-aside"),
+    "advance, hold": advance,
+    "advance, aside": lambda claim: advance(claim, standing="step-aside"),
+    "bury": bury,
+    "bury, park": lambda claim: bury(claim, park=True),
+}
