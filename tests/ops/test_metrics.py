@@ -17,6 +17,7 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.daemon import Daemon
 from groupflow.operate.totals import Totals, read_totals
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.families import from_totals
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics
@@ -255,7 +256,9 @@ async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) 
         keys = bench.keys
         client = StoreClient(server.url, keys)
         vitals = Vitals({"plain": 1}, {"plain": 0}, 1.0, None, 0)
-        metrics = Metrics(Measures((), POOLS), lambda: vitals, client, lease=8, lag=LoopLag())
+        metrics = Metrics(
+            Measures((), POOLS), lambda: vitals, Namespace([client]), lease=8, lag=LoopLag()
+        )
         before = await scrape(metrics)
         assert (before("store_up"), before("cluster_tasks", pool="plain", state="queued")) == (1, 1)
         assert not before.has("broker_up")
@@ -280,7 +283,7 @@ async def test_gauges_that_were_never_read_are_absent() -> None:
     keys = Keys("nobody")
     client = StoreClient("redis://127.0.0.1:1/0", keys)
     vitals = Vitals({}, {}, 1.0, None, 0)
-    metrics = Metrics(Measures(), lambda: vitals, client, lease=8, lag=LoopLag())
+    metrics = Metrics(Measures(), lambda: vitals, Namespace([client]), lease=8, lag=LoopLag())
     found = await scrape(metrics)
     assert found("store_up") == 0
     assert not found.has("cluster_tasks")
@@ -293,7 +296,7 @@ async def test_the_store_is_asked_once_for_many_scrapes(bench: Bench, monkeypatc
     url = f"redis://{bench.client.address}"
     client = StoreClient(url, bench.keys, measures=measures.scripts)
     vitals = Vitals({}, {}, 1.0, None, 0)
-    metrics = Metrics(measures, lambda: vitals, client, lease=8, lag=LoopLag())
+    metrics = Metrics(measures, lambda: vitals, Namespace([client]), lease=8, lag=LoopLag())
     await asyncio.gather(*(metrics.render() for _ in range(10)))
     assert (await scrape(metrics))("script_seconds_count", verb="status") == 1
     await client.close()

@@ -50,7 +50,7 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 def totals(**facts: Any) -> Totals:
     """Totals that nobody has read: zeros, but for these facts."""
     numbers = {each.name: 0 for each in fields(Totals)}
-    return Totals(**{**numbers, "everything_paused": None, "daemons": [], "intake": [], **facts})
+    return Totals(**{**numbers, "everything_paused": None, "daemons": [], "intake": [], "away": [], **facts})
 
 
 class Bench:

@@ -8,9 +8,11 @@ from http import HTTPStatus
 import structlog
 
 from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
-from groupflow.operate.dead import DeadLetter, DeadLetters
-from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.tasks import REASONS, Left, WaitingTasks
+from groupflow.operate.groups import ALL
+from groupflow.operate.tasks import REASONS, Left
+from groupflow.operate.whole.groups import AllGroups
+from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint, Handle
 from groupflow.ops.page.problems import Refused
@@ -34,9 +36,9 @@ class Acting:
 
     def __init__(self, context: PageContext) -> None:
         self._redrive_one = context.redrive
-        self._letters = DeadLetters(context.client)
-        self._groups = Groups(context.client)
-        self._waiting = WaitingTasks(context.client)
+        self._letters = AllLetters(context.namespace)
+        self._groups = AllGroups(context.namespace)
+        self._waiting = AllTasks(context.namespace)
 
     def endpoints(self) -> list[Endpoint]:
         verbs: list[tuple[str, str, Handle]] = [
@@ -56,9 +58,9 @@ class Acting:
     async def _redrive(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
-            letter = await self._letters.get(id_)
+            lying = await self._letters.find(id_)
             try:
-                is_done = letter is not None and await self._redrive_one(letter)
+                is_done = lying is not None and await self._redrive_one(lying)
             except Unroutable as error:
                 result.stayed.append(Untouched(id_, f"It can't be routed: {error.reason}"))
                 continue
@@ -74,8 +76,8 @@ class Acting:
     async def _drop(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
-            letter: DeadLetter | None = await self._letters.get(id_)
-            _note(result, id_, is_done=letter is not None and await self._letters.drop(letter))
+            lying = await self._letters.find(id_)
+            _note(result, id_, is_done=lying is not None and await self._letters.drop(lying))
         _log("dropped", order.by, caller, tasks=result.done)
         return result
 
