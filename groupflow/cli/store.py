@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from groupflow.cli.safe import say
 from groupflow.core.errors import ServerUnreachable, StoreUnavailable
@@ -27,7 +27,6 @@ def ask_store(config: Path | None, ask: Callable[[Namespace], Awaitable[_Answer]
     """
     from groupflow.operate.whole.namespace import Namespace
     from groupflow.settings.load import load_settings
-    from groupflow.store.client import address_of
     from groupflow.store.partitions import check_number, open_partitions
 
     settings = load_settings(config)
@@ -45,8 +44,19 @@ def ask_store(config: Path | None, ask: Callable[[Namespace], Awaitable[_Answer]
             say(str(away), err=True)
         return answer
 
+    return run_against(url, ask_once)
+
+
+def run_against(url: str, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+    """Do something with the Redis of a URL.
+
+    Raises:
+        ServerUnreachable: it does not answer, or refused the credentials.
+    """
+    from groupflow.store.client import address_of
+
     try:
-        return asyncio.run(ask_once())
+        return asyncio.run(work())
     except StoreUnavailable as error:
         cause = str(error.__cause__ or error)
         raise ServerUnreachable("Redis", address_of(url), cause) from None

@@ -137,6 +137,34 @@ async def test_a_number_that_differs_ends_every_verb(
     assert "has 4: set it to 4" in said.err
 
 
+async def test_repartition(spread: Spread, redis_server: RedisServer, tmp_path: Path) -> None:
+    await spread.put(*(arrival(f"t{n}", f"g{n}") for n in range(12)))
+    unused = await Verbs(tmp_path, redis_server.url, "nobody", 1)("repartition", "2")
+    assert (unused.exit, unused.out) == (
+        Exit.FINE,
+        "nobody has used namespace nobody yet: set redis.partitions = 2\n",
+    )
+    groupflow = Verbs(tmp_path, redis_server.url, spread.name, 4)
+    async with agreed(spread):
+        (daemon, *_) = await spread.daemons("busy")
+        refused = await groupflow("repartition", "2")
+        assert (refused.exit, refused.out) == (Exit.FAILED, "")
+        assert "stop busy" in refused.err
+        for bench in spread.benches:
+            bench.expire("busy")
+        assert daemon.name == "busy"
+        moved = await groupflow("repartition", "2", "--json")
+        assert moved.exit == Exit.FINE
+        assert moved.json["after"] == 2
+        assert "partition 3 of 4: " in moved.err
+        assert (await groupflow("status")).exit == Exit.CONFIG
+        two = Verbs(tmp_path, redis_server.url, spread.name, 2)
+        assert (await two("status", "--json")).json["grouped"]["queued"] == 12
+        assert (await two("repartition", "2")).out.endswith("has 2 partitions already\n")
+        assert (await two("repartition", "0")).exit == Exit.USAGE
+        assert (await two("repartition", "4")).exit == Exit.FINE  # as the fixture expects it
+
+
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[RedisCluster]:
     """Three primaries without replicas: what lay on one that is gone is away."""
@@ -144,6 +172,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RedisCluster]:
         for node in cluster.nodes:
             await command(node, "CONFIG SET cluster-require-full-coverage no")
         yield cluster
+
+
+async def whole_doctor(groupflow: Verbs) -> list[dict[str, str]]:
+    """What is found of Redis; there is no RabbitMQ here."""
+    found = (await groupflow("doctor", "--json")).json["checks"]
+    return [each for each in found if each["name"].startswith("redis.")]
 
 
 async def test_a_node_is_killed(cluster: RedisCluster, tmp_path: Path) -> None:
@@ -161,8 +195,18 @@ async def test_a_node_is_killed(cluster: RedisCluster, tmp_path: Path) -> None:
         there = [f"g{n}" for n in range(60) if homes[partition_of(f"g{n}", "", count)] is not lost]
         missed = next(f"g{n}" for n in range(60) if f"g{n}" not in there)
         assert 0 < len(gone) < count
+
+        checks = {each["name"]: each for each in await whole_doctor(groupflow)}
+        assert checks["redis.cluster"]["found"].endswith("3 primaries, all slots served")
+        assert checks["redis.partitions"]["found"].startswith(f"{count} on ")
+        assert checks["redis.role"]["found"].endswith("a primary of a cluster")
         await lost.kill()
 
+        examined = [
+            each for each in await whole_doctor(groupflow) if each["name"] == "redis.partitions"
+        ]
+        away = ", ".join(map(str, gone))
+        assert any(each["found"].split("away: ")[-1].startswith(away) for each in examined)
         status = await groupflow("status", "--json")
         assert status.exit == Exit.FINE
         assert status.json["away"] == gone

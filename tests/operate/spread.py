@@ -56,6 +56,12 @@ class Spread:
         for each in arrivals:
             await self.benches[self.place_of(each.envelope.group, each.id)].enqueue(each)
 
+    async def put(self, *arrivals: Arrival) -> None:
+        """The same of what will be moved: no history could follow it."""
+        for each in arrivals:
+            home = self.benches[self.place_of(each.envelope.group, each.id)]
+            await home.enqueuer.enqueue([each])
+
     async def daemons(self, name: str = "d1") -> list[Daemon]:
         """A daemon with a session in each partition."""
         return [await bench.daemon(name) for bench in self.benches]

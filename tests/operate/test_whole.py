@@ -13,15 +13,20 @@ from groupflow.operate import listing
 from groupflow.operate.dead import Filter
 from groupflow.operate.groups import ALL
 from groupflow.operate.listing import ListedGroups
-from groupflow.operate.sampling import Latencies, take_sample
+from groupflow.operate.sampling import Latencies, Row, take_sample
+from groupflow.operate.totals import DaemonStatus
 from groupflow.operate.whole import figures
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.lists import list_groups, list_tasks
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.operate.whole.tasks import AllTasks
+from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
+from tests.history.auditor import audit
 from tests.operate.spread import Spread
 from tests.store.bench import arrival, bury
 
@@ -256,6 +261,30 @@ async def test_dead_letters_without_a_partition(spread: Spread) -> None:
         await letters.find(gone)
 
 
+async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) -> None:
+    """It died at the door, so it lies by its id; the rules of now make it a group's task."""
+    rule = {"app": "crm", "tenants": "*", "key": "{entity}:{tenant_id}"}
+    settings = Settings.model_validate({"groups": [rule]})
+    body = {"app_name": "crm", "tenant_id": 7, "type": "t"}
+    letters = AllLetters(spread.namespace)
+    for number in range(24):
+        id_ = f"door{number}"
+        facts = orjson.dumps({**body, "entity": f"e{number}"})
+        envelope = Envelope("t", None, "7", None, {}, facts)
+        await spread.put(Arrival(id_, envelope, dead="no field entity"))
+        lying = await letters.find(id_)
+        assert lying is not None
+        assert await letters.redrive(settings, lying)
+        assert await letters.find(id_) is None
+        found = await AllTasks(spread.namespace).find(id_)
+        assert found is not None
+        assert (found.group, found.state) == (f"e{number}:7", "queued")
+        home = spread.benches[spread.place_of(found.group)]
+        assert home.lane(str(found.group)) == [id_]
+        assert not await letters.redrive(settings, lying), "it is gone"
+    assert [audit(bench.raw, bench.keys) for bench in spread.benches] == [[], [], [], []]
+
+
 async def test_everything_is_paused_everywhere(spread: Spread) -> None:
     await fill(spread)
     groups = AllGroups(spread.namespace)
@@ -290,20 +319,24 @@ async def test_an_hour_of_samples_is_summed(spread: Spread) -> None:
     assert (sample.queued, sample.ready) == (120, 40)
 
 
+def row(at: int, taken: int, *latencies: int) -> Row:
+    totals: list[Any] = [0] * 10
+    return (at, taken, *totals, [*latencies])
+
+
 def test_where_a_sample_is_missing_totals_stay() -> None:
     """A partition in which nobody could write has no gap in its sums, and no jump behind it."""
-    zeros = [0] * 10
-    first = [(n * 10_000_000, n * 100, *zeros, [1, 2]) for n in (1, 2, 3)]
-    second = [(n * 10_000_000 + 5, 1000 + n, *zeros, [1]) for n in (2, 4)]
+    first = [row(n * 10_000_000, n * 100, 1, 2) for n in (1, 2, 3)]
+    second = [row(n * 10_000_000 + 5, 1000 + n, 1) for n in (2, 4)]
     rows = figures.together([first, second, []])
-    assert [row[1] for row in rows] == [1102, 1202, 1302, 1304]
-    assert [row[12] for row in rows] == [[1, 2], [2, 2], [1, 2], [1]]
+    assert [each[1] for each in rows] == [1102, 1202, 1302, 1304]
+    assert [each[12] for each in rows] == [[1, 2], [2, 2], [1, 2], [1]]
 
 
 def test_the_newest_session_tells_of_a_daemon() -> None:
     parts = {
-        0: figures.DaemonStatus("d1", 17, "here", 3, 0.5),
-        1: figures.DaemonStatus("d1", 12, "there", 9, 7.0),
+        0: DaemonStatus("d1", 17, "here", 3, 0.5),
+        1: DaemonStatus("d1", 12, "there", 9, 7.0),
     }
     (found,) = figures._by_name(parts.values())
     assert (found.pid, found.host, found.workers, found.heartbeat_age) == (17, "here", 3, 7.0)

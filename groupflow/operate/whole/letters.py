@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.operate.archiving import Whole
 from groupflow.operate.bodies import whole_letter
 from groupflow.operate.dead import DeadLetter, DeadLetters, DeadPage, DeadStory, Filter
+from groupflow.operate.moving import move_letter
 from groupflow.operate.pages import Cursor, Slice, merge
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.whole.namespace import Namespace
@@ -104,4 +105,18 @@ class AllLetters:
 
     async def redrive(self, settings: Settings, lying: AnyLying) -> bool:
         """Put a dead letter back at its original place in its group; see `Redriver.redrive`."""
-        return await Redriver(settings, self._stores[lying.partition]).redrive(lying.letter)
+        here = lying.partition
+
+        async def forward(letter: DeadLetter, group: str) -> tuple[DeadLetters, DeadLetter] | None:
+            there = self._namespace.place_of(group)
+            if there == here:
+                return self._stores[here], letter
+            clients = self._namespace.clients
+            id_ = await move_letter(clients[here], clients[there], letter.id)
+            return None if id_ is None else (self._stores[there], replace(letter, id=id_))
+
+        redriver = Redriver(settings, self._stores[here], forward)
+        try:
+            return await redriver.redrive(lying.letter)
+        except KeyError:  # somebody else took it a moment ago
+            return False
