@@ -184,11 +184,15 @@ async def test_a_node_is_killed(cluster: RedisCluster, tmp_path: Path) -> None:
     """What lies on it is away, by name; all else goes on, and a verb that missed some says 69."""
     name, count = "killed", 6
     groupflow = Verbs(tmp_path, cluster.url, name, count)
+    common = StoreClient(cluster.url, Keys(name))
     partitions = Partitions(StoreClient(cluster.url, keys) for keys in keys_of(name, count))
     try:
+        await agree(common, count)
         for n in range(60):
             group = f"g{n}"
             await Enqueuer(partitions.of(group)).enqueue([arrival(f"t{n}", group)])
+        for number in (4, count):  # from node to node
+            assert (await groupflow("repartition", str(number))).exit == Exit.FINE
         homes = [await cluster.leader_of(keys("count")) for keys in keys_of(name, count)]
         lost = homes[2]
         gone = [number for number, home in enumerate(homes) if home is lost]
@@ -239,4 +243,5 @@ async def test_a_node_is_killed(cluster: RedisCluster, tmp_path: Path) -> None:
         assert (alone.exit, alone.out) == (Exit.UNAVAILABLE, "")
         assert "can't be reached" in alone.err
     finally:
+        await common.close()
         await partitions.close()
