@@ -253,6 +253,8 @@ async def test_dead_letters_without_a_partition(spread: Spread) -> None:
     assert 0 < len(found) < len(ids)
     assert {lying.partition for lying in found} == {1, 2, 3}
     assert [each.partition for each in namespace.away] == [0]
+    ended = await letters.page(Filter(), passed="---")
+    assert (ended.letters, ended.next) == ([], None)
     page = await letters.page(Filter(), limit=50)
     assert [letter.id for letter in page.letters] == [lying.letter.id for lying in found]
     assert ([each.partition for each in page.away], page.next) == ([0], None)

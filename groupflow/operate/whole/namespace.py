@@ -103,7 +103,7 @@ class Namespace:
                 away.append(answer)
             else:
                 found[number] = answer
-        if not found:
+        if away and not found:
             raise StoreUnavailable(f"no partition answers; {away[0]}")
         return Answers(found, away)
 
