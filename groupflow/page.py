@@ -15,7 +15,7 @@ import structlog
 from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
 from groupflow.operate.archiving import Whole
 from groupflow.operate.whole.letters import AllLetters, AnyLying
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.whole.namespace import Namespace, check_number
 from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
@@ -25,7 +25,7 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.health import HandedOn
 from groupflow.ops.page.server import serve_page
 from groupflow.settings.model import Settings
-from groupflow.store.partitions import check_number, open_partitions
+from groupflow.store.partitions import open_partitions
 
 log = structlog.get_logger("groupflow.page")
 

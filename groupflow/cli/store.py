@@ -25,9 +25,9 @@ def ask_store(config: Path | None, ask: Callable[[Namespace], Awaitable[_Answer]
         ConfigError: the configuration can't be used, or isn't the namespace's.
         ServerUnreachable: Redis does not answer, or refused the credentials.
     """
-    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.whole.namespace import Namespace, check_number
     from groupflow.settings.load import load_settings
-    from groupflow.store.partitions import check_number, open_partitions
+    from groupflow.store.partitions import open_partitions
 
     settings = load_settings(config)
     url = settings.redis_url()

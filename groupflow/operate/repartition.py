@@ -75,7 +75,7 @@ class Repartition:
             StoreFull: Redis has no memory for it; what was moved is moved, the rest stays.
             StoreUnavailable: no answer; the same.
         """
-        known, moving_to = await self._common.run(Verb.AGREE, 0)
+        known, moving_to = await self._common.run(OperatorVerb.NUMBER)
         if known in (0, self._count) and not moving_to:
             return Report(known, self._count)
         known, moving = await self._common.run(OperatorVerb.MOVING_TO, "begin", self._count)

@@ -41,6 +41,7 @@ class OperatorVerb(AnyVerb):
     REDRIVE = "redrive", (*_BURIAL, "store/delaying")
     DROP = "drop", _BURIAL
     SWEEP = "sweep", _BURIAL
+    NUMBER = "number"
     MOVING_TO = "moving_to"
     MOVE_OUT = "move_out", _MOVING
     MOVE_IN = "move_in", _MOVING

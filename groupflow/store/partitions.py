@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from typing import overload
 
-from groupflow.core.errors import ConfigError, Problem, StoreUnavailable
+from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
@@ -71,54 +70,48 @@ def open_partitions(settings: Settings) -> Partitions:
         ConfigError: the way to Redis isn't safe.
     """
     every = keys_of(settings.redis.namespace, settings.redis.partitions)
-    return Partitions(_client(settings, keys) for keys in every)
+    return Partitions(open_client(settings, keys) for keys in every)
 
 
-def _client(settings: Settings, keys: Keys) -> StoreClient:
+def open_client(settings: Settings, keys: Keys) -> StoreClient:
+    """A client for some keys of the configured Redis; it connects on first use."""
     url, order = settings.redis_url(), settings.workers.order
     return StoreClient(url, keys, order, timeout=settings.redis.timeout)
 
 
-async def check_number(settings: Settings, partitions: Partitions) -> None:
-    """Make sure that the configured number of partitions is the namespace's, where it has one.
-
-    What is common to all partitions lies on one node; where that is away, the number stays open.
-
-    Raises:
-        ConfigError: the namespace has another number of them, or is being moved.
-        StoreUnavailable: the only partition does not answer.
-    """
-    if len(partitions) == 1:
-        await agree(partitions[0], 1, note=False)
-        return
-    client = _client(settings, Keys(settings.redis.namespace))
-    try:
-        with suppress(StoreUnavailable):
-            await agree(client, len(partitions), note=False)
-    finally:
-        await client.close()
-
-
-async def agree(client: StoreClient, count: int, *, note: bool = True) -> None:
+async def agree(client: StoreClient, count: int) -> None:
     """Note the number of a namespace's partitions, or make sure that it is the one noted.
 
     Args:
         client: of the namespace's keys without a partition's number.
         count: how many the configuration says.
-        note: whether to note it where none is noted yet; else any number is right there.
 
     Raises:
         ConfigError: the namespace has another number of them, or is being moved.
         StoreUnavailable: no answer.
     """
-    known, moving_to = await client.run(Verb.AGREE, count if note else 0)
-    name = client.keys.namespace
+    known, moving_to = await client.run(Verb.AGREE, count)
+    compare(client.keys.namespace, count, known, moving_to)
+
+
+def compare(name: str, count: int, known: int, moving_to: int) -> None:
+    """Compare a configured number of partitions with what is noted.
+
+    Args:
+        name: of the namespace.
+        count: how many the configuration says.
+        known: how many it has.
+        moving_to: how many it is on its way to, or 0.
+
+    Raises:
+        ConfigError: they differ, or the namespace is being moved.
+    """
     if moving_to:
         remedy = (
             f"Namespace {name!r} is on its way from {known} to {moving_to} partitions: let "
             f"`groupflow repartition {moving_to}` end first."
         )
-    elif known not in (count, 0):
+    elif known != count:
         remedy = (
             f"Namespace {name!r} has {known}: set it to {known}, or move the namespace with "
             f"`groupflow repartition {count}`."

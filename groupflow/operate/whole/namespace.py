@@ -13,8 +13,11 @@ from typing import Generic, TypeVar
 
 from groupflow.core.errors import ServerUnreachable, StoreUnavailable
 from groupflow.operate.away import Away
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
-from groupflow.store.partitions import partition_of
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import Partitions, compare, open_client, partition_of
 
 RECALL = 1.0
 """Seconds for which everybody waits for a partition that was away when it was last asked."""
@@ -143,6 +146,30 @@ class Namespace:
             return away
         self._away.pop(number, None)
         return answer
+
+
+async def check_number(settings: Settings, partitions: Partitions) -> None:
+    """Make sure that the configured number of partitions is the namespace's, where it has one.
+
+    What is common to all partitions lies on one node; where that is away, the number stays open.
+
+    Raises:
+        ConfigError: the namespace has another number of them, or is being moved.
+        StoreUnavailable: the only partition does not answer.
+    """
+    name, count = settings.redis.namespace, len(partitions)
+    client = partitions[0] if count == 1 else open_client(settings, Keys(name))
+    try:
+        known, moving_to = await client.run(OperatorVerb.NUMBER)
+    except StoreUnavailable:
+        if count == 1:
+            raise
+    else:
+        if known:
+            compare(name, count, known, moving_to)
+    finally:
+        if count > 1:
+            await client.close()
 
 
 def missing(away: Sequence[Away]) -> None:
