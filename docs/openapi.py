@@ -15,6 +15,7 @@ import orjson
 from fastapi import FastAPI, Query
 from pydantic import TypeAdapter
 
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.page.endpoints import Endpoint
 from groupflow.ops.page.problems import ProblemDetails
 from groupflow.ops.page.reading import Reading
@@ -60,7 +61,7 @@ def document() -> dict[str, Any]:
         version=version("groupflow"),
         summary="What a groupflow cluster does, and the few things that can be done to it.",
     )
-    nowhere: Any = SimpleNamespace(client=None, redrive=None)
+    nowhere: Any = SimpleNamespace(namespace=Namespace([]), redrive=None)
     for endpoint in endpoints_of(nowhere, nowhere, Reading(nowhere)):
         _add(api, endpoint)
     found = api.openapi()

@@ -35,6 +35,7 @@ from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, w
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import listen
 from groupflow.flow.workforce import Workforce
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging
@@ -113,7 +114,7 @@ class Daemon:
         self._lag = lag
         # What is true of all partitions is read from the first.
         self._common = partitions[0].upkeep if len(partitions) == 1 else redis.open(Keys(namespace))
-        read = redis.open(partitions[0].keys)
+        read = Namespace([redis.open(each.keys) for each in partitions])
         self.metrics = Metrics(measures, self.vitals, read, lease=lease, lag=lag)
         health = Answers(self._started.is_set, self._checks, read, self.metrics.render)
         self._responder = Responder(settings.http.health, health)

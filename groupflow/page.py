@@ -8,15 +8,14 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from groupflow.core.errors import ConfigError
+from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
 from groupflow.operate.archiving import Whole
-from groupflow.operate.bodies import whole_letter
-from groupflow.operate.dead import DeadLetter, DeadLetters
-from groupflow.operate.redrive import Redriver
+from groupflow.operate.whole.letters import AllLetters, AnyLying
+from groupflow.operate.whole.namespace import Namespace, check_number
 from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
@@ -26,8 +25,7 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.health import HandedOn
 from groupflow.ops.page.server import serve_page
 from groupflow.settings.model import Settings
-from groupflow.store.client import StoreClient
-from groupflow.store.keys import Keys
+from groupflow.store.partitions import open_partitions
 
 log = structlog.get_logger("groupflow.page")
 
@@ -78,21 +76,24 @@ async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
     """Serve the cluster's page, without a daemon, until SIGTERM or SIGINT; SIGHUP loads anew.
 
     Raises:
-        ConfigError: the token's file can't be used.
+        ConfigError: the token's file can't be used; the namespace has another number of partitions.
     """
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
-    client = _client_of(settings)
+    partitions = open_partitions(settings)
     try:
-        health = Answers(lambda: True, list, client, StoreMetrics(client).render)
+        with suppress(StoreUnavailable, ServerUnreachable):  # it may come
+            await check_number(settings, partitions)
+        namespace = Namespace(partitions)
+        health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
         async with _context(Facts(ALONE, settings, {}), health) as context:
             loop.add_signal_handler(signal.SIGHUP, _reload, context, load)
             async with serve_page(context):
                 await ending.wait()
     finally:
-        await client.close()
+        await partitions.close()
 
 
 def _reload(context: PageContext, load: Callable[[], Settings]) -> None:
@@ -112,24 +113,21 @@ def _reload(context: PageContext, load: Callable[[], Settings]) -> None:
 @asynccontextmanager
 async def _context(facts: Facts, health: Health) -> AsyncIterator[PageContext]:
     _set_logging_up(facts.settings)
-    client = _client_of(facts.settings)
+    partitions = open_partitions(facts.settings)
+    namespace = Namespace(partitions)
+    letters = AllLetters(namespace)
 
-    async def redrive(letter: DeadLetter) -> bool:
-        return await Redriver(context.facts.settings, DeadLetters(client)).redrive(letter)
+    async def redrive(lying: AnyLying) -> bool:
+        return await letters.redrive(context.facts.settings, lying)
 
-    async def whole(id_: str) -> Whole:
-        return await whole_letter(context.facts.settings, DeadLetters(client), id_)
+    async def whole(lying: AnyLying) -> Whole:
+        return await letters.whole(context.facts.settings, lying)
 
-    context = PageContext(facts, client, redrive, whole, health)
+    context = PageContext(facts, namespace, redrive, whole, health)
     try:
         yield context
     finally:
-        await client.close()
-
-
-def _client_of(settings: Settings) -> StoreClient:
-    keys, order = Keys(settings.redis.namespace), settings.workers.order
-    return StoreClient(settings.redis_url(), keys, order, timeout=settings.redis.timeout)
+        await partitions.close()
 
 
 def _set_logging_up(settings: Settings) -> None:

@@ -26,6 +26,7 @@ LONGEST = {
     "endtoend/test_rabbitmq_cluster.py": 140,
     "page/test_process.py": 57,
     "page/test_health.py": 52,
+    "operate/test_repartition.py": 30,
     "page/test_browser.py": 47,
     "security/test_rights.py": 46,
     "endtoend/test_rolling_restart.py": 60,

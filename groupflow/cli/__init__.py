@@ -24,6 +24,7 @@ from groupflow.cli import (
     page,
     publish,
     reload,
+    repartition,
     route,
     run,
     schema,
@@ -49,6 +50,7 @@ _FAMILIES = (
     schema,
     check,
     doctor,
+    repartition,
     demo,
 )
 

@@ -17,14 +17,21 @@ from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.cli.task import moment
-from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
+from groupflow.core.errors import (
+    BodyMissing,
+    NoRoomForDelay,
+    StoreFull,
+    StoreUnavailable,
+    Unroutable,
+)
 
 if TYPE_CHECKING:
-    from groupflow.operate.dead import DeadLetter, DeadLetters, DeadStory, Filter
+    from groupflow.operate.dead import DeadLetter, DeadStory, Filter
+    from groupflow.operate.whole.letters import AllLetters, AnyLying, Lying
+    from groupflow.operate.whole.namespace import Namespace
     from groupflow.settings.model import Settings
-    from groupflow.store.client import StoreClient
 
-_Act: TypeAlias = "Callable[[Settings, DeadLetters, DeadLetter], Awaitable[bool]]"
+_Act: TypeAlias = "Callable[[Settings, AllLetters, AnyLying], Awaitable[bool]]"
 
 verbs = typer.Typer()
 dead = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
@@ -63,7 +70,8 @@ def list_(
       groupflow dead list --reason "no handler" --json
     """
     wanted = _filter(reason, task_type, group, tenant)
-    letters = ask_store(config, lambda client: _collect(client, wanted, limit))
+    found = ask_store(config, lambda namespace: _collect(namespace, wanted, limit))
+    letters = [lying.letter for lying in found]
     if as_json:
         print_json([letter.as_json() for letter in letters])
         return
@@ -95,7 +103,7 @@ def show(
     from groupflow.settings.load import load_settings
 
     settings = load_settings(config)
-    found = ask_store(config, lambda client: _look(settings, client, id_))
+    found = ask_store(config, lambda namespace: _look(settings, namespace, id_))
     if found is None:
         _none_such(id_)
     letter, headers, body = found
@@ -139,10 +147,11 @@ def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
             if ids and (everything or wanted.is_set):
                 raise typer.BadParameter("Name ids, or a filter or --all: not both.")
             if not ids and not yes and sys.stdin.isatty():
-                count = len(ask_store(config, lambda client: _collect(client, wanted, 10**9)))
+                found = ask_store(config, lambda namespace: _collect(namespace, wanted, 10**9))
+                count = len(found)
                 typer.confirm(f"{name} {count} dead letters?", abort=True)
             bound = partial(act, load_settings(config))
-            done = ask_store(config, lambda client: _act_on_each(client, ids, wanted, bound))
+            done = ask_store(config, lambda namespace: _act_on_each(namespace, ids, wanted, bound))
             _report(past, done, as_json=as_json)
 
         return act
@@ -151,7 +160,7 @@ def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
 
 
 @_verb("redrive", "redriven")
-async def redrive(settings: Settings, letters: DeadLetters, letter: DeadLetter) -> bool:
+async def redrive(settings: Settings, letters: AllLetters, lying: AnyLying) -> bool:
     """Make dead letters tasks again, each at its original place in its group.
 
     One that was rejected on its way in (a missing key field, say) is routed first, by the
@@ -163,13 +172,11 @@ async def redrive(settings: Settings, letters: DeadLetters, letter: DeadLetter) 
 
       groupflow dead redrive --reason "exit code 1" --tenant 42
     """
-    from groupflow.operate.redrive import Redriver
-
-    return await Redriver(settings, letters).redrive(letter)
+    return await letters.redrive(settings, lying)
 
 
 @_verb("drop", "dropped")
-async def drop(_: Settings, letters: DeadLetters, letter: DeadLetter) -> bool:
+async def drop(_: Settings, letters: AllLetters, lying: AnyLying) -> bool:
     """Remove dead letters for good. A group that was parked behind one goes on.
 
     For example:
@@ -178,7 +185,7 @@ async def drop(_: Settings, letters: DeadLetters, letter: DeadLetter) -> bool:
 
       groupflow dead drop --type import.test --yes
     """
-    return await letters.drop(letter)
+    return await letters.drop(lying)
 
 
 def _first_line(reason: str) -> str:
@@ -195,29 +202,29 @@ def _filter(
     return Filter(reason=reason, type=task_type, group=group, tenant=tenant)
 
 
-async def _collect(client: StoreClient, wanted: Filter, limit: int) -> list[DeadLetter]:
-    from groupflow.operate.dead import DeadLetters
+async def _collect(namespace: Namespace, wanted: Filter, limit: int) -> list[Lying[DeadLetter]]:
+    from groupflow.operate.whole.letters import AllLetters
 
-    letters = []
-    async for letter in DeadLetters(client).each(wanted):
-        letters.append(letter)
-        if len(letters) >= limit:
+    found = []
+    async for lying in AllLetters(namespace).each(wanted):
+        found.append(lying)
+        if len(found) >= limit:
             break
-    return letters
+    return found
 
 
 async def _look(
-    settings: Settings, client: StoreClient, id_: str
+    settings: Settings, namespace: Namespace, id_: str
 ) -> tuple[DeadStory, dict[str, Any], bytes] | None:
-    from groupflow.operate.bodies import whole_letter
-    from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.whole.letters import AllLetters
 
-    letters = DeadLetters(client)
-    letter = await letters.get(id_)
-    if letter is None:
+    letters = AllLetters(namespace)
+    lying = await letters.find(id_)
+    if lying is None:
         return None
-    whole = await whole_letter(settings, letters, id_)
-    return letter.with_beside(whole.beside), dict(whole.envelope.headers), whole.envelope.body
+    whole = await letters.whole(settings, lying)
+    letter = lying.letter.with_beside(whole.beside)
+    return letter, dict(whole.envelope.headers), whole.envelope.body
 
 
 def _as_json(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
@@ -237,32 +244,49 @@ class _Done:
     acted: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     is_full: bool = False  # there was no room for the rest of a delay
+    is_part: bool = False  # not all that may be meant could be reached
 
 
 async def _act_on_each(
-    client: StoreClient,
+    namespace: Namespace,
     ids: list[str] | None,
     wanted: Filter,
-    act: Callable[[DeadLetters, DeadLetter], Awaitable[bool]],
+    act: Callable[[AllLetters, AnyLying], Awaitable[bool]],
 ) -> _Done:
-    from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.whole.letters import AllLetters
 
-    done, letters = _Done(), DeadLetters(client)
-    chosen: list[DeadLetter] = [] if ids else await _collect(client, wanted, 10**9)
+    done, letters = _Done(), AllLetters(namespace)
+    chosen: list[AnyLying] = [] if ids else [*await _collect(namespace, wanted, 10**9)]
     for id_ in ids or ():
-        letter = await letters.get(id_)
-        if letter is None:
+        try:
+            lying = await letters.find(id_)
+        except StoreUnavailable as error:
+            _stays(namespace, done, id_, error)
+            continue
+        if lying is None:
             done.unknown.append(id_)
         else:
-            chosen.append(letter)
+            chosen.append(lying)
     for each in chosen:
+        id_ = each.letter.id
         try:
             if await act(letters, each):
-                done.acted.append(each.id)
+                done.acted.append(id_)
+        except StoreUnavailable as error:
+            _stays(namespace, done, id_, error)
         except (Unroutable, NoRoomForDelay, BodyMissing, StoreFull) as error:
             done.is_full |= isinstance(error, NoRoomForDelay)
-            say(f"{each.id} stays: {error}", err=True)
+            say(f"{id_} stays: {error}", err=True)
+    done.is_part |= not ids and bool(namespace.away)
     return done
+
+
+def _stays(namespace: Namespace, done: _Done, id_: str, error: StoreUnavailable) -> None:
+    """A partition is away, which is no reason to leave letters of others alone."""
+    if len(namespace) == 1:
+        raise error
+    done.is_part = True
+    say(f"{id_} stays: {error}", err=True)
 
 
 def _report(past: str, done: _Done, *, as_json: bool) -> None:
@@ -272,6 +296,8 @@ def _report(past: str, done: _Done, *, as_json: bool) -> None:
         say(f"{past} {len(done.acted)}")
     for id_ in done.unknown:
         say(f"no dead letter {id_}", err=True)
+    if done.is_part:
+        raise typer.Exit(Exit.UNAVAILABLE)
     if done.unknown or done.is_full:
         raise typer.Exit(Exit.FAILED)
 

@@ -12,8 +12,8 @@ from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
-    from groupflow.operate.groups import Groups
-    from groupflow.store.client import StoreClient
+    from groupflow.operate.whole.groups import AllGroups
+    from groupflow.operate.whole.namespace import Namespace
 
 verbs = typer.Typer()
 
@@ -36,7 +36,7 @@ def why_(
 
       groupflow why contact:42
     """
-    why = ask_store(config, lambda client: _groups(client).why(group))
+    why = ask_store(config, lambda namespace: _groups(namespace).why(group))
     if as_json:
         print_json(why.as_json())
     else:
@@ -60,7 +60,7 @@ def pause(
       groupflow pause --all
     """
     target, by = _target(group, everything=everything), getpass.getuser()
-    changed = ask_store(config, lambda client: _groups(client).pause(target, by))
+    changed = ask_store(config, lambda namespace: _groups(namespace).pause(target, by))
     words = "paused" if changed else "was paused already"
     _report(target, words, as_json=as_json, paused=True, changed=changed)
 
@@ -82,15 +82,15 @@ def resume(
       groupflow resume --all
     """
     target = _target(group, everything=everything)
-    changed = ask_store(config, lambda client: _groups(client).resume(target))
+    changed = ask_store(config, lambda namespace: _groups(namespace).resume(target))
     words = "goes on" if changed else "was not paused"
     _report(target, words, as_json=as_json, paused=False, changed=changed)
 
 
-def _groups(client: StoreClient) -> Groups:
-    from groupflow.operate.groups import Groups
+def _groups(namespace: Namespace) -> AllGroups:
+    from groupflow.operate.whole.groups import AllGroups
 
-    return Groups(client)
+    return AllGroups(namespace)
 
 
 def _target(group: str | None, *, everything: bool) -> str:

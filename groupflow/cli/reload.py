@@ -22,7 +22,7 @@ from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
     from groupflow.operate.daemons import KnownDaemon
-    from groupflow.store.client import StoreClient
+    from groupflow.operate.whole.namespace import Namespace
 
 verbs = typer.Typer()
 
@@ -73,7 +73,7 @@ def reload(
 
       groupflow reload worker-1 worker-2 --json
     """
-    answers = ask_store(config, lambda client: _reload(client, names or [], timeout))
+    answers = ask_store(config, lambda namespace: _reload(namespace, names or [], timeout))
     if as_json:
         print_json([answer.as_json() for answer in answers])
     else:
@@ -85,11 +85,11 @@ def reload(
         raise typer.Exit(Exit.FAILED)
 
 
-async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> list[DaemonAnswer]:
-    from groupflow.operate.daemons import read_daemons
+async def _reload(namespace: Namespace, names: Sequence[str], timeout: float) -> list[DaemonAnswer]:
+    from groupflow.operate.whole.figures import read_daemons
 
     here = socket.gethostname()
-    found = {each.name: each for each in await read_daemons(client) if each.host == here}
+    found = {each.name: each for each in await read_daemons(namespace) if each.host == here}
     for name in names:
         if name not in found:
             raise typer.BadParameter(f"No daemon {name!r} runs on {here}.", param_hint="NAME")
@@ -101,7 +101,7 @@ async def _reload(client: StoreClient, names: Sequence[str], timeout: float) -> 
     }
     end = monotonic() + timeout
     while len(answers) < len(wanted) and monotonic() < end:
-        for each in await read_daemons(client):
+        for each in await read_daemons(namespace):
             before = wanted.get(each.name)
             if before is not None and each.name not in answers and _is_new(before, each):
                 told = each.reload

@@ -27,7 +27,7 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow status --json | jq .grouped.queued
     """
-    from groupflow.operate.totals import read_totals
+    from groupflow.operate.whole.figures import read_totals
 
     found = ask_store(config, read_totals)
     if as_json:

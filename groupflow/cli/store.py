@@ -1,41 +1,59 @@
-"""How a one-shot verb asks the store: connect, ask, close; no answer is exit 69."""
+"""How a one-shot verb asks the store: connect, agree, ask, close; no answer is exit 69."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from groupflow.cli.safe import say
 from groupflow.core.errors import reaching
 
 if TYPE_CHECKING:
-    from groupflow.store.client import StoreClient
+    from groupflow.operate.whole.namespace import Namespace
 
 _Answer = TypeVar("_Answer")
 
 
-def ask_store(config: Path | None, ask: Callable[[StoreClient], Awaitable[_Answer]]) -> _Answer:
+def ask_store(config: Path | None, ask: Callable[[Namespace], Awaitable[_Answer]]) -> _Answer:
     """Load the configuration and ask its Redis one thing.
 
+    Where some partitions don't answer and others do, stderr names them.
+
     Raises:
-        ConfigError: the configuration can't be used.
+        ConfigError: the configuration can't be used, or isn't the namespace's.
         ServerUnreachable: Redis does not answer, or refused the credentials.
     """
+    from groupflow.operate.whole.namespace import Namespace, check_number
     from groupflow.settings.load import load_settings
-    from groupflow.store.client import StoreClient, address_of
-    from groupflow.store.keys import Keys
+    from groupflow.store.partitions import open_partitions
 
     settings = load_settings(config)
     url = settings.redis_url()
-    keys = Keys(settings.redis.namespace)
 
     async def ask_once() -> _Answer:
-        client = StoreClient(url, keys, settings.workers.order, timeout=settings.redis.timeout)
+        partitions = open_partitions(settings)
+        namespace = Namespace(partitions)
         try:
-            return await ask(client)
+            await check_number(settings, partitions)
+            answer = await ask(namespace)
         finally:
-            await client.close()
+            await partitions.close()
+        for away in namespace.away:
+            say(str(away), err=True)
+        return answer
+
+    return run_against(url, ask_once)
+
+
+def run_against(url: str, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+    """Do something with the Redis of a URL.
+
+    Raises:
+        ServerUnreachable: it does not answer, or refused the credentials.
+    """
+    from groupflow.store.client import address_of
 
     with reaching("Redis", address_of(url)):
-        return asyncio.run(ask_once())
+        return asyncio.run(work())

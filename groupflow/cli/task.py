@@ -59,9 +59,9 @@ def show(
 
       groupflow task show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.operate.tasks import find_task
+    from groupflow.operate.whole.tasks import AllTasks
 
-    found = ask_store(config, lambda client: find_task(client, id_))
+    found = ask_store(config, lambda namespace: AllTasks(namespace).find(id_))
     if as_json:
         print_json(found.as_json() if found else None)
     elif found:
@@ -102,9 +102,9 @@ def tasks(
 
       groupflow tasks queued --limit 20 --json
     """
-    from groupflow.operate.tasks import list_tasks
+    from groupflow.operate.whole.lists import list_tasks
 
-    rows = ask_store(config, lambda client: list_tasks(client, state.value, limit))
+    rows = ask_store(config, lambda namespace: list_tasks(namespace, state.value, limit))
     if as_json:
         print_json([{"id": id_, "group": group} for id_, group in rows])
         return

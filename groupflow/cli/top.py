@@ -17,7 +17,7 @@ from groupflow.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from groupflow.cli.top_screen import Look, View
-    from groupflow.store.client import StoreClient
+    from groupflow.operate.whole.namespace import Namespace
 
 verbs = typer.Typer()
 
@@ -58,22 +58,21 @@ def top(
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise typer.BadParameter("This is no terminal: give --once.")
-    ask_store(config, lambda client: _watch(client, interval))
+    ask_store(config, lambda namespace: _watch(namespace, interval))
 
 
-async def _look(client: StoreClient) -> Look:
+async def _look(namespace: Namespace) -> Look:
     from groupflow.cli.top_screen import Look
-    from groupflow.operate.busy import read_busy
-    from groupflow.operate.dead import DeadLetters
-    from groupflow.operate.totals import read_totals
+    from groupflow.operate.whole.figures import read_busy, read_totals
+    from groupflow.operate.whole.letters import AllLetters
 
-    totals = await read_totals(client)
+    totals = await read_totals(namespace)
     letters = []
-    async for letter in DeadLetters(client).each():
-        letters.append(letter)
+    async for lying in AllLetters(namespace).each():
+        letters.append(lying.letter)
         if len(letters) == DEAD_SHOWN:
             break
-    return Look(monotonic(), totals, await read_busy(client), letters)
+    return Look(monotonic(), totals, await read_busy(namespace), letters)
 
 
 def _print_once(look: Look) -> None:
@@ -87,7 +86,7 @@ def _print_once(look: Look) -> None:
     console.print(draw(view, console.width, height))
 
 
-async def _watch(client: StoreClient, interval: float) -> None:
+async def _watch(namespace: Namespace, interval: float) -> None:
     """Look and draw until somebody presses q."""
     from rich.console import Console
     from rich.live import Live
@@ -95,7 +94,7 @@ async def _watch(client: StoreClient, interval: float) -> None:
     from groupflow.cli.top_screen import View, draw
 
     console = Console(highlight=False)
-    view = View(now=await _look(client))
+    view = View(now=await _look(namespace))
     keys: asyncio.Queue[str] = asyncio.Queue()
     with (
         _keys_of_terminal(keys),
@@ -110,12 +109,12 @@ async def _watch(client: StoreClient, interval: float) -> None:
             view = view.after(key) if key else view
             if monotonic() >= next_look:
                 next_look = monotonic() + interval
-                view = view if view.is_held else await _looked_again(client, view)
+                view = view if view.is_held else await _looked_again(namespace, view)
 
 
-async def _looked_again(client: StoreClient, view: View) -> View:
+async def _looked_again(namespace: Namespace, view: View) -> View:
     try:
-        return view.seen(await _look(client))
+        return view.seen(await _look(namespace))
     except StoreUnavailable as error:
         return view.failed(str(error))
 

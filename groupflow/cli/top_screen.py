@@ -103,7 +103,8 @@ def _total(look: Look, count: str) -> int:
 
 def draw(view: View, width: int, height: int) -> RenderableType:
     """The screen, in `height` lines of `width` columns at most."""
-    rows = max(3, height - _FIXED - (1 if view.trouble else 0))
+    away = view.now.totals.away
+    rows = max(3, height - _FIXED - (1 if view.trouble else 0) - (1 if away else 0))
     daemons = view.now.totals.daemons
     for_daemons = min(max(1, len(daemons)), max(1, rows // 4))
     for_dead = min(max(1, len(view.now.dead)), max(1, rows // 4))
@@ -111,6 +112,8 @@ def draw(view: View, width: int, height: int) -> RenderableType:
     parts: list[RenderableType] = [_head(view, width)]
     if view.trouble:
         parts.append(_line(f"held: {view.trouble}", "bold red", width))
+    if away:
+        parts.append(_line("; ".join(map(str, away)), "bold red", width))
     parts += [
         *_totals(view, width),
         Text(),

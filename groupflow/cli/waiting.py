@@ -13,10 +13,12 @@ from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import plain_text, say
 from groupflow.cli.store import ask_store
+from groupflow.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from groupflow.operate.tasks import Left, WaitingTasks
-    from groupflow.store.client import StoreClient
+    from groupflow.operate.tasks import Left
+    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.whole.tasks import AllTasks
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")]
 DelayedOption = Annotated[
@@ -74,10 +76,10 @@ def _chosen(
     if group is None:
         return ids or []
 
-    async def look(client: StoreClient) -> list[str]:
-        from groupflow.operate.tasks import WaitingTasks
+    async def look(namespace: Namespace) -> list[str]:
+        from groupflow.operate.whole.tasks import AllTasks
 
-        return await WaitingTasks(client).delayed_of(group)
+        return await AllTasks(namespace).delayed_of(group)
 
     found = ask_store(config, look)
     if found and not yes and sys.stdin.isatty():
@@ -88,22 +90,34 @@ def _chosen(
 def _act(
     past: str,
     ids: list[str],
-    act: Callable[[WaitingTasks, str], Awaitable[Left | None]],
+    act: Callable[[AllTasks, str], Awaitable[Left | None]],
     config: Path | None,
     *,
     as_json: bool,
 ) -> None:
-    async def do(client: StoreClient) -> dict[str, Left | None]:
-        from groupflow.operate.tasks import WaitingTasks
-
-        tasks = WaitingTasks(client)
-        return {id_: await act(tasks, id_) for id_ in ids}
-
     from groupflow.operate.tasks import REASONS
+
+    unreached: list[str] = []
+
+    async def do(namespace: Namespace) -> dict[str, str | None]:
+        from groupflow.operate.whole.tasks import AllTasks
+
+        tasks, reasons = AllTasks(namespace), dict[str, str | None]()
+        for id_ in ids:
+            try:
+                left = await act(tasks, id_)
+            except StoreUnavailable as error:
+                if len(namespace) == 1:
+                    raise
+                unreached.append(id_)
+                reasons[id_] = str(error)
+            else:
+                reasons[id_] = None if left is None else REASONS[left]
+        return reasons
 
     left = ask_store(config, do)
     done = [id_ for id_, why in left.items() if why is None]
-    stayed = {id_: REASONS[why] for id_, why in left.items() if why is not None}
+    stayed = {id_: why for id_, why in left.items() if why is not None}
     if as_json:
         rows = [{"id": id_, "reason": reason} for id_, reason in stayed.items()]
         print_json({past: done, "stayed": rows})
@@ -112,4 +126,4 @@ def _act(
     for id_, reason in stayed.items():
         say(f"{id_} stays: {reason}", err=True)
     if stayed:
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(Exit.UNAVAILABLE if unreached else Exit.FAILED)

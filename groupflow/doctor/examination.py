@@ -21,14 +21,16 @@ from groupflow.core.errors import (
 )
 from groupflow.doctor.files import examine_files
 from groupflow.doctor.http import examine_http
+from groupflow.doctor.partitions import examine_partitions
 from groupflow.doctor.rabbitmq import examine_broker
-from groupflow.doctor.redis import EVICTION, examine_at_start, examine_store
+from groupflow.doctor.redis import EVICTION, examine_at_start
+from groupflow.operate.whole.namespace import check_number
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.client import address_of as store_address
-from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of, open_partitions
 
 log = structlog.get_logger("groupflow.doctor")
 
@@ -52,17 +54,20 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
     """Examine both servers, side by side, and who may reach the page and our files.
 
     Raises:
-        ConfigError: the way to one of them isn't safe, or a TLS file can't be used.
+        ConfigError: the way to one of them isn't safe, a TLS file can't be used, or the namespace
+            has another number of partitions.
     """
     redis, rabbitmq = settings.redis, settings.rabbitmq
     redis_url, rabbitmq_url = settings.redis_url(), settings.rabbitmq_url()
     lease, history = settings.workers.lease, settings.history
+    every = keys_of(redis.namespace, redis.partitions)
+    await _check_number(settings)
     servers = await asyncio.gather(
         _examine_server(
             "redis",
             redis_url,
             store_address(redis_url),
-            examine_store(redis_url, Keys(redis.namespace), lease, redis.timeout),
+            examine_partitions(redis_url, every, lease, redis.timeout),
         ),
         _examine_server(
             "rabbitmq",
@@ -86,6 +91,23 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
         ],
         unreachable=any(server.unreachable for server in servers),
     )
+
+
+async def _check_number(settings: Settings) -> None:
+    """Whether the configured number of partitions is the namespace's, if anybody tells.
+
+    Raises:
+        ConfigError: it is another.
+    """
+    partitions = open_partitions(settings)
+    try:
+        await check_number(settings, partitions)
+    except ConfigError:
+        raise
+    except GroupflowError:
+        return  # what the rest finds says why
+    finally:
+        await partitions.close()
 
 
 async def _examine_server(

@@ -51,11 +51,20 @@ async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> l
         StoreUnavailable: no answer.
         ServerUnreachable: it refused the credentials.
     """
-    address = address_of(url)
+    where = whereabouts_of(url, keys("count"))
     try:
-        node = await whereabouts_of(url, keys("count")).find(timeout)
+        node = await where.find(timeout)
     except (RedisError, OSError) as error:
-        raise translated(error, address) from error
+        raise translated(error, address_of(url)) from error
+    in_cluster = where.is_cluster
+    return await examine_node(node, keys, lease, timeout, in_cluster=in_cluster)
+
+
+async def examine_node(
+    node: str, keys: Keys, lease: float, timeout: float, *, in_cluster: bool = False
+) -> list[Check]:
+    """The same of a server whose URL is known; see `examine_store`."""
+    address = address_of(node)
     pool = make_pool(node, timeout)
     redis = Redis(connection_pool=pool)
 
@@ -72,7 +81,7 @@ async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> l
             raise translated(error, address) from error
 
     try:
-        checks = await _examine_info(redis, ask, lease)
+        checks = await _examine_info(redis, ask, lease, in_cluster=in_cluster)
         checks += await _examine_files(redis, ask, checks)
         checks += await _examine_rights(redis, ask, keys, checks)
     except NoPermissionError as error:
@@ -98,12 +107,12 @@ async def _examine_rights(redis: Redis, ask: Any, keys: Keys, checks: list[Check
         return [Check("redis.rights", "fail", str(error), "See Redis's own log.")]
 
 
-async def _examine_info(redis: Redis, ask: Any, lease: float) -> list[Check]:
+async def _examine_info(redis: Redis, ask: Any, lease: float, *, in_cluster: bool) -> list[Check]:
     await ask(redis.ping)
     try:
         before = time.time()
         info = await ask(lambda: redis.info("default"))
-        found = judge_info(info, lease, (before + time.time()) / 2)
+        found = judge_info(info, lease, (before + time.time()) / 2, in_cluster=in_cluster)
     except NoPermissionError:
         remedy = "Grant +info: without it nobody sees an eviction policy that loses tasks."
         return [Check("redis.info", "warn", "the user may not run INFO", remedy)]
@@ -129,11 +138,16 @@ async def _examine_files(redis: Redis, ask: Any, checks: list[Check]) -> list[Ch
     return [Check("redis.snapshots", "ok" if snapshots != "none" else "warn", f"save {snapshots}")]
 
 
-def judge_info(info: Mapping[str, Any], lease: float, local: float) -> list[Check]:
-    """What an ``INFO`` means that was answered at a Unix time of this machine, `local`."""
+def judge_info(
+    info: Mapping[str, Any], lease: float, local: float, *, in_cluster: bool = False
+) -> list[Check]:
+    """What an ``INFO`` means that was answered at a Unix time of this machine, `local`.
+
+    `in_cluster` says whether it was looked for in a cluster.
+    """
     return [
         _version(info),
-        _role(info),
+        _role(info, in_cluster=in_cluster),
         _eviction(info),
         _persistence(info),
         _memory(info),
@@ -153,20 +167,17 @@ def _version(info: Mapping[str, Any]) -> Check:
     return Check("redis.version", "ok", found)
 
 
-def _role(info: Mapping[str, Any]) -> Check:
+def _role(info: Mapping[str, Any], *, in_cluster: bool) -> Check:
     role = str(info.get("role", "master"))
     if role != "master":
         found = f"a replica of {info.get('master_host')}:{info.get('master_port')}"
         return Check(ROLE, "fail", found, "Give redis.url the address of the primary.")
-    if int(info.get("cluster_enabled", 0)):
-        remedy = (
-            "groupflow keeps to one slot and follows no redirections: redis.url must be the node "
-            "that has it."
-        )
+    if int(info.get("cluster_enabled", 0)) and not in_cluster:
+        remedy = "Give redis.url as redis+cluster://, with several of its nodes."
         return Check(ROLE, "warn", "a node of a cluster", remedy)
     replicas = int(info.get("connected_slaves", 0))
     also = f", with {replicas} replicas (what they lack is lost in a failover)" if replicas else ""
-    return Check(ROLE, "ok", f"a primary{also}")
+    return Check(ROLE, "ok", f"a primary{' of a cluster' if in_cluster else ''}{also}")
 
 
 def _eviction(info: Mapping[str, Any]) -> Check:

@@ -40,7 +40,7 @@ return replies
 _NO_COMMAND = re.compile(r"can't run this command|no permissions to run")
 _NO_KEY = re.compile(r"can't access at least one|permissions to access a key")
 _NO_CHANNEL = re.compile(r"can't publish|permissions to access a channel")
-_CALLED = re.compile(r"\bcall\('([A-Z]+)'")
+_CALLED = re.compile(r"\bcall\('?([A-Z]{2,})\b")  # the quoteless one is a constant of that name
 
 # What to try of each command. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the channel.
 _KEY, _NONE, _WAKE = "KEY", "NONE", "WAKE"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from groupflow.operate.away import Away
 from groupflow.operate.groups import State
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 
 LOOKED_AT = 200  # groups of each state, and running tasks: bounds the script
-_TOPS = 10  # groups a list
+TOPS = 10  # groups a list
 _WALKED = 200  # groups of each index that are looked at for the first list
 
 
@@ -52,6 +53,7 @@ class Tops:
     looked_at: int
     slowest: list[TopGroup]  # those whose oldest task has waited longest
     longest: list[TopGroup]  # the longest lanes, from a survey that walks on through all groups
+    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
 
 async def read_busy(client: StoreClient) -> list[Busy]:
@@ -68,7 +70,7 @@ async def read_busy(client: StoreClient) -> list[Busy]:
 
 async def read_tops(client: StoreClient) -> Tops:
     """Find the groups that stand out, by a bounded look."""
-    reply = named(await client.run(OperatorVerb.TOPS, _TOPS, _WALKED), "at")
+    reply = named(await client.run(OperatorVerb.TOPS, TOPS, _WALKED), "at")
     for name in ("slowest", "longest"):
         reply[name] = [TopGroup(**named(row, "oldest")) for row in reply[name]]
     return Tops(**reply)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -11,6 +11,8 @@ import orjson
 from groupflow.core.errors import GroupflowError, LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
 from groupflow.operate.archiving import Beside, place_of
+from groupflow.operate.away import Away
+from groupflow.operate.pages import Slice
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -21,6 +23,7 @@ from groupflow.store.settlements import history_line
 
 NO_ROOM = -2  # what the script answers
 PAGE = 200  # dead letters a script: bounds how long one may block Redis
+LOOKS = 5  # scripts a page: bounds how long a filter is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,11 @@ class DeadPage:
     """Some dead letters."""
 
     looked_at: int  # how many were tried against the filter
-    next: int | None  # how many to pass over for the next page, None at the end
+    # what to pass over for the next page, None at the end: a number, and one for each partition
+    # where there are several
+    next: int | str | None
     letters: list[DeadLetter]  # those that passed
+    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
 
 class DeadLetters:
@@ -112,13 +118,13 @@ class DeadLetters:
         """The matching dead letters, the latest death first; what dies meanwhile may be missed."""
         passed, looked = 0, PAGE
         while looked == PAGE:
-            looked, letters = await self._look(wanted or Filter(), passed, PAGE)
-            for letter in letters:
+            looked, letters = await self._look(wanted or Filter(), passed, PAGE, PAGE)
+            for _, letter in letters:
                 yield letter
             passed += looked
 
     async def page(
-        self, wanted: Filter, *, passed: int = 0, limit: int = 50, looks: int = 5
+        self, wanted: Filter, *, passed: int = 0, limit: int = 50, looks: int = LOOKS
     ) -> DeadPage:
         """Some of the matching dead letters, the latest death first, by a bounded look.
 
@@ -128,23 +134,36 @@ class DeadLetters:
             limit: how many at most.
             looks: scripts at most, of `PAGE` dead letters each.
         """
-        found: list[DeadLetter] = []
-        looked = 0
-        for _ in range(looks):
-            more, letters = await self._look(wanted, passed + looked, limit - len(found))
-            looked += more
-            found += letters
-            if len(found) >= limit:
-                break
-            if more < PAGE:
-                return DeadPage(looked, None, found)
-        return DeadPage(looked, passed + looked, found)
+        look = await self.look(wanted, passed, limit, looks)
+        following = None if look.next is None else int(look.next)
+        return DeadPage(look.looked, following, look.rows)
 
-    async def _look(self, wanted: Filter, passed: int, most: int) -> tuple[int, list[DeadLetter]]:
-        """How many were looked at, a page or until there were as many as wanted, and those."""
-        reply = await self._client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack())
+    async def look(
+        self, wanted: Filter, passed: int, limit: int, looks: int = LOOKS
+    ) -> Slice[DeadLetter]:
+        """The same as `page`, with what it takes to put stores together."""
+        found: Slice[DeadLetter] = Slice()
+        for _ in range(looks):
+            rows = limit - len(found.rows)
+            looked, letters = await self._look(wanted, passed + found.looked, PAGE, rows)
+            for place, letter in letters:
+                found.add(letter, -letter.died_at, found.looked + place)
+            found.looked += looked
+            if len(found.rows) < limit and looked < PAGE:
+                return found
+            if len(found.rows) >= limit:
+                break
+        found.next = str(passed + found.looked)
+        return found
+
+    async def _look(
+        self, wanted: Filter, passed: int, number: int, most: int
+    ) -> tuple[int, list[tuple[int, DeadLetter]]]:
+        """How many were looked at, until there were as many as wanted; those, and their places."""
+        reply = await self._client.run(OperatorVerb.DEAD, passed, number, most, wanted.pack())
         page = named(reply)
-        return page["looked_at"], [DeadLetter(**_facts(row)) for row in page["letters"]]
+        letters = [_facts(row) for row in page["letters"]]
+        return page["looked_at"], [(each.pop("place"), DeadLetter(**each)) for each in letters]
 
     async def get(self, id_: str) -> DeadStory | None:
         """The dead letter of that id, or ``None``."""

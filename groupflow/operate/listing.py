@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from groupflow.operate.away import Away
+from groupflow.operate.pages import Slice
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -43,6 +45,7 @@ class GroupPage:
     looked_at: int  # how many of them were tried against the filter for this page
     next: str | None  # cursor of the next page, None at the end
     groups: list[GroupRow]  # those that passed, the next in turn first where there is an order
+    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +95,48 @@ async def list_groups(
         text: what the group's name must have in it; empty for any.
         tenant: whose task must be its head; empty for anybody's.
     """
-    found: list[GroupRow] = []
-    looked, following = 0, cursor
+    look = await look_at_groups(client, state, cursor, limit, text, tenant)
+    return GroupPage(look.at, look.total, look.slice.looked, look.slice.next, look.slice.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLook:
+    """What was seen of the groups of a state."""
+
+    at: float  # Unix seconds by Redis's clock
+    total: int  # groups in that state
+    slice: Slice[GroupRow]
+
+
+async def look_at_groups(  # noqa: PLR0917  as `list_groups`
+    client: StoreClient, state: ListedGroups, cursor: str, limit: int, text: str, tenant: str
+) -> GroupLook:
+    """The same as `list_groups`, with what it takes to put stores together."""
+    found: Slice[GroupRow] = Slice()
+    following = cursor
     for _ in range(_LOOKS):
-        wanted = limit - len(found)
+        wanted = limit - len(found.rows)
         reply = await client.run(OperatorVerb.GROUPS, state, following, _LOOK, wanted, text, tenant)
         page = named(reply, "at")
-        looked, following = looked + page["looked_at"], page.get("next", "")
         for row in page["groups"]:
-            found.append(GroupRow(state=state, **named(row, "enqueued_at", "since", "until")))
-        if not following or len(found) >= limit:
+            facts = named(row, "enqueued_at", "since", "until")
+            place, turn = found.looked + facts.pop("place"), float(facts.pop("turn", 0))
+            found.add(GroupRow(state=state, **facts), turn, place)
+        found.looked, following = found.looked + page["looked_at"], page.get("next", "")
+        if not following or len(found.rows) >= limit:
             break
-    return GroupPage(page["at"], page["total"], looked, following or None, found)
+    found.next = following or None
+    return GroupLook(page["at"], page["total"], found)
+
+
+async def count_groups(client: StoreClient, state: ListedGroups) -> GroupLook:
+    """How many groups are in a state, and none of them.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    reply = named(await client.run(OperatorVerb.GROUPS, state, "", _LOOK, 0, "", ""), "at")
+    return GroupLook(reply["at"], reply["total"], Slice())
 
 
 async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: int = 50) -> Lane:

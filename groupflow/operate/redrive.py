@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 from groupflow.core.errors import LetterArchived, StoreFull
 from groupflow.operate.archiving import Whole
 from groupflow.operate.bodies import whole_letter
@@ -10,14 +13,28 @@ from groupflow.settings.model import Settings
 from groupflow.store.enqueue import bound_of_delays
 from groupflow.store.envelope import Envelope
 
+Forward: TypeAlias = Callable[[DeadLetter, str], Awaitable[tuple[DeadLetters, DeadLetter] | None]]
+"""Takes a letter to the store of a group: the letters there, and which one it is; ``None`` where
+somebody else took it meanwhile."""
+
 
 class Redriver:
     """Redrives by the rules of the loaded configuration."""
 
-    def __init__(self, settings: Settings, letters: DeadLetters) -> None:
+    def __init__(
+        self, settings: Settings, letters: DeadLetters, forward: Forward | None = None
+    ) -> None:
+        """Redrives letters of one store.
+
+        Args:
+            settings: the loaded configuration.
+            letters: of that store.
+            forward: takes a letter that was routed anew to the store of its group.
+        """
         self._settings = settings
         self._router = settings.router()
         self._letters = letters
+        self._forward = forward
 
     async def redrive(self, letter: DeadLetter) -> bool:
         """Put a dead letter back at its original place in its group.
@@ -52,7 +69,8 @@ class Redriver:
     async def _delayed_memory(self) -> int:
         """Bytes that may wait for delays, as intake has it: `Pressure.delayed_memory`."""
         redis, memory = self._settings.redis, await self._letters.memory()
-        return bound_of_delays(redis.delayed_memory, redis.max_memory, memory.limit)
+        bound = redis.delayed_memory // redis.partitions
+        return bound_of_delays(bound, redis.max_memory, memory.limit)
 
     async def _check_room(self, whole: Whole) -> None:
         """What comes back from RabbitMQ must not be what makes intake stand.
@@ -77,6 +95,12 @@ class Redriver:
             route.type, route.group, route.tenant, route.rule, old.headers, old.body, route.scope
         )
         await self._check_room(whole)
-        return await self._letters.redrive(
+        letters = self._letters
+        if self._forward is not None and route.group is not None:
+            found = await self._forward(letter, route.group)
+            if found is None:
+                return False
+            letters, letter = found
+        return await letters.redrive(
             letter, envelope, route.priority, place=whole.place, beside=whole.beside
         )

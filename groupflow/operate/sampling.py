@@ -11,7 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -100,15 +100,32 @@ async def survey(client: StoreClient) -> int:
     return int(await client.run(OperatorVerb.SURVEY, WALKED, LONGEST))
 
 
-async def read_samples(client: StoreClient) -> list[Sample]:
-    """The last hour, oldest first."""
+Row: TypeAlias = tuple[int, *tuple[Any, ...]]
+"""A sample as it is kept: when (µs), the totals, and the counts of latencies."""
+
+
+async def read_rows(client: StoreClient) -> list[Row]:
+    """The last hour as one store has kept it, oldest first."""
     reply = named(await client.run(OperatorVerb.SAMPLES))
     oldest = reply["now"] - microseconds(KEPT * INTERVAL)
     kept = named(reply["samples"])
     kept.pop("longest", None)
     rows = [orjson.loads(packed) for packed in kept.values()]
-    known = sorted((int(row[0]), *row[1:]) for row in rows if int(row[0]) > oldest)
-    return [_sample(row, known[n - 1] if n else None) for n, row in enumerate(known)]
+    return sorted((int(row[0]), *row[1:]) for row in rows if int(row[0]) > oldest)
+
+
+def samples_of(rows: Sequence[Row]) -> list[Sample]:
+    """Samples as they are shown, each with its rates since the one before."""
+    return [_sample(row, rows[n - 1] if n else None) for n, row in enumerate(rows)]
+
+
+async def read_samples(client: StoreClient) -> list[Sample]:
+    """The last hour, oldest first.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+    """
+    return samples_of(await read_rows(client))
 
 
 def _sample(row: Sequence[Any], before: Sequence[Any] | None) -> Sample:

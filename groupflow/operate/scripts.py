@@ -8,6 +8,7 @@ _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
 _LETTERS = (*FACTS, *_NAMING, "operate/letters")
 _BURIAL = (*FACTS, "operate/burial")
+_MOVING = (*FACTS, "store/ids", "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 
 
@@ -40,3 +41,12 @@ class OperatorVerb(AnyVerb):
     REDRIVE = "redrive", (*_BURIAL, "store/delaying")
     DROP = "drop", _BURIAL
     SWEEP = "sweep", _BURIAL
+    NUMBER = "number"
+    MOVING_TO = "moving_to"
+    MOVE_OUT = "move_out", _MOVING
+    MOVE_IN = "move_in", _MOVING
+    MOVE_DONE = "move_done", (*_MOVING, "operate/burial")
+    MOVE_HISTORY = "move_history", _MOVING
+    MOVE_NOTES = "move_notes"
+    MOVE_COUNTERS = "move_counters"
+    MOVE_END = "move_end"

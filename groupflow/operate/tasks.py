@@ -97,8 +97,15 @@ async def list_tasks(
     Those that wait come with the next to run first; groups that run, wait or stand follow. For
     counts see `read_totals`, for the dead `DeadLetters`.
     """
+    return [(id_, group) for _, id_, group in await look_at_tasks(client, state, limit)]
+
+
+async def look_at_tasks(
+    client: StoreClient, state: ListedState, limit: int
+) -> list[tuple[int, str, str | None]]:
+    """The same, each behind a number by which several stores' tasks become one list."""
     rows = await client.run(OperatorVerb.LIST, state, limit)
-    return [(id_.decode(), group.decode() or None) for id_, group in rows]
+    return [(int(turn), id_.decode(), group.decode() or None) for id_, group, turn in rows]
 
 
 def _ended(id_: str, line: str) -> Found:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from groupflow.operate.away import Away
 from groupflow.operate.daemons import KnownDaemon, known_daemon
 from groupflow.operate.groups import paused_by
 from groupflow.operate.replies import named
@@ -68,6 +69,7 @@ class Totals:
     everything_paused: Hold | None  # by whom and since when, or None
     daemons: list[DaemonStatus]  # those with a lease
     intake: list[IntakeStatus]  # those of them whose intake stands
+    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
@@ -87,6 +89,7 @@ class Totals:
             "failed_total": self.buried_total,
             "daemons": [asdict(daemon) for daemon in self.daemons],
             "intake": [asdict(standing) for standing in self.intake],
+            **({"away": [each.partition for each in self.away]} if self.away else {}),
         }
 
 
@@ -98,10 +101,10 @@ async def read_totals(client: StoreClient) -> Totals:
     note = facts.pop("everything_paused", None)
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
     waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
+    facts |= {name: count[name] for name in waiting}
+    facts |= {f"{name}_total": count[name] for name in ("taken", "done", "buried", "crashed")}
     return Totals(
         **facts,
-        **{name: count[name] for name in waiting},
-        **{f"{name}_total": count[name] for name in ("taken", "done", "buried", "crashed")},
         groups=count["running_grouped"] + sum(states),
         everything_paused=Hold(*paused_by(note)) if note else None,
         daemons=[_status_of(each) for each in known],

@@ -180,6 +180,23 @@ def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:
     yield _gauge("groupflow_store_read_age_seconds", "Age of groupflow_cluster_*", ages, [])
 
 
+def of_partitions(up: Mapping[int, bool], totals: Mapping[int, Totals]) -> Iterator[Metric]:
+    """What is told of each partition, where a namespace has several.
+
+    Args:
+        up: whether it answered last.
+        totals: what it told last, of those that ever did.
+    """
+    answers: Rows = {(str(number),): float(is_up) for number, is_up in up.items()}
+    yield _gauge("groupflow_partition_up", "1: it answered when last asked", answers, ["partition"])
+    queued: Rows = {
+        (str(number),): each.queued_plain + each.queued_grouped for number, each in totals.items()
+    }
+    yield _gauge(
+        "groupflow_cluster_partition_tasks", "Tasks that wait in it", queued, ["partition"]
+    )
+
+
 def _one(name: str, meaning: str, value: float) -> Metric:
     return CounterMetricFamily(name, meaning, value=value)
 

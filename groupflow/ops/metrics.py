@@ -1,8 +1,8 @@
 """The metrics as Prometheus scrapes them.
 
 A scrape reads what the daemon's parts have counted, and asks the store once for its totals: one
-script of constant cost, once a second at most however many scrape. Where Redis is away, the scrape
-says so within a second, with those that were last read.
+script a partition, of constant cost, once a second at most however many scrape. Where Redis is
+away, or a partition of it, the scrape says so within a second, with those that were last read.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from prometheus_client.registry import Collector
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import Measures, Vitals
 from groupflow.operate.totals import Totals, read_totals
+from groupflow.operate.whole.figures import sum_of
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops import families
 from groupflow.ops.loop_lag import LoopLag
-from groupflow.store.client import StoreClient
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 FRESH = 1.0  # seconds for which what was read from the store is told again
@@ -31,12 +32,13 @@ READING = 1.0  # seconds that the store has for its answer
 class StoreMetrics:
     """What any process can tell of the store, and of itself as a process."""
 
-    def __init__(self, client: StoreClient) -> None:
-        """Reads nothing yet; the client has best a connection of its own."""
-        self._client = client
-        self._totals: Totals | None = None
-        self._read = self._asked = float("-inf")
-        self._is_up = False
+    def __init__(self, namespace: Namespace) -> None:
+        """Reads nothing yet; the namespace has best connections of its own."""
+        self._namespace = namespace
+        self._totals: dict[int, Totals] = {}  # the last that each partition told
+        self._read: dict[int, float] = {}  # when that was
+        self._asked = float("-inf")
+        self._up: set[int] = set()  # the partitions that told theirs when last asked
         self._asking = asyncio.Lock()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Families(self._collect))
@@ -52,23 +54,26 @@ class StoreMetrics:
             if monotonic() - self._asked < FRESH:
                 return
             try:
-                async with asyncio.timeout(READING):
-                    self._totals = await read_totals(self._client)
+                found = (await self._namespace.ask_all(read_totals, READING)).by_partition
             except (GroupflowError, TimeoutError, ValueError):
                 # Away, or somebody wrote to our keys: the rest can be told all the same.
-                self._is_up = False
-            else:
-                self._is_up, self._read = True, monotonic()
+                found = {}
             self._asked = monotonic()
+            self._up = {*found}
+            self._totals |= found
+            self._read |= dict.fromkeys(found, self._asked)
 
     def _collect(self) -> Iterator[Metric]:
         yield families.build_info()
         yield from self._own()
         age = None
-        if self._totals is not None:
-            age = monotonic() - self._read
-            yield from families.from_totals(self._totals)
-        yield from families.of_store(is_up=self._is_up, age=age)
+        if self._totals:
+            age = monotonic() - min(self._read.values())
+            yield from families.from_totals(sum_of(self._totals, []))
+        yield from families.of_store(is_up=bool(self._up), age=age)
+        if (count := len(self._namespace)) > 1:
+            up = {number: number in self._up for number in range(count)}
+            yield from families.of_partitions(up, self._totals)
 
     def _own(self) -> Iterator[Metric]:
         """What the process tells of its own parts."""
@@ -82,13 +87,13 @@ class Metrics(StoreMetrics):
         self,
         measures: Measures,
         vitals: Callable[[], Vitals],
-        client: StoreClient,
+        namespace: Namespace,
         *,
         lease: float,
         lag: LoopLag,
     ) -> None:
         """Binds what is told; the vitals are asked for at each scrape."""
-        super().__init__(client)
+        super().__init__(namespace)
         self._measures = measures
         self._vitals = vitals
         self._lease = lease

@@ -32,6 +32,7 @@ same names for the scripts; a name is spelled only here.
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
+| ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
 | ``partitions`` | hash | how many a namespace has; once, under the tag without a number |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
@@ -52,7 +53,7 @@ _FENCE_END = 17
 _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "renamed", "partitions",
+    "segments", "count", "samples", "renamed", "moved", "partitions",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

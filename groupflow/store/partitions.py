@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import overload
 
 from groupflow.core.errors import ConfigError, Problem
+from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
@@ -62,6 +63,22 @@ class Partitions(Sequence[StoreClient]):
         await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
 
 
+def open_partitions(settings: Settings) -> Partitions:
+    """A client of each partition of the configured namespace; they connect on first use.
+
+    Raises:
+        ConfigError: the way to Redis isn't safe.
+    """
+    every = keys_of(settings.redis.namespace, settings.redis.partitions)
+    return Partitions(open_client(settings, keys) for keys in every)
+
+
+def open_client(settings: Settings, keys: Keys) -> StoreClient:
+    """A client for some keys of the configured Redis; it connects on first use."""
+    url, order = settings.redis_url(), settings.workers.order
+    return StoreClient(url, keys, order, timeout=settings.redis.timeout)
+
+
 async def agree(client: StoreClient, count: int) -> None:
     """Note the number of a namespace's partitions, or make sure that it is the one noted.
 
@@ -74,7 +91,21 @@ async def agree(client: StoreClient, count: int) -> None:
         StoreUnavailable: no answer.
     """
     known, moving_to = await client.run(Verb.AGREE, count)
-    name = client.keys.namespace
+    compare(client.keys.namespace, count, known, moving_to)
+
+
+def compare(name: str, count: int, known: int, moving_to: int) -> None:
+    """Compare a configured number of partitions with what is noted.
+
+    Args:
+        name: of the namespace.
+        count: how many the configuration says.
+        known: how many it has.
+        moving_to: how many it is on its way to, or 0.
+
+    Raises:
+        ConfigError: they differ, or the namespace is being moved.
+    """
     if moving_to:
         remedy = (
             f"Namespace {name!r} is on its way from {known} to {moving_to} partitions: let "

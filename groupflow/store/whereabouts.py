@@ -154,6 +154,25 @@ class BySentinel(Whereabouts):
             raise
         return node, wire
 
+    async def quorum(self, timeout: float) -> list[str]:
+        """What each Sentinel says about whether enough of them could replace the primary.
+
+        One that doesn't answer says so too; all is well where each begins with ``OK``.
+        """
+        question = pack("SENTINEL", "CKQUORUM", self._name)
+
+        async def ask(sentinel: str) -> str:
+            host, port = address_in(sentinel)
+            try:
+                answer = await _ask(sentinel, question, timeout)
+            except (RedisError, OSError, TimeoutError) as error:
+                return f"{host}:{port}: {error or 'no answer'}"
+            if isinstance(answer, bytes):
+                return answer.decode(errors="replace")
+            return f"{host}:{port}: {answer}"
+
+        return await asyncio.gather(*map(ask, self._sentinels.all))
+
     async def find(self, timeout: float) -> str:
         """The server that most Sentinels name."""
         said = await most_say(self._sentinels.all, self._ask, timeout)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from groupflow.broker.partitions import PLUGIN
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.replicated import RedisCluster, command
 from groupflow.settings.load import load_settings
@@ -229,11 +230,18 @@ def test_only_daemons_and_the_operator_reach_redis(redis: dict[str, Any]) -> Non
     assert f"--namespace {namespace}" in (DEPLOY / "README.md").read_text()
 
 
-def test_rabbitmq_can_have_partitioned_queues() -> None:
+def test_rabbitmq_can_have_partitioned_queues(plan: dict[str, Any], settings: Settings) -> None:
     cluster, budget = all_in("rabbitmq.yaml")
     spec = cluster["spec"]
     assert spec["replicas"] == 3
-    assert spec["rabbitmq"]["additionalPlugins"] == ["rabbitmq_consistent_hash_exchange"]
+    assert spec["rabbitmq"]["additionalPlugins"] == [PLUGIN]
+    (most,) = [
+        each["value"]
+        for each in yaml.safe_load(plan["patches"][1]["patch"])
+        if each["path"] == "/spec/maxReplicaCount"
+    ]
+    assert settings.rabbitmq.partitions == most  # none is without a queue
+    assert settings.rabbitmq.partitions % spec["replicas"] == 0
     assert "queue_leader_locator = balanced" in spec["rabbitmq"]["additionalConfig"].splitlines()
     assert budget["spec"]["maxUnavailable"] == 1
     labels = {"app.kubernetes.io/name": cluster["metadata"]["name"]}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from groupflow.broker.declaring import Difference, parse_difference
+from groupflow.doctor.partitions import judge_cluster
 from groupflow.doctor.rabbitmq import judge_queue
 from groupflow.doctor.redis import judge_info
 
@@ -63,6 +64,36 @@ def test_redis(facts: dict[str, Any], name: str, verdict: str, words: str) -> No
     assert [key for key, each in found.items() if each[0] != "ok"] == (
         [f"redis.{name}"] if verdict != "ok" else []
     )
+
+
+WHOLE = {"cluster_state": "ok", "cluster_size": "3", "cluster_slots_ok": "16384"}
+
+
+@pytest.mark.parametrize(
+    ("info", "served", "name", "verdict", "words"),
+    [
+        (WHOLE, [4, 4, 4], "cluster", "ok", "3 primaries, all slots served"),
+        (WHOLE, [4, 4, 4], "partitions", "ok", "12 on 3 of 3 primaries"),
+        (WHOLE, [2, 2], "partitions", "warn", "4 on 2 of 3 primaries: the others serve nothing"),
+        (WHOLE, [9, 2, 1], "partitions", "warn", "one serves 9 of them"),
+        ({**WHOLE, "cluster_state": "fail", "cluster_slots_ok": "10922"}, [2], "cluster", "fail",
+         "cluster_state fail, 10922 of 16384 slots"),
+        ({**WHOLE, "cluster_slots_ok": "10922"}, [2], "cluster", "fail", "10922 of 16384 slots"),
+        ({}, [2], "cluster", "warn", "doesn't say"),
+    ],
+)  # fmt: skip
+def test_cluster(
+    info: dict[str, str], served: list[int], name: str, verdict: str, words: str
+) -> None:
+    found = {check.name: check for check in judge_cluster(info, served)}
+    check = found[f"redis.{name}"]
+    assert (check.verdict, bool(check.remedy)) == (verdict, verdict != "ok")
+    assert words in check.found
+
+
+def test_a_primary_that_was_looked_for_in_its_cluster() -> None:
+    checks = judge_info({**SOUND, "cluster_enabled": 1}, 8.0, NOW, in_cluster=True)
+    assert {check.name: check.found for check in checks}["redis.role"] == "a primary of a cluster"
 
 
 def refusal(argument: str, words: str) -> str:

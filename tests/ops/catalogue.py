@@ -64,6 +64,7 @@ def _families() -> Iterator[Metric]:
     yield from families.from_vitals(vitals, lease=8.0, lag=0.0)
     yield from families.from_totals(totals())
     yield from families.of_store(is_up=True, age=0.0)
+    yield from families.of_partitions({0: True}, {0: totals()})
     yield from ProcessCollector(registry=CollectorRegistry()).collect()
 
 

@@ -17,15 +17,18 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.daemon import Daemon
 from groupflow.operate.totals import Totals, read_totals
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.families import from_totals
+from groupflow.ops.health.answers import check_store
 from groupflow.ops.loop_lag import LoopLag
-from groupflow.ops.metrics import Metrics
+from groupflow.ops.metrics import Metrics, StoreMetrics
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.settlements import Complete, Release
+from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival, bury
 
 DEADLINE = 30.0
@@ -56,7 +59,7 @@ class Scrape:
         return any(sample.name == f"groupflow_{name}" for sample in self._samples)
 
 
-async def scrape(metrics: Metrics) -> Scrape:
+async def scrape(metrics: StoreMetrics) -> Scrape:
     return Scrape(await metrics.render())
 
 
@@ -255,7 +258,9 @@ async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) 
         keys = bench.keys
         client = StoreClient(server.url, keys)
         vitals = Vitals({"plain": 1}, {"plain": 0}, 1.0, None, 0)
-        metrics = Metrics(Measures((), POOLS), lambda: vitals, client, lease=8, lag=LoopLag())
+        metrics = Metrics(
+            Measures((), POOLS), lambda: vitals, Namespace([client]), lease=8, lag=LoopLag()
+        )
         before = await scrape(metrics)
         assert (before("store_up"), before("cluster_tasks", pool="plain", state="queued")) == (1, 1)
         assert not before.has("broker_up")
@@ -280,7 +285,7 @@ async def test_gauges_that_were_never_read_are_absent() -> None:
     keys = Keys("nobody")
     client = StoreClient("redis://127.0.0.1:1/0", keys)
     vitals = Vitals({}, {}, 1.0, None, 0)
-    metrics = Metrics(Measures(), lambda: vitals, client, lease=8, lag=LoopLag())
+    metrics = Metrics(Measures(), lambda: vitals, Namespace([client]), lease=8, lag=LoopLag())
     found = await scrape(metrics)
     assert found("store_up") == 0
     assert not found.has("cluster_tasks")
@@ -293,10 +298,47 @@ async def test_the_store_is_asked_once_for_many_scrapes(bench: Bench, monkeypatc
     url = f"redis://{bench.client.address}"
     client = StoreClient(url, bench.keys, measures=measures.scripts)
     vitals = Vitals({}, {}, 1.0, None, 0)
-    metrics = Metrics(measures, lambda: vitals, client, lease=8, lag=LoopLag())
+    metrics = Metrics(measures, lambda: vitals, Namespace([client]), lease=8, lag=LoopLag())
     await asyncio.gather(*(metrics.render() for _ in range(10)))
     assert (await scrape(metrics))("script_seconds_count", verb="status") == 1
     await client.close()
+
+
+async def test_partitions_each_tell_whether_they_are_there(
+    redis_server: RedisServer, monkeypatch: Any
+) -> None:
+    """One that goes away keeps its last figures in the sums, and is told to be away."""
+    monkeypatch.setattr("groupflow.ops.metrics.FRESH", 0.0)
+    spread = Spread(redis_server.url, 3)
+    try:
+        await spread.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(30)))
+        clients = [*spread.namespace.clients]
+        namespace = Namespace(clients)
+        metrics = StoreMetrics(namespace)
+        found = await scrape(metrics)
+        assert [found("partition_up", partition=str(n)) for n in range(3)] == [1, 1, 1]
+        waiting = [found("cluster_partition_tasks", partition=str(n)) for n in range(3)]
+        assert sum(waiting) == found("cluster_tasks", state="queued") == 30
+        clients[1] = spread.without(1).clients[1]
+        found = await scrape(metrics)
+        assert [found("partition_up", partition=str(n)) for n in range(3)] == [1, 0, 1]
+        assert found("store_up") == 1
+        assert found("cluster_tasks", state="queued") == 30
+        assert found("store_read_age_seconds") > 0
+        ready = await check_store(namespace)
+        assert ready.verdict == "warn"
+        assert ready.found.startswith("partition 1 is away: Redis at")
+        clients[:] = spread.without(0, 1, 2).clients
+        assert (await scrape(metrics))("store_up") == 0
+        assert (await check_store(namespace)).verdict == "fail"
+    finally:
+        await spread.close()
+
+
+async def test_one_partition_has_no_number(bench: Bench) -> None:
+    found = await scrape(StoreMetrics(Namespace([bench.client])))
+    assert not found.has("partition_up")
+    assert not found.has("cluster_partition_tasks")
 
 
 async def test_a_blocked_loop_is_seen() -> None:

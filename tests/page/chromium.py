@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, Playwright
 
-_PROGRAM = "/usr/bin/chromium"
-_OPTIONS = (
+PROGRAM = "/usr/bin/chromium"
+OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -18,4 +18,4 @@ _OPTIONS = (
 
 def launch(playwright: Playwright) -> Browser:
     """Start it."""
-    return playwright.chromium.launch(executable_path=_PROGRAM, args=[*_OPTIONS])
+    return playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS])

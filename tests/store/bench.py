@@ -50,7 +50,8 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 def totals(**facts: Any) -> Totals:
     """Totals that nobody has read: zeros, but for these facts."""
     numbers = {each.name: 0 for each in fields(Totals)}
-    return Totals(**{**numbers, "everything_paused": None, "daemons": [], "intake": [], **facts})
+    lists: dict[str, Any] = {"daemons": [], "intake": [], "away": []}
+    return Totals(**{**numbers, "everything_paused": None, **lists, **facts})
 
 
 class Bench:
@@ -87,7 +88,7 @@ class Bench:
     async def close(self) -> None:
         """Close the connections and remove the namespace."""
         await self.client.close()
-        found = list(self.raw.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000))
+        found = list(self.raw.scan_iter(match=self.keys("*"), count=1000))
         if found:
             self.raw.delete(*found)
         self.raw.close()
@@ -143,7 +144,7 @@ class Bench:
         """Everything in the namespace, as it is, to be compared."""
         return {
             name: self.raw.dump(name)
-            for name in self.raw.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000)
+            for name in self.raw.scan_iter(match=self.keys("*"), count=1000)
         }
 
     def restore(self, dump: dict[bytes, Any]) -> None:

@@ -6,7 +6,7 @@
 -- ARGV     1 how many to pass over · 2 how many to look at · 3 how many to return · 4 the filter, a JSON
 --          object: a part of its `reason` or `kind`, and its `type`, `group` and `tenant`, those that
 --          are wanted
--- returns  { looked_at, letters: as `letter_of` has them }
+-- returns  { looked_at, letters: as `letter_of` has them, with place: how many were looked at with it }
 local from, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted, rows, looked = cjson.decode(ARGV[4]), {}, 0
 
@@ -24,6 +24,7 @@ for i = 1, #found, 2 do
   looked = looked + 1
   local letter = letter_of(found[i], found[i + 1])
   if passes(letter) then
+    letter.place = looked
     rows[#rows + 1] = named(letter)
   end
 end

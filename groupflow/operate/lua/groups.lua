@@ -4,14 +4,16 @@
 -- meanwhile may be missed or shown twice.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 'ready', 'delayed', 'running', 'parked' or 'paused' · 2 cursor, '0' to begin · 3 how many
---          to look at · 4 how many to return (of parked and paused, what shares a step of the hash
+-- ARGV     1 'ready', 'delayed', 'running', 'parked' or 'paused' · 2 cursor, '0' to begin, '' for the total
+--          alone · 3 how many to look at · 4 how many to return (of parked and paused, what shares a step of the hash
 --          comes on top) · 5 text that the group's name must hold, '' for any · 6 tenant of its head,
 --          '' for any
 -- returns  { at (now), next: cursor of the next page, none at the end, total: groups in that state, looked_at,
 --          groups }, rows of { group, waiting in its lane, head: id of the task that runs or is next, its
---          enqueued_at, type and tenant; until (of a delayed one), since and by (of what runs or is held) }
-local state, cursor, most, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+--          enqueued_at, type and tenant; until (of a delayed one), since and by (of what runs or is held);
+--          place: how many were looked at with it; turn: what its state is in the order of, if of anything }
+local state, cursor, most, limit = ARGV[1], tonumber(ARGV[2]) or -1, tonumber(ARGV[3]), tonumber(ARGV[4])
+if cursor < 0 then cursor, most = 0, 0 end
 local text, tenant = ARGV[5], ARGV[6]
 local rows, looked, total, next_cursor = {}, 0, 0, nil
 
@@ -25,6 +27,7 @@ local function add(row, element)
     head_type, head_tenant = facts_of(row.head)
   end
   if tenant ~= '' and tenant ~= head_tenant then return end
+  row.place = looked
   row.type, row.tenant, row.waiting = some(head_type), some(head_tenant), call('LLEN', K.lane .. row.group)
   rows[#rows + 1] = named(row)
 end
@@ -36,8 +39,11 @@ if state == 'ready' or state == 'delayed' then
   local indexes = state == 'ready' and READY or { K.held }
   total = count_in(indexes)
   local page = members_of(indexes, cursor, most)
+  local suspects = state == 'ready' and call('ZCARD', K.suspect_groups) or 0
   for i = 1, #page, 2 do
-    if #rows < limit then add({ group = page[i], ['until'] = state == 'delayed' and page[i + 1] or nil }) end
+    local row = { group = page[i], ['until'] = state == 'delayed' and page[i + 1] or nil }
+    row.turn = cursor + looked < suspects and '0' or page[i + 1]
+    if #rows < limit then add(row) end
   end
   go_on()
 elseif state == 'running' then
@@ -46,13 +52,14 @@ elseif state == 'running' then
   for i = cursor + 1, math.min(cursor + most, total) do
     local claim = claims[i]
     local by = claim.daemon .. ', ' .. claim.slot
-    if #rows < limit then add({ group = claim.group, since = claim.since, by = by }, claim.element) end
+    local row = { group = claim.group, since = claim.since, by = by, turn = claim.since }
+    if #rows < limit then add(row, claim.element) end
   end
   go_on()
 else
   local key = K[state]
   total = call('HLEN', key)
-  local page = call('HSCAN', key, ARGV[2], 'COUNT', most)
+  local page = most > 0 and call('HSCAN', key, ARGV[2], 'COUNT', most) or { '0', {} }
   for i = 1, #page[2], 2 do
     local note = cjson.decode(page[2][i + 1])
     add({ group = page[2][i], by = note[1], since = note[2] })

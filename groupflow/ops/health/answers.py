@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
@@ -12,6 +11,7 @@ import orjson
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.metrics import CONTENT_TYPE
 from groupflow.ops.snapshots import Snapshot
 from groupflow.store.client import StoreClient
@@ -46,13 +46,13 @@ class Answers:
         self,
         started: Callable[[], bool],
         checks: Callable[[], list[Check]],
-        client: StoreClient,
+        namespace: Namespace,
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
-        """Binds what is told; reading the metrics raises nothing."""
+        """Binds what is told; each partition is asked, and reading the metrics raises nothing."""
         self._started = started
         self._checks = checks
-        self._store = Snapshot[Check](lambda: check_store(client), _READY_AGE)
+        self._store = Snapshot[Check](lambda: check_store(namespace), _READY_AGE)
         self._metrics = Snapshot[bytes](metrics, _METRICS_AGE)
 
     async def of(self, path: str) -> Answer:
@@ -81,13 +81,15 @@ def unheard(detail: str) -> Answer:
     return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{detail}\n".encode())
 
 
-async def check_store(client: StoreClient) -> Check:
-    """Does Redis answer."""
+async def check_store(namespace: Namespace) -> Check:
+    """Does Redis answer, in some partition at least."""
     name = "redis.answers"
     try:
-        async with asyncio.timeout(_PATIENCE):
-            await client.ping()
+        answers = await namespace.ask_all(StoreClient.ping, _PATIENCE)
     except (GroupflowError, TimeoutError) as error:
         found = str(error) or f"no answer within {_PATIENCE:g} s"
         return Check(name, "fail", found, "Is it running? Tasks wait, none is lost.")
-    return Check(name, "ok", client.address)
+    if answers.away:
+        found = "; ".join(map(str, answers.away))
+        return Check(name, "warn", found, "Tasks in there wait, none is lost; the others go on.")
+    return Check(name, "ok", namespace.clients[0].address)

@@ -7,10 +7,18 @@ from http import HTTPStatus
 
 import structlog
 
-from groupflow.core.errors import BodyMissing, NoRoomForDelay, StoreFull, Unroutable
-from groupflow.operate.dead import DeadLetter, DeadLetters
-from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.tasks import REASONS, Left, WaitingTasks
+from groupflow.core.errors import (
+    BodyMissing,
+    NoRoomForDelay,
+    StoreFull,
+    StoreUnavailable,
+    Unroutable,
+)
+from groupflow.operate.groups import ALL
+from groupflow.operate.tasks import REASONS, Left
+from groupflow.operate.whole.groups import AllGroups
+from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint, Handle
 from groupflow.ops.page.problems import Refused
@@ -33,10 +41,11 @@ class Acting:
     """The endpoints that change something."""
 
     def __init__(self, context: PageContext) -> None:
+        self._is_one = len(context.namespace) == 1
         self._redrive_one = context.redrive
-        self._letters = DeadLetters(context.client)
-        self._groups = Groups(context.client)
-        self._waiting = WaitingTasks(context.client)
+        self._letters = AllLetters(context.namespace)
+        self._groups = AllGroups(context.namespace)
+        self._waiting = AllTasks(context.namespace)
 
     def endpoints(self) -> list[Endpoint]:
         verbs: list[tuple[str, str, Handle]] = [
@@ -56,14 +65,15 @@ class Acting:
     async def _redrive(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
-            letter = await self._letters.get(id_)
             try:
-                is_done = letter is not None and await self._redrive_one(letter)
+                lying = await self._letters.find(id_)
+                is_done = lying is not None and await self._redrive_one(lying)
+            except StoreUnavailable as error:
+                self._leave(result, id_, error)
+                continue
             except Unroutable as error:
                 result.stayed.append(Untouched(id_, f"It can't be routed: {error.reason}"))
                 continue
-            except KeyError:  # somebody else took it a moment ago
-                is_done = False
             except (BodyMissing, NoRoomForDelay, StoreFull) as error:
                 result.stayed.append(Untouched(id_, str(error)))
                 continue
@@ -74,8 +84,13 @@ class Acting:
     async def _drop(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
-            letter: DeadLetter | None = await self._letters.get(id_)
-            _note(result, id_, is_done=letter is not None and await self._letters.drop(letter))
+            try:
+                lying = await self._letters.find(id_)
+                is_done = lying is not None and await self._letters.drop(lying)
+            except StoreUnavailable as error:
+                self._leave(result, id_, error)
+            else:
+                _note(result, id_, is_done=is_done)
         _log("dropped", order.by, caller, tasks=result.done)
         return result
 
@@ -102,12 +117,22 @@ class Acting:
             ids = (await self._waiting.delayed_of(order.delayed))[:MOST_IDS]
         result = Result([], [])
         for id_ in dict.fromkeys(ids):
-            left = await act(id_)
+            try:
+                left = await act(id_)
+            except StoreUnavailable as error:
+                self._leave(result, id_, error)
+                continue
             if left is None:
                 result.done.append(id_)
             else:
                 result.stayed.append(Untouched(id_, REASONS[left]))
         return result
+
+    def _leave(self, result: Result, id_: str, error: StoreUnavailable) -> None:
+        """A partition is away, which is no reason to leave alone what lies in others."""
+        if self._is_one:
+            raise error
+        result.stayed.append(Untouched(id_, str(error)))
 
     async def _pause(self, order: Target, caller: Caller) -> Change:
         target = _target(order)

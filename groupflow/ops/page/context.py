@@ -6,22 +6,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from groupflow.operate.archiving import Whole
-from groupflow.operate.dead import DeadLetter
+from groupflow.operate.whole.letters import AnyLying
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Health
 from groupflow.ops.page.facts import Facts
-from groupflow.store.client import StoreClient
 
 
 @dataclass(slots=True)
 class PageContext:
     facts: Facts  # what is known of the daemon; a reload puts others in their place
-    client: StoreClient  # on connections of the page's own
+    namespace: Namespace  # on connections of the page's own
 
-    redrive: Callable[[DeadLetter], Awaitable[bool]]
+    redrive: Callable[[AnyLying], Awaitable[bool]]
     """Makes a dead letter a task again, routed first where it never was; raises `Unroutable` where
     that fails."""
 
-    whole_letter: Callable[[str], Awaitable[Whole]]
+    whole_letter: Callable[[AnyLying], Awaitable[Whole]]
     """All of a dead letter, wherever its body lies; raises `KeyError` where there is none,
     `ServerUnreachable` where its body lies with who doesn't answer."""
 

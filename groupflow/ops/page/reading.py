@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
-from groupflow.operate.busy import Tops, read_tops
-from groupflow.operate.dead import DeadLetters, DeadPage, Filter
-from groupflow.operate.groups import Groups
-from groupflow.operate.listing import GroupPage, list_groups, list_lane
-from groupflow.operate.sampling import Sample, read_samples
-from groupflow.operate.tasks import Found, find_task, list_tasks
-from groupflow.operate.totals import Totals, read_totals
+from groupflow.operate.busy import Tops
+from groupflow.operate.dead import DeadPage, Filter
+from groupflow.operate.listing import GroupPage
+from groupflow.operate.sampling import Sample
+from groupflow.operate.tasks import Found
+from groupflow.operate.totals import Totals
+from groupflow.operate.whole.figures import read_samples, read_tops, read_totals
+from groupflow.operate.whole.groups import AllGroups
+from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.lists import list_groups, list_tasks
+from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page import shapes
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import (
     Configuration,
     DeadQuery,
@@ -46,17 +53,26 @@ _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; less than the second between two events, or one would repeat the other
 
 
+@contextmanager
+def _known_cursor() -> Iterator[None]:
+    """Turns a cursor that no page has given into an answer."""
+    try:
+        yield
+    except ValueError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"{error}: begin with 0.") from None
+
+
 class Reading:
     """The endpoints that change nothing."""
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
-        client = context.client
-        self.overview = Snapshot[Totals](lambda: read_totals(client), _TOTALS_AGE)
-        self._tops = Snapshot[Tops](lambda: read_tops(client), 2.0)
-        self._samples = Snapshot[list[Sample]](lambda: read_samples(client), 2.0)
-        self._letters = DeadLetters(client)
-        self._groups = Groups(client)
+        namespace = context.namespace
+        self.overview = Snapshot[Totals](lambda: read_totals(namespace), _TOTALS_AGE)
+        self._tops = Snapshot[Tops](lambda: read_tops(namespace), 2.0)
+        self._samples = Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0)
+        self._letters = AllLetters(namespace)
+        self._groups = AllGroups(namespace)
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -101,30 +117,30 @@ class Reading:
         return await self._tops.get()
 
     async def _list(self, query: GroupsQuery, _: Caller) -> GroupPage:
-        return await list_groups(
-            self._context.client,
-            query.state,
-            cursor=query.cursor,
-            limit=query.limit,
-            text=query.text,
-            tenant=query.tenant,
-        )
+        with _known_cursor():
+            return await list_groups(
+                self._context.namespace,
+                query.state,
+                cursor=query.cursor,
+                limit=query.limit,
+                text=query.text,
+                tenant=query.tenant,
+            )
 
     async def _group(self, query: GroupQuery, caller: Caller) -> GroupStory:
-        lane = await list_lane(
-            self._context.client, query.key, passed=query.passed, limit=query.limit
-        )
+        lane = await self._groups.lane(query.key, passed=query.passed, limit=query.limit)
         if not caller.sees_contents:
             lane = replace(lane, tasks=withheld(lane.tasks))
         why = await self._groups.why(query.key, with_words=caller.sees_contents)
         return GroupStory(why, lane)
 
     async def _tasks(self, query: TasksQuery, _: Caller) -> TaskList:
-        rows = await list_tasks(self._context.client, query.state, query.limit)
+        namespace = self._context.namespace
+        rows = await list_tasks(namespace, query.state, query.limit)
         return TaskList(query.state, [TaskRow(*row) for row in rows])
 
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
-        found = await find_task(self._context.client, query.id)
+        found = await AllTasks(self._context.namespace).find(query.id)
         return found if found is None or caller.sees_contents else withheld_find(found)
 
     async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
@@ -137,22 +153,22 @@ class Reading:
             group=query.group or None,
             tenant=query.tenant or None,
         )
-        page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
+        with _known_cursor():
+            page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         return page if caller.sees_contents else withheld_page(page)
 
     async def _letter(self, query: TaskQuery, caller: Caller) -> Letter | None:
-        letter = await self._letters.get(query.id)
-        if letter is None:
+        lying = await self._letters.find(query.id)
+        if lying is None:
             return None
+        letter = lying.letter
         is_shown = caller.sees_contents
         headers: Mapping[str, Any] = {}
         body, text, size = b"", None, letter.bytes
         if is_shown:
             try:
-                envelope, place = await self._letters.envelope(query.id)
-                if place is not None:
-                    whole = await self._context.whole_letter(query.id)
-                    envelope, letter = whole.envelope, letter.with_beside(whole.beside)
+                whole = await self._context.whole_letter(lying)
+                envelope, letter = whole.envelope, letter.with_beside(whole.beside)
             except KeyError:  # redriven or dropped a moment ago
                 return None
             headers, body, size = envelope.headers, envelope.body, len(envelope.body)

@@ -12,6 +12,9 @@ from groupflow.operate.listing import Lane
 
 MOST_IDS = 500  # dead letters an action
 _CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
+_DIGITS = 20  # of one of them
+_FARTHEST = 10_000_000  # entries that a page may pass over
+_PARTITIONS = 1024  # that a namespace may have
 
 
 def _one_line(value: str) -> str:
@@ -21,15 +24,27 @@ def _one_line(value: str) -> str:
 
 
 def _cursor(value: str) -> str:
-    if not (value.isascii() and value.isdigit() and int(value[:21]) < _CURSORS):
+    """One number, or one for each partition, which has none at its end."""
+    parts = value.split("-")
+    is_sound = value.isascii() and all(len(each) <= _DIGITS for each in parts)
+    known = [each for each in parts if each]
+    if not (is_sound and known and all(n.isdigit() and int(n) < _CURSORS for n in known)):
         raise ValueError("give 0, or what `next` of the page before said")
+    return value
+
+
+def _places(value: str) -> str:
+    if any(int(each) > _FARTHEST for each in _cursor(value).split("-") if each):
+        raise ValueError("it is too far back: give a filter")
     return value
 
 
 Key = Annotated[str, Field(min_length=1, max_length=1024)]
 Text = Annotated[str, Field(max_length=1024)]
 Limit = Annotated[int, Field(ge=1, le=500)]
-Cursor = Annotated[str, Field(max_length=20), AfterValidator(_cursor)]
+_OF_ALL = Field(max_length=_PARTITIONS * (_DIGITS + 1))
+Cursor = Annotated[str, _OF_ALL, AfterValidator(_cursor)]
+Passed = Annotated[str, _OF_ALL, AfterValidator(_places)]
 By = Annotated[str, Field(max_length=64), AfterValidator(_one_line)]
 
 
@@ -53,7 +68,7 @@ class GroupsQuery(Input):
 
 class GroupQuery(Input):
     key: Key = Field(description="The group key as rendered; any characters.")
-    passed: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    passed: Annotated[int, Field(ge=0, le=_FARTHEST)] = 0
     limit: Limit = 50
 
 
@@ -73,7 +88,7 @@ class DeadQuery(Input):
     type: Text = ""
     group: Text = ""
     tenant: Text = ""
-    passed: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    passed: Passed = Field("0", description="0, or `next` of the page before.")
     limit: Limit = 50
 
 

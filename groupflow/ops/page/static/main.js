@@ -47,6 +47,7 @@ function route() {
   const isSame = shown?.name === view;
   shown = { name: view, changed: Date.now(), ...VIEWS[view](params, context) };
   main.replaceChildren(...(Array.isArray(shown.element) ? shown.element : [shown.element]));
+  showAway();
   if (!isSame) window.scrollTo(0, 0);
   refresh();
 }
@@ -76,6 +77,15 @@ function trouble(error) {
     needsToken && h("button", { type: "button", class: "push", onclick: openAccess }, "Enter the token")));
 }
 
+// Whatever is shown is without what lies in a partition that doesn't answer.
+function showAway() {
+  const text = (context.latest?.away ?? []).map((one) => `Partition ${one.partition} is away: ${one.why}`).join("; ");
+  const before = document.getElementById("page-away");
+  if (text === (before?.textContent ?? "")) return;
+  before?.remove();
+  if (text) main.prepend(h("div", { class: "notice bad", id: "page-away", role: "alert" }, h("span", {}, text)));
+}
+
 function heard(kind, data) {
   if (kind === "trouble") {
     setLive("trouble", "Redis does not answer");
@@ -85,6 +95,7 @@ function heard(kind, data) {
   setNow(data.at);
   setLive("live");
   context.latest = data;
+  showAway();
   shown.onOverview?.(data);
   const due = performance.now() - (shown.refreshed ?? 0) >= (shown.every ?? Infinity);
   if (due && !document.hidden) refresh();

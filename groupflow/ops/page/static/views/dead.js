@@ -9,7 +9,8 @@ const FILTERS = { reason: "Reason has in it", type: "Type", group: "Group", tena
 
 export function dead(params, context) {
   const at = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, params[name] ?? ""]));
-  const passed = Number(params.passed ?? 0) || 0;
+  const passed = params.passed ?? "0"; // how many, or where each of several partitions has come to
+  const isFirst = passed === "0";
   const chosen = new Set();
   const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off" })]));
   const list = h("div", {});
@@ -72,10 +73,10 @@ export function dead(params, context) {
       replace(list, shown);
     }
     replace(foot,
-      h("span", {}, `${count(rows.length)} shown, the latest first; looked at ${count(page.looked_at)}${passed ? ` behind ${count(passed)}` : ""}`),
+      h("span", {}, `${count(rows.length)} shown, the latest first; looked at ${count(page.looked_at)}${isFirst || Number.isNaN(Number(passed)) ? "" : ` behind ${count(Number(passed))}`}`),
       h("span", { class: "push" }),
-      passed > 0 && link("dead", at, "To the latest", { class: "button" }),
-      page.next !== null && rows.length + passed > 0 && link("dead", { ...at, passed: page.next }, "Look on", { class: "button" }));
+      !isFirst && link("dead", at, "To the latest", { class: "button" }),
+      page.next !== null && (rows.length > 0 || !isFirst) && link("dead", { ...at, passed: page.next }, "Look on", { class: "button" }));
     showChosen();
   }
 

@@ -89,7 +89,7 @@ export function groups(params, context) {
     const from = Number(at.cursor);
     replace(foot,
       h("span", {}, filtered
-        ? `${count(page.groups.length)} found; looked at ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state} groups`
+        ? `${count(page.groups.length)} found; looked at ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(from) ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state} groups`
         : `${count(page.groups.length)} of ${count(page.total)} ${state} groups, ${order}`),
       h("span", { class: "push" }),
       at.cursor !== "0" && h("a", { class: "button", href: address("groups", here({ cursor: "" })) }, "To the first"),

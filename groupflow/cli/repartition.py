@@ -1,0 +1,69 @@
+"""`groupflow repartition`: give a namespace another number of partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import say
+from groupflow.cli.store import run_against
+
+if TYPE_CHECKING:
+    from groupflow.operate.repartition import Report
+
+verbs = typer.Typer()
+
+
+@verbs.command("repartition")
+def repartition(
+    count: Annotated[
+        int, typer.Argument(metavar="N", min=1, max=1024, help="How many it is to have.")
+    ],
+    *,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a namespace to another number of partitions, while no daemon runs.
+
+    Groups keep their order; dead letters, and the memory of ids that came, are moved too. What is
+    interrupted goes on when the same is given again; daemons refuse to start meanwhile. Then set
+    redis.partitions to the new number. Exit 1 where daemons run, with their names.
+
+    For example:
+
+      groupflow repartition 16 --config groupflow.toml
+    """
+    from groupflow.operate.repartition import Repartition
+    from groupflow.settings.load import load_settings
+    from groupflow.store.client import StoreClient
+    from groupflow.store.keys import Keys
+
+    settings = load_settings(config)
+    url, redis, opened = settings.redis_url(), settings.redis, list[StoreClient]()
+
+    def make(keys: Keys) -> StoreClient:
+        opened.append(StoreClient(url, keys, settings.workers.order, timeout=redis.timeout))
+        return opened[-1]
+
+    async def move() -> Report:
+        try:
+            tell = lambda line: say(line, err=True)  # noqa: E731
+            return await Repartition(redis.namespace, count, make, tell).run()
+        finally:
+            for client in opened:
+                await client.close()
+
+    report = run_against(url, move)
+    if as_json:
+        print_json(report.as_json())
+    elif report.before == 0:
+        say(f"nobody has used namespace {redis.namespace} yet: set redis.partitions = {count}")
+    elif report.before == count:
+        say(f"namespace {redis.namespace} has {count} partitions already")
+    else:
+        say(
+            f"namespace {redis.namespace} has {count} partitions, no longer {report.before}: "
+            f"set redis.partitions = {count}"
+        )

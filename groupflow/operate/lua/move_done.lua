@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- move_done: remove what `move_in` has written elsewhere.
+--
+-- KEYS[1]  any key of the partition
+-- ARGV     1 the place, as `move_out` takes it · then two each: group · element
+-- returns  how many were still there
+local now, where, groups, removed = clock(), ARGV[1], {}, 0
+
+local function take(group, element)
+  if where == 'plain' then return call('LREM', K.plain, -1, element) end
+  if where == 'lane' then return call('LREM', K.lane .. group, -1, element) end
+  if where == 'dead' then return call('ZREM', K.dead, id_of(element)) end
+  return call('ZREM', K[where], element)
+end
+
+for i = 2, #ARGV, 2 do
+  local group, element = ARGV[i], ARGV[i + 1]
+  if group ~= '' then groups[group] = true end
+  if where == 'hold' then
+    removed = removed + call('HDEL', K.paused, group)
+  elseif take(group, element) == 1 then
+    local id = id_of(element)
+    remove_delay(id)
+    remove_body(id)
+    if where == 'dead' then
+      unpark(group, id)
+    else
+      call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
+    end
+    call('HDEL', K.tasks, id)
+    call('DEL', K.life .. id)
+    call('HINCRBY', K.count, 'taken', -1)
+    removed = removed + 1
+  end
+end
+for group in pairs(groups) do place(group, now) end
+return removed

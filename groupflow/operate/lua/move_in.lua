@@ -1,0 +1,93 @@
+#!lua
+-- move_in: write what `move_out` has read elsewhere, once: what is noted as written is passed over. An id
+-- that another task has here makes way for a derived one. What lay in the plain list goes among what is
+-- ordered by time: so what comes from several partitions stands in the order of its arrival.
+--
+-- KEYS[1]  any key of the partition
+-- ARGV     1 where it comes from · 2 random text, for a salt where there is none yet · 3 how many notes
+--          to remove, of what is gone where it came from · then those ids · then what `move_out` packed
+-- returns  { 1, the id that each has here }; or { 0, names of daemons that run }
+local now = clock()
+local from, gone = ARGV[1], tonumber(ARGV[3])
+local groups, ids = {}, {}
+
+local function note_of(id) return from .. ' ' .. id end
+
+local function add_bytes(life, total)
+  local bytes = life[total]
+  if bytes then call('HINCRBY', K.count, total, bytes) end
+end
+
+local function write_life(record, id, old)
+  local life = {}
+  for i = 1, #record.life, 2 do life[record.life[i]] = record.life[i + 1] end
+  if life.late_for == old then life.late_for = id end
+  for name, value in pairs(life) do call('HSET', K.life .. id, name, value) end
+  add_bytes(life, 'delayed_bytes')
+  add_bytes(life, 'dead_bytes')
+end
+
+local function write_place(record, element, id)
+  local group = record.group
+  if record.where == 'lane' then
+    local newest = call('LINDEX', K.lane .. group, 0)
+    if newest and arrival_of(newest) > arrival_of(element) then
+      insert(K.lane .. group, element)
+    else
+      call('LPUSH', K.lane .. group, element)
+    end
+    groups[group] = true
+  elseif record.where == 'dead' then
+    call('ZADD', K.dead, record.score, id)
+    if record.bodies then call('ZADD', K.bodies, digits(record.bodies), id) end
+    if record.staying then call('ZADD', K.staying, digits(record.staying), id) end
+    if record.parked then
+      local note = cjson.decode(record.parked)
+      note[1] = id
+      call('HSET', K.parked, group, cjson.encode(note))
+      groups[group] = true
+    end
+  else
+    call('ZADD', K[record.where == 'plain' and 'ordered' or record.where], record.score, element)
+  end
+end
+
+local function write(record)
+  local old = id_of(record.element)
+  local noted = call('HGET', K.moved, note_of(old))
+  if noted then return noted end
+  call('HSETNX', K.segments, 'salt', ARGV[2])
+  local id = free_id(old, record.scope)
+  local element = sub(record.element, 1, 17) .. id
+  if record.envelope then call('HSET', K.tasks, id, record.envelope) end
+  write_life(record, id, old)
+  if record.late then call('ZADD', K.late, digits(record.late), id) end
+  write_place(record, element, id)
+  call('HINCRBY', K.count, 'taken', 1)
+  if record.where ~= 'dead' then
+    call('HINCRBY', K.count, record.group == '' and 'queued_plain' or 'queued_grouped', 1)
+  end
+  call('HSET', K.moved, note_of(old), id)
+  return id
+end
+
+for i = 4, 3 + gone do call('HDEL', K.moved, note_of(ARGV[i])) end
+local records, is_letter = {}, true
+for i = 4 + gone, #ARGV do
+  local record = cmsgpack.unpack(ARGV[i])
+  records[#records + 1] = record
+  is_letter = is_letter and record.where == 'dead'
+end
+local daemons = not is_letter and living(now)
+if daemons then return { 0, daemons } end
+for i, record in ipairs(records) do
+  if record.where == 'hold' then
+    call('HSETNX', K.paused, record.group, record.note)
+    groups[record.group] = true
+    ids[i] = ''
+  else
+    ids[i] = write(record)
+  end
+end
+for group in pairs(groups) do place(group, now) end
+return { 1, ids }

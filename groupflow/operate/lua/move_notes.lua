@@ -1,0 +1,39 @@
+#!lua
+-- move_notes: what a partition knows beside tasks. Read of one that others take over from, and written
+-- to those; each may be run again.
+--
+-- KEYS[1]  any key of the partition
+-- ARGV     1 'out' · 2 '1' where the partition is to be none any more, and its totals go as well
+--          or 1 'in' · 2 where it comes from · 3 what 'out' packed · 4 '1' where the totals come here
+-- returns  of 'out': { packed, the fence, the last arrival }; else nothing
+if ARGV[1] == 'out' then
+  local totals = {}
+  local count = ARGV[2] == '1' and call('HGETALL', K.count) or {}
+  for i = 1, #count, 2 do totals[count[i]] = count[i + 1] end
+  totals.arrival = nil
+  return {
+    cmsgpack.pack({
+      totals = totals, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
+      segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
+    }),
+    tonumber(call('GET', K.fence) or 0), tonumber(call('HGET', K.count, 'arrival') or 0),
+  }
+end
+
+local notes = cmsgpack.unpack(ARGV[3])
+for i = 1, #notes.renamed, 2 do
+  local name, number = notes.renamed[i], notes.renamed[i + 1]
+  local known = tonumber(call('HGET', K.renamed, name) or nil) or 0
+  if tonumber(number) > known then call('HSET', K.renamed, name, number) end
+end
+if notes.paused_all then call('SETNX', K.paused_all, notes.paused_all) end
+for i, name in ipairs({ 'begun', 'closed' }) do
+  local moment = notes.segments[i]
+  local known = call('HGET', K.segments, name)
+  if moment and (not known or known < moment) then call('HSET', K.segments, name, moment) end
+end
+if notes.segments[3] then call('HSETNX', K.segments, 'salt', notes.segments[3]) end
+call('DEL', K.samples)
+if ARGV[4] == '1' and call('HSETNX', K.moved, 'totals of ' .. ARGV[2], '1') == 1 then
+  for name, number in pairs(notes.totals) do call('HINCRBY', K.count, name, number) end
+end

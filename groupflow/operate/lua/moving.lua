@@ -1,0 +1,37 @@
+-- Behind the facts and the ids where tasks go from one partition to another. No daemon runs meanwhile:
+-- each script looks for itself, and changes nothing where one does.
+--
+-- A task is read where it lies, written where it is to lie, and only then removed: whatever is cut
+-- short is done again. What was written is noted in `moved`, under the partition that it came from,
+-- until it is gone there.
+
+local function living(now)
+  local daemons = call('ZRANGE', K.daemons, 0, -1, 'WITHSCORES')
+  local names = {}
+  for i = 1, #daemons, 2 do
+    if tonumber(daemons[i + 1]) > now then names[#names + 1] = daemons[i] end
+  end
+  return #names > 0 and names
+end
+
+local function is_known(id) return call('HEXISTS', K.tasks, id) == 1 or has_ended(id) end
+
+-- The message id that decides where a plain task lies: of a derived one, what it was derived from.
+local function name_of(id, scope)
+  local origin = #id > 17 and string.match(sub(id, -17), '^~%x+$') and sub(id, 1, -18)
+  if origin and call('HEXISTS', K.renamed, family(scope or '', origin)) == 1 then return origin end
+  return id
+end
+
+-- An id that is free here: the task's own, or where another task has that, one derived from it.
+local function free_id(id, scope)
+  if not is_known(id) then return id end
+  local number = tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0
+  local derived
+  repeat
+    number = number + 1
+    derived = derived_id(scope, id, number)
+  until not is_known(derived)
+  call('HSET', K.renamed, family(scope, id), plain_digits(number))
+  return derived
+end

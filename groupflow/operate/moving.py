@@ -1,0 +1,196 @@
+"""Tasks go from one partition to another: read where they lie, written elsewhere, removed.
+
+Each step is a script that may be run again, so whatever is cut short, by a kill or an outage, is
+done again from its beginning: nothing is lost, and nothing comes twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+from uuid import uuid4
+
+from groupflow.core.errors import GroupflowError
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.client import StoreClient
+from groupflow.store.partitions import partition_of
+
+Place: TypeAlias = Literal[
+    "plain", "ordered", "suspect_plain", "delayed", "dead", "letter", "lane", "hold"
+]
+"""Where in a partition: lists of tasks; one dead letter; a group's lane, and what holds it."""
+
+MOST = 200  # tasks a script
+ROOM = 4 * 1024 * 1024  # bytes a script, but for its first task
+_ENDED = 500  # entries of the history a script
+
+
+class DaemonsRun(GroupflowError):
+    """A namespace can't be moved while daemons run."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        shown = ", ".join(sorted(names))
+        super().__init__(
+            f"daemons run, and a namespace is moved while none does: stop {shown}. "
+            "Of one that died, wait until its lease is over."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Something that may be moved."""
+
+    id: str  # the task's, empty of a hold
+    group: str  # its group, empty for none
+    name: str  # the id that decides where it lies, without a group
+    element: bytes
+    packed: bytes  # all of it
+
+    def place(self, count: int) -> int:
+        """The partition in which it is to lie, of so many."""
+        return partition_of(self.group or None, self.name, count)
+
+
+async def move_out(
+    source: StoreClient, where: Place, name: str = "", *, passed: int = 0
+) -> list[Row]:
+    """Some of what lies in a place.
+
+    Args:
+        source: its partition.
+        where: the place.
+        name: the group, or the dead letter's id.
+        passed: how many of it stay, and are passed over.
+
+    Raises:
+        DaemonsRun: somebody works in that partition.
+        StoreUnavailable: no answer.
+    """
+    reply = await source.run(OperatorVerb.MOVE_OUT, where, name, passed, MOST, ROOM)
+    return [
+        Row(id_.decode(), group.decode(), origin.decode(), element, packed)
+        for id_, group, origin, element, packed in _unless_daemons_run(reply)
+    ]
+
+
+async def move_in(
+    target: StoreClient, source: StoreClient, rows: Sequence[Row], gone: Sequence[str] = ()
+) -> list[str]:
+    """Write what lies elsewhere; what was written before is passed over.
+
+    Args:
+        target: where to.
+        source: where it lies.
+        rows: what.
+        gone: ids that were written before and lie in `source` no more.
+
+    Returns:
+        The ids that they have now: others' ids are not taken away.
+
+    Raises:
+        DaemonsRun: somebody works in the target.
+        StoreFull: there is no memory for it; nothing was written.
+        StoreUnavailable: no answer.
+    """
+    packed = [row.packed for row in rows]
+    reply = await target.run(
+        OperatorVerb.MOVE_IN, source.keys.tag, uuid4().hex, len(gone), *gone, *packed
+    )
+    return [id_.decode() for id_ in _unless_daemons_run(reply)]
+
+
+async def move_done(source: StoreClient, where: Place, rows: Sequence[Row]) -> int:
+    """Remove what was written elsewhere; how much of it was still there."""
+    pairs = [part for row in rows for part in (row.group, row.element)]
+    return int(await source.run(OperatorVerb.MOVE_DONE, where, *pairs))
+
+
+def _unless_daemons_run(reply: Sequence[Any]) -> list[Any]:
+    is_free, found = reply
+    if not is_free:
+        raise DaemonsRun([name.decode() for name in found])
+    return [*found]
+
+
+async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str | None:
+    """Take a dead letter to another partition, while daemons run.
+
+    Returns:
+        Its id there; ``None`` where somebody else redrove or dropped it meanwhile.
+
+    Raises:
+        StoreUnavailable: no answer; it may lie in both, until this is done again.
+    """
+    rows = await move_out(source, "letter", id_)
+    if not rows:
+        return None
+    (there,) = await move_in(target, source, rows)
+    removed = await move_done(source, "dead", rows)
+    await move_in(target, source, [], gone=[id_])
+    if removed:
+        return there
+    (row,) = rows
+    element = row.element[: -len(id_.encode())] + there.encode()
+    await move_done(target, "dead", [Row(there, row.group, row.name, element, b"")])
+    return None
+
+
+class Mover:
+    """Moves all that doesn't belong into one partition, of some, to where it belongs."""
+
+    def __init__(self, source: StoreClient, targets: Sequence[StoreClient]) -> None:
+        """Moves nothing yet.
+
+        Args:
+            source: the partition.
+            targets: the partitions that are to be, in order; the source may be one of them.
+        """
+        self._source = source
+        self._targets = targets
+        self._gone: dict[int, list[str]] = defaultdict(
+            list
+        )  # by target, since the last write there
+
+    def leaves(self, group: str | None, name: str = "") -> int | None:
+        """The partition in which it is to lie; ``None`` where it stays."""
+        place = partition_of(group, name, len(self._targets))
+        return None if self._targets[place].keys == self._source.keys else place
+
+    async def move(self, where: Place, group: str = "") -> int:
+        """Move what lies in a place and doesn't belong here; how many."""
+        stay = moved = 0
+        while rows := await move_out(self._source, where, group, passed=stay):
+            leaving: dict[int, list[Row]] = defaultdict(list)
+            for row in rows:
+                place = self.leaves(row.group or None, row.name)
+                if place is None:
+                    stay += 1
+                else:
+                    leaving[place].append(row)
+            for place, some in leaving.items():
+                target = self._targets[place]
+                await move_in(target, self._source, some, self._gone.pop(place, ()))
+                moved += await move_done(self._source, where, some)
+                self._gone[place] = [row.id for row in some if row.id]
+        return moved
+
+    async def move_history(self, segment: Literal["new", "old"]) -> int:
+        """Move what is over; how many entries."""
+        cursor, moved = b"0", 0
+        verb = OperatorVerb.MOVE_HISTORY
+        while True:
+            cursor, rows = await self._source.run(verb, "out", segment, cursor, _ENDED)
+            leaving: dict[int, list[Sequence[bytes]]] = defaultdict(list)
+            for id_, group, name, scope, line in rows:
+                place = self.leaves(group.decode() or None, name.decode())
+                if place is not None:
+                    leaving[place].append((id_, scope, line))
+            for place, some in leaving.items():
+                entries = [part for row in some for part in row]
+                await self._targets[place].run(verb, "in", segment, uuid4().hex, *entries)
+                await self._source.run(verb, "done", segment, *(row[0] for row in some))
+                moved += len(some)
+            if cursor == b"0":
+                return moved

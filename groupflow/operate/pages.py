@@ -1,0 +1,112 @@
+"""Pages of lists that have an order, and how those of several stores become one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+_Row = TypeVar("_Row")
+_APART = "-"  # between the parts of a cursor
+
+
+@dataclass(slots=True)
+class Slice(Generic[_Row]):
+    """Rows of one store's list, from some place on."""
+
+    rows: list[_Row] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)  # by which rows of several stores are ordered
+    places: list[int] = field(default_factory=list)  # entries that were looked at up to each row
+    looked: int = 0  # entries that were looked at
+    next: str | None = None  # where the next slice begins, None at the end
+
+    def add(self, row: _Row, turn: float, place: int) -> None:
+        """Another row."""
+        self.rows.append(row)
+        self.turns.append(turn)
+        self.places.append(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged(Generic[_Row]):
+    """Rows of several stores' lists in one order."""
+
+    rows: list[_Row]
+    looked: int  # entries that were looked at for them
+    cursor: Cursor  # where the next ones begin
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a page begins, in the list of each of several stores."""
+
+    places: tuple[int | None, ...]  # entries to pass over; None at the end of a list
+
+    @classmethod
+    def parse(cls, text: str, count: int) -> Cursor:
+        """Read what `__str__` wrote.
+
+        Args:
+            text: that, or ``0`` for the beginning.
+            count: how many stores there are.
+
+        Raises:
+            ValueError: it was written by nobody, or where there is another number of them.
+        """
+        if text in ("", "0"):
+            return cls((0,) * count)
+        parts = text.split(_APART)
+        if len(parts) != count:
+            raise ValueError("this cursor is of a namespace with another number of partitions")
+        return cls(tuple(int(part) if part else None for part in parts))
+
+    def __str__(self) -> str:
+        return _APART.join("" if place is None else str(place) for place in self.places)
+
+    @property
+    def open(self) -> list[int]:
+        """The stores whose lists have not come to their end."""
+        return [number for number, place in enumerate(self.places) if place is not None]
+
+    def told(self, away: Collection[int]) -> str | None:
+        """What `parse` takes; None where only lists of stores that are away go on."""
+        return str(self) if any(number not in away for number in self.open) else None
+
+    def after(self, moved: Mapping[int, int | None]) -> Cursor:
+        """The cursor once some stores' lists have been read on."""
+        return Cursor(tuple(moved.get(n, place) for n, place in enumerate(self.places)))
+
+
+def merge(slices: Mapping[int, Slice[_Row]], cursor: Cursor, limit: int) -> Merged[_Row]:
+    """The first rows of several slices, in the order of their turns.
+
+    It ends early where a slice has no more rows and yet isn't its list's last one: what comes
+    behind it there may have its turn first.
+
+    Args:
+        slices: of the stores that answered, by their number.
+        cursor: where they begin.
+        limit: rows at most.
+    """
+    read = dict.fromkeys(slices, 0)
+    rows: list[_Row] = []
+    while len(rows) < limit:
+        waiting = [n for n, each in slices.items() if read[n] < len(each.rows)]
+        if not waiting or any(n not in waiting and each.next for n, each in slices.items()):
+            break
+        first = min(waiting, key=lambda n: slices[n].turns[read[n]])
+        rows.append(slices[first].rows[read[first]])
+        read[first] += 1
+    moved: dict[int, int | None] = {}
+    looked = 0
+    for number, each in slices.items():
+        begun, here = cursor.places[number] or 0, read[number]
+        if here == len(each.rows):
+            moved[number] = None if each.next is None else int(each.next)
+            looked += each.looked
+        elif here:
+            moved[number] = begun + each.places[here - 1]
+            looked += each.places[here - 1]
+        else:
+            moved[number] = begun
+    return Merged(rows, looked, cursor.after(moved))

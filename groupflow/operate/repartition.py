@@ -1,0 +1,201 @@
+"""repartition: a namespace gets another number of partitions, while no daemon runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from groupflow.core.errors import ConfigError, GroupflowError, Problem
+from groupflow.operate.daemons import read_daemons
+from groupflow.operate.listing import ListedGroups, look_at_groups
+from groupflow.operate.moving import DaemonsRun, Mover, Place
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of
+from groupflow.store.scripts import Verb
+from groupflow.store.sessions import REAPED_AT_ONCE
+
+_GROUPS = 300  # groups a look
+_IN_TURN: tuple[ListedGroups, ...] = ("ready", "delayed")
+_HELD_BACK: tuple[ListedGroups, ...] = ("parked", "paused")
+_LISTS: tuple[Place, ...] = ("plain", "ordered", "suspect_plain", "delayed")
+
+
+class TasksLeft(GroupflowError):
+    """Something lies in a partition that nobody could move: it is in no list."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was moved, by this run."""
+
+    before: int  # partitions that the namespace had; 0 where nobody has ever used it
+    after: int  # that it has now
+    tasks: int = 0  # that wait
+    dead: int = 0  # dead letters
+    over: int = 0  # entries of the history
+
+    def as_json(self) -> dict[str, int]:
+        """The public shape of ``groupflow repartition --json``."""
+        return asdict(self)
+
+
+class Repartition:
+    """Moves one namespace. Cut short at any point, another one goes on with it."""
+
+    def __init__(
+        self,
+        namespace: str,
+        count: int,
+        make: Callable[[Keys], StoreClient],
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            namespace: its name.
+            count: how many partitions it is to have.
+            make: a client for some keys, which its maker closes.
+            tell: told of each partition that was gone through.
+        """
+        self._name = namespace
+        self._count = count
+        self._make = make
+        self._tell = tell
+        self._clients: dict[Keys, StoreClient] = {}
+
+    async def run(self) -> Report:
+        """Move it.
+
+        Raises:
+            DaemonsRun: daemons have leases in it; nothing was begun.
+            ConfigError: it is on its way to another number.
+            TasksLeft: somebody changed keys by hand.
+            StoreFull: Redis has no memory for it; what was moved is moved, the rest stays.
+            StoreUnavailable: no answer; the same.
+        """
+        known, moving_to = await self._common.run(OperatorVerb.NUMBER)
+        if known in (0, self._count) and not moving_to:
+            return Report(known, self._count)
+        known, moving = await self._common.run(OperatorVerb.MOVING_TO, "begin", self._count)
+        if moving != self._count:
+            raise ConfigError([Problem("repartition", str(self._count), _finish(known, moving))])
+        sources, targets = self._partitions(known), self._partitions(self._count)
+        every = [*dict.fromkeys([*sources, *targets])]
+        names = {daemon.name for each in every for daemon in await read_daemons(each)}
+        if names:
+            if not moving_to:
+                await self._common.run(OperatorVerb.MOVING_TO, "cancel", self._count)
+            raise DaemonsRun([*names])
+        report = Report(known, self._count)
+        for each in every:
+            await _reap(each)
+        await self._spread_notes(sources, targets)
+        for number, source in enumerate(sources):
+            await self._empty(source, targets, report)
+            self._tell(
+                f"partition {number} of {known}: {report.tasks} tasks, {report.dead} dead letters "
+                f"and {report.over} entries of the history moved so far"
+            )
+        for source in sources:
+            if source not in targets:
+                await self._end(source, targets[0])
+        for target in targets:
+            await target.run(OperatorVerb.MOVE_END, "")
+        await self._common.run(OperatorVerb.MOVING_TO, "end", self._count)
+        return report
+
+    @property
+    def _common(self) -> StoreClient:
+        """What is true of all partitions."""
+        return self._client(Keys(self._name))
+
+    def _partitions(self, count: int) -> list[StoreClient]:
+        return [self._client(keys) for keys in keys_of(self._name, count)]
+
+    def _client(self, keys: Keys) -> StoreClient:
+        if keys not in self._clients:
+            self._clients[keys] = self._make(keys)
+        return self._clients[keys]
+
+    async def _spread_notes(
+        self, sources: Sequence[StoreClient], targets: Sequence[StoreClient]
+    ) -> None:
+        """Let all know what any does: whose ids are whose, what is paused, the last fence."""
+        fence = arrival = 0
+        for each in dict.fromkeys([*sources, *targets]):
+            packed, *last = await each.run(OperatorVerb.MOVE_NOTES, "out", "")
+            fence, arrival = max(fence, last[0]), max(arrival, last[1])
+            for target in targets if each in sources else ():
+                if target is not each:
+                    await target.run(OperatorVerb.MOVE_NOTES, "in", each.keys.tag, packed, "")
+        for target in targets:
+            await target.run(OperatorVerb.MOVE_COUNTERS, fence, arrival)
+
+    async def _empty(
+        self, source: StoreClient, targets: Sequence[StoreClient], report: Report
+    ) -> None:
+        """Move all that doesn't belong into a partition any more."""
+        mover = Mover(source, targets)
+        for place in _LISTS:
+            report.tasks += await mover.move(place)
+        for state in _IN_TURN:
+            report.tasks += await _in_turn(source, mover, state)
+        for state in _HELD_BACK:
+            report.tasks += await _held_back(source, mover, state)
+        report.dead += await mover.move("dead")
+        report.over += await mover.move_history("new")
+        report.over += await mover.move_history("old")
+
+    async def _end(self, source: StoreClient, heir: StoreClient) -> None:
+        """A partition is to be none any more: another one takes its totals over."""
+        packed, *_ = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
+        await heir.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "1")
+        left = await source.run(OperatorVerb.MOVE_END, "1")
+        if left:
+            raise TasksLeft(
+                f"{left} tasks or entries of {source.keys.tag} are in no list, so nobody can move "
+                "them: somebody changed keys by hand. All else is moved; see to them (HKEYS "
+                f"{source.keys('tasks')}), and give this again"
+            )
+
+
+async def _reap(client: StoreClient) -> None:
+    """Put back what daemons held that ended without a word."""
+    rows: Sequence[object] = [None]
+    while rows:
+        _, rows = await client.run(Verb.REAP, REAPED_AT_ONCE)
+
+
+async def _in_turn(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
+    """Move groups of an index that has an order; those that stay are passed over."""
+    stay = moved = 0
+    while rows := (await look_at_groups(source, state, str(stay), _GROUPS, "", "")).slice.rows:
+        for row in rows:
+            if mover.leaves(row.group) is None:
+                stay += 1
+            else:
+                moved += await mover.move("lane", row.group)
+    return moved
+
+
+async def _held_back(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
+    """Move groups that a person or a death holds, and with them what the person said."""
+    cursor: str | None = "0"
+    moved = 0
+    while cursor is not None:
+        found = (await look_at_groups(source, state, cursor, _GROUPS, "", "")).slice
+        for row in found.rows:
+            if mover.leaves(row.group) is not None:
+                moved += await mover.move("lane", row.group)
+                await mover.move("hold", row.group)
+        cursor = found.next
+    return moved
+
+
+def _finish(known: int, moving: int) -> str:
+    return (
+        f"The namespace is on its way from {known} to {moving} partitions: give `groupflow "
+        f"repartition {moving}` first, which goes on where that was interrupted."
+    )

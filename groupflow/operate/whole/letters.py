@@ -1,0 +1,122 @@
+"""Dead letters of a whole namespace, each with the partition in which it lies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.operate.archiving import Whole
+from groupflow.operate.bodies import whole_letter
+from groupflow.operate.dead import DeadLetter, DeadLetters, DeadPage, DeadStory, Filter
+from groupflow.operate.moving import move_letter
+from groupflow.operate.pages import Cursor, Slice, merge
+from groupflow.operate.redrive import Redriver
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.settings.model import Settings
+from groupflow.store.client import StoreClient
+
+_Letter = TypeVar("_Letter", DeadLetter, DeadStory)
+
+
+@dataclass(frozen=True, slots=True)
+class Lying(Generic[_Letter]):
+    """A dead letter, and where it lies."""
+
+    partition: int
+    letter: _Letter
+
+
+AnyLying: TypeAlias = Lying[DeadLetter] | Lying[DeadStory]
+
+
+class AllLetters:
+    """The dead letters of a namespace."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._stores = [DeadLetters(client) for client in namespace.clients]
+
+    async def each(self, wanted: Filter | None = None) -> AsyncIterator[Lying[DeadLetter]]:
+        """The matching dead letters, the latest death first; see `DeadLetters.each`.
+
+        Raises:
+            StoreUnavailable: no partition answers. One that stops to answer is left.
+        """
+        streams = [store.each(wanted) for store in self._stores]
+
+        def next_of(number: int) -> Callable[[StoreClient], Awaitable[DeadLetter | None]]:
+            return lambda _: anext(streams[number], None)
+
+        first = await self._namespace.ask_each({n: next_of(n) for n in range(len(streams))})
+        heads = {n: letter for n, letter in first.by_partition.items() if letter is not None}
+        while heads:
+            latest = max(heads, key=lambda number: heads[number].died_at)
+            yield Lying(latest, heads.pop(latest))
+            try:
+                following = await self._namespace.ask(latest, next_of(latest))
+            except StoreUnavailable:
+                if len(streams) == 1:
+                    raise
+            else:
+                if following is not None:
+                    heads[latest] = following
+
+    async def page(self, wanted: Filter, *, passed: str = "0", limit: int = 50) -> DeadPage:
+        """Some of the matching dead letters; see `DeadLetters.page`.
+
+        Raises:
+            StoreUnavailable: no partition answers.
+            ValueError: `passed` is neither a number nor what a page has said.
+        """
+        stores = self._stores
+        if len(stores) == 1:
+            only, number = stores[0], Cursor.parse(passed, 1).places[0] or 0
+            return await self._namespace.ask(
+                0, lambda _: only.page(wanted, passed=number, limit=limit)
+            )
+        at = Cursor.parse(passed, len(stores))
+
+        def look_of(number: int) -> Callable[[StoreClient], Awaitable[Slice[DeadLetter]]]:
+            return lambda _: stores[number].look(wanted, at.places[number] or 0, limit)
+
+        answers = await self._namespace.ask_each({n: look_of(n) for n in at.open})
+        page = merge(answers.by_partition, at, limit)
+        following = page.cursor.told({each.partition for each in answers.away})
+        return DeadPage(page.looked, following, page.rows, answers.away)
+
+    async def find(self, id_: str) -> Lying[DeadStory] | None:
+        """The dead letter of that id, or ``None``.
+
+        Raises:
+            StoreUnavailable: it is nowhere where somebody answers, and some partition is away.
+        """
+        found = await self._namespace.seek(lambda client: DeadLetters(client).get(id_))
+        return next((Lying(*each) for each in found.items()), None)
+
+    async def drop(self, lying: AnyLying) -> bool:
+        """Remove a dead letter for good; see `DeadLetters.drop`."""
+        return await self._stores[lying.partition].drop(lying.letter)
+
+    async def whole(self, settings: Settings, lying: AnyLying) -> Whole:
+        """A dead letter with headers, body and errors; see `whole_letter`."""
+        return await whole_letter(settings, self._stores[lying.partition], lying.letter.id)
+
+    async def redrive(self, settings: Settings, lying: AnyLying) -> bool:
+        """Put a dead letter back at its original place in its group; see `Redriver.redrive`."""
+        here = lying.partition
+
+        async def forward(letter: DeadLetter, group: str) -> tuple[DeadLetters, DeadLetter] | None:
+            there = self._namespace.place_of(group)
+            if there == here:
+                return self._stores[here], letter
+            clients = self._namespace.clients
+            id_ = await move_letter(clients[here], clients[there], letter.id)
+            return None if id_ is None else (self._stores[there], replace(letter, id=id_))
+
+        redriver = Redriver(settings, self._stores[here], forward)
+        try:
+            return await redriver.redrive(lying.letter)
+        except KeyError:  # somebody else took it a moment ago
+            return False

@@ -1,0 +1,182 @@
+"""A namespace as operators see it: its partitions, asked side by side, and which of them are away.
+
+The rest of `operate` is about one store. Here is the only place that asks several, and the only one
+that decides what it means that one of them gives no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from groupflow.core.errors import ServerUnreachable, StoreUnavailable
+from groupflow.operate.away import Away
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.settings.model import Settings
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import Partitions, compare, open_client, partition_of
+
+RECALL = 1.0
+"""Seconds for which everybody waits for a partition that was away when it was last asked."""
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Generic[_Answer]):
+    """What partitions answered to one question."""
+
+    by_partition: dict[int, _Answer]  # those that did, in order
+    away: list[Away]  # those that didn't
+
+    @property
+    def all(self) -> list[_Answer]:
+        """The answers alone."""
+        return [*self.by_partition.values()]
+
+
+class Namespace:
+    """The partitions of a namespace, through one client each."""
+
+    def __init__(self, clients: Sequence[StoreClient]) -> None:
+        """Takes the clients in the order of the partitions; whoever made them closes them."""
+        self.clients = clients
+        self._away: dict[int, Away] = {}
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def away(self) -> list[Away]:
+        """The partitions that gave no answer when they were last asked."""
+        return [self._away[number] for number in sorted(self._away)]
+
+    def place_of(self, group: str | None, id_: str = "") -> int:
+        """The partition in which a task is to lie: by its group, and without one by its id."""
+        return partition_of(group, id_, len(self.clients))
+
+    async def ask(
+        self, partition: int, question: Callable[[StoreClient], Awaitable[_Answer]]
+    ) -> _Answer:
+        """Ask one partition.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+        """
+        answer = await self._ask(partition, question, None)
+        if isinstance(answer, Away):
+            raise StoreUnavailable(str(answer))
+        return answer
+
+    async def ask_all(
+        self,
+        question: Callable[[StoreClient], Awaitable[_Answer]],
+        patience: float | None = None,
+    ) -> Answers[_Answer]:
+        """Ask all partitions at once, and do without those that don't answer.
+
+        Args:
+            question: asked of each.
+            patience: seconds for each of them, besides what its client waits for.
+
+        Raises:
+            StoreUnavailable: none answers.
+            ServerUnreachable: the only one refused the credentials.
+            TimeoutError: the only one did not answer within `patience`.
+        """
+        return await self.ask_each(dict.fromkeys(range(len(self.clients)), question), patience)
+
+    async def ask_each(
+        self,
+        questions: Mapping[int, Callable[[StoreClient], Awaitable[_Answer]]],
+        patience: float | None = None,
+    ) -> Answers[_Answer]:
+        """The same, with a question of its own for each partition that is asked."""
+        asking = (self._ask(number, each, patience) for number, each in questions.items())
+        came = await asyncio.gather(*asking, return_exceptions=True)
+        found: dict[int, _Answer] = {}
+        away: list[Away] = []
+        for number, answer in zip(questions, came, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            if isinstance(answer, Away):
+                away.append(answer)
+            else:
+                found[number] = answer
+        if away and not found:
+            raise StoreUnavailable(f"no partition answers; {away[0]}")
+        return Answers(found, away)
+
+    async def seek(
+        self, question: Callable[[StoreClient], Awaitable[_Answer | None]]
+    ) -> dict[int, _Answer]:
+        """Ask all partitions for a thing that only some have.
+
+        Returns:
+            What those that have it say, by partition.
+
+        Raises:
+            StoreUnavailable: nobody who answers has it, and one that is away may.
+        """
+        answers = await self.ask_all(question)
+        found = {n: each for n, each in answers.by_partition.items() if each is not None}
+        if not found:
+            missing(answers.away)
+        return found
+
+    async def _ask(
+        self,
+        number: int,
+        question: Callable[[StoreClient], Awaitable[_Answer]],
+        patience: float | None,
+    ) -> _Answer | Away:
+        """A partition's answer, or that it is away; where there is but one, its error is raised."""
+        if number in self._away:
+            patience = min(patience or RECALL, RECALL)
+        try:
+            async with asyncio.timeout(patience):
+                answer = await question(self.clients[number])
+        except (StoreUnavailable, ServerUnreachable, TimeoutError) as error:
+            if len(self.clients) == 1:
+                raise
+            self._away[number] = away = Away(number, str(error) or f"no answer in {patience} s")
+            return away
+        self._away.pop(number, None)
+        return answer
+
+
+async def check_number(settings: Settings, partitions: Partitions) -> None:
+    """Make sure that the configured number of partitions is the namespace's, where it has one.
+
+    What is common to all partitions lies on one node; where that is away, the number stays open.
+
+    Raises:
+        ConfigError: the namespace has another number of them, or is being moved.
+        StoreUnavailable: the only partition does not answer.
+    """
+    name, count = settings.redis.namespace, len(partitions)
+    client = partitions[0] if count == 1 else open_client(settings, Keys(name))
+    try:
+        known, moving_to = await client.run(OperatorVerb.NUMBER)
+    except StoreUnavailable:
+        if count == 1:
+            raise
+    else:
+        if known:
+            compare(name, count, known, moving_to)
+    finally:
+        if count > 1:
+            await client.close()
+
+
+def missing(away: Sequence[Away]) -> None:
+    """Complain where something had to be asked of all.
+
+    Raises:
+        StoreUnavailable: some are away.
+    """
+    if away:
+        raise StoreUnavailable("; ".join(map(str, away)))

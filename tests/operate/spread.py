@@ -1,0 +1,83 @@
+"""A namespace of several partitions to test on: a bench for each, and all of them as of one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival
+from groupflow.store.partitions import keys_of, partition_of
+from tests.history.invariants import Violation
+from tests.store.bench import Bench, Daemon
+
+_NOBODY = "redis://127.0.0.1:1/0"  # nothing listens there
+_numbers = itertools.count(1)
+
+
+class Spread:
+    """Partitions on one server, which tests may take away one by one.
+
+    Attributes:
+        benches: of the partitions, in order.
+        namespace: all of them as of one.
+    """
+
+    def __init__(self, url: str, count: int) -> None:
+        self.name = f"spread{next(_numbers)}"
+        self.benches = [Bench(url, keys=keys) for keys in keys_of(self.name, count)]
+        self.namespace = Namespace([bench.client for bench in self.benches])
+
+    def without(self, *gone: int) -> Namespace:
+        """The same, some partitions of which don't answer."""
+        return Namespace(
+            [
+                StoreClient(_NOBODY, bench.keys) if number in gone else bench.client
+                for number, bench in enumerate(self.benches)
+            ]
+        )
+
+    def place_of(self, group: str | None, id_: str = "") -> int:
+        """Where a task lies."""
+        return partition_of(group, id_, len(self.benches))
+
+    def group_in(self, partition: int, name: str = "g") -> str:
+        """A group that lies in a partition."""
+        return next(
+            group
+            for group in (f"{name}{n}" for n in itertools.count())
+            if self.place_of(group) == partition
+        )
+
+    async def enqueue(self, *arrivals: Arrival) -> None:
+        """Take messages in, one at a time and so in this order, each where it belongs."""
+        for each in arrivals:
+            await self.benches[self.place_of(each.envelope.group, each.id)].enqueue(each)
+
+    async def put(self, *arrivals: Arrival) -> None:
+        """The same of what will be moved: no history could follow it."""
+        for each in arrivals:
+            home = self.benches[self.place_of(each.envelope.group, each.id)]
+            await home.enqueuer.enqueue([each])
+
+    async def daemons(self, name: str = "d1") -> list[Daemon]:
+        """A daemon with a session in each partition."""
+        return [await bench.daemon(name) for bench in self.benches]
+
+    def by_partition(self, groups: Sequence[str]) -> dict[int, list[str]]:
+        """Groups by where they lie."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for group in groups:
+            found[self.place_of(group)].append(group)
+        return found
+
+    def judge(self) -> list[Violation]:
+        """What is wrong in any partition."""
+        return [violation for bench in self.benches for violation in bench.judge()]
+
+    async def close(self) -> None:
+        """Close all, and remove what they hold."""
+        for bench in self.benches:
+            await bench.close()

@@ -1,0 +1,312 @@
+"""A namespace gets another number of partitions: nothing is lost, nothing twice, order is kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow.core.errors import ConfigError, StoreUnavailable
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.moving import DaemonsRun
+from groupflow.operate.repartition import Repartition, TasksLeft
+from groupflow.servers import RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import agree, partition_of
+from groupflow.store.settlements import Retry
+from tests.history.auditor import audit
+from tests.history.snapshot import Snapshot
+from tests.operate.moved import Cut, Killer, World
+from tests.store.bench import arrival, bury
+
+Step = tuple[int, int]
+STEPS = [(1, 4), (4, 1), (2, 3), (3, 2), (4, 4)]
+GROUPS = [f"g{n:02}" for n in range(24)]
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+async def make_world(redis_server: RedisServer) -> AsyncIterator[Callable[[int], World]]:
+    worlds: list[World] = []
+
+    def make(count: int) -> World:
+        worlds.append(World(redis_server.url, f"moved{next(_numbers)}", count))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        await world.close()
+
+
+def of_tenant(id_: str, group: str | None, tenant: str) -> Arrival:
+    body = orjson.dumps({"id": id_, "of": tenant})
+    return Arrival(id_, Envelope("t", group, tenant, "rule", {}, body, tenant.encode().hex()))
+
+
+async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
+    """Something of each kind, in each partition."""
+    await world.note()
+    for round_ in range(3):
+        await world.enqueue(*(arrival(f"{group}-{round_}", group) for group in groups))
+    await world.enqueue(*(arrival(f"p{n}") for n in range(20)))
+    await world.enqueue(*(arrival(f"urgent{n}", priority=50.0) for n in range(6)))
+    await world.enqueue(*(arrival(f"late{n}", delay=900.0) for n in range(6)))
+    await world.enqueue(*(arrival(f"held{n}", f"held{n}", delay=900.0) for n in range(6)))
+    await world.enqueue(*(arrival(f"behind{n}", f"held{n}") for n in range(6)))
+    await world.enqueue(
+        *(arrival(f"door{n}", dead="no route") for n in range(3)),
+    )
+    # One message id of several applications, whose tasks are told apart.
+    await world.enqueue(*(of_tenant("same", None, f"t{n}") for n in range(3)))
+    await world.enqueue(*(of_tenant("same", groups[n], f"t{n}") for n in range(5, 8)))
+    for bench in world.at(world.count):
+        daemon = await bench.daemon()
+        claims = await daemon.claim("grouped", "w1", "w2", "w3")
+        for n, claim in enumerate(claims):
+            if n == 0:
+                await daemon.settle(bury(claim, park=True))
+            elif n == 1:
+                await daemon.settle(Retry(claim, 700.0, [], "step-aside"))
+            else:
+                await daemon.complete(claim)
+        await daemon.complete(*await daemon.claim("plain", "p1", "p2"))
+        crashing = await daemon.claim("grouped", "w4")
+        crashing += await daemon.claim("plain", "p4")
+        assert crashing or world.count > 1
+        await daemon.register()  # what it ran are suspects now
+        await daemon.sessions.leave()
+    for group in groups[:4]:
+        await Groups(world.bench_of(group).client).pause(group, "me")
+
+
+def tasks_of(snapshots: Sequence[Snapshot]) -> dict[str, bytes]:
+    """Every task there is, by its envelope: bodies tell them apart, whatever ids they have."""
+    found: dict[str, bytes] = {}
+    for snapshot in snapshots:
+        for id_, packed in snapshot.tasks.items():
+            key = f"{id_.partition('~')[0]} {packed!r}"
+            assert key not in found, f"{id_} is there twice"
+            found[key] = packed
+    return found
+
+
+def lanes_of(snapshots: Sequence[Snapshot]) -> dict[str, list[str]]:
+    """Each group's tasks in their order, by arrival and message id."""
+    found: dict[str, list[str]] = {}
+    for snapshot in snapshots:
+        for group, lane in snapshot.lanes.items():
+            assert group not in found, f"{group} lies in two partitions"
+            found[group] = [element.decode().partition("~")[0] for element in lane]
+    return found
+
+
+def totals_of(snapshots: Sequence[Snapshot]) -> dict[str, int]:
+    names = {name for each in snapshots for name in each.fields("count")} - {"arrival"}
+    sums = {name: sum(each.count(name) for each in snapshots) for name in names}
+    return {name: number for name, number in sums.items() if number}
+
+
+def score_of(snapshots: Sequence[Snapshot], kind: str) -> list[float]:
+    return sorted(score for each in snapshots for score in each.zsets.get(kind, {}).values())
+
+
+def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
+    """All that was there before is there now, where it belongs, and sound."""
+    after = world.read(count)
+    for bench in world.at(count):
+        assert audit(bench.raw, bench.keys) == []
+    assert tasks_of(after) == tasks_of(before)
+    assert lanes_of(after) == lanes_of(before)
+    assert totals_of(after) == totals_of(before)
+    for kind in ("dead", "bodies", "delayed", "held", "late"):
+        assert score_of(after, kind) == score_of(before, kind), kind
+    plain = [
+        sorted(
+            element
+            for each in snapshots
+            for element in (*each.lists.get("plain", ()), *each.zsets.get("ordered", {}))
+        )
+        for snapshots in (before, after)
+    ]
+    assert [e.partition(b"~")[0] for e in plain[0]] == [e.partition(b"~")[0] for e in plain[1]]
+    ended = [
+        sorted(line for each in snapshots for line in each.finished.values())
+        for snapshots in (before, after)
+    ]
+    assert ended[0] == ended[1]
+    paused = [sorted(n for each in s for n in each.fields("paused")) for s in (before, after)]
+    assert paused[0] == paused[1]
+    for number, snapshot in enumerate(after):
+        groups = {*snapshot.lanes, *snapshot.fields("paused"), *snapshot.fields("parked")}
+        assert {partition_of(group, "", count) for group in groups} <= {number}
+        assert "moved" not in snapshot.hashes
+    own = {f"{{{world.name}}}:partitions"}
+    tags = tuple(f"{bench.keys.tag}:" for bench in world.at(count))
+    assert {key for key in world.names() if not key.startswith(tags)} <= own
+    assert world.raw.hgetall(f"{{{world.name}}}:partitions") == {b"number": str(count).encode()}
+
+
+@pytest.mark.parametrize(("before", "after"), STEPS)
+async def test_all_is_moved(make_world: Callable[[int], World], before: int, after: int) -> None:
+    world = make_world(before)
+    await fill(world)
+    was = world.read(before)
+    fences = [int(each.strings.get("fence", b"0")) for each in was]
+    report = await world.move(after)
+    assert (report.before, report.after) == (before, after)
+    assert_moved(world, was, after)
+    if before != after:
+        assert report.tasks > 0
+        assert report.over > 0
+        found = [int(each.strings.get("fence", b"0")) for each in world.read(after)]
+        assert set(found) == {max(fences)}
+
+
+async def test_groups_go_on_in_order(make_world: Callable[[int], World]) -> None:
+    """Every group's tasks run in the order in which they came, and each once."""
+    world = make_world(3)
+    await fill(world)
+    lanes = lanes_of(world.read(3))
+    await world.move(5)
+    world.count = 5
+    ran: dict[str, list[str]] = {}
+    for bench in world.at(5):
+        await Groups(bench.client).resume(ALL)
+        for group in GROUPS:
+            await Groups(bench.client).resume(group)
+        daemon = await bench.daemon()
+        for _ in range(100):
+            claims = await daemon.claim("grouped", "w1", "w2")
+            for claim in claims:
+                element = claim.element.decode().partition("~")[0]
+                ran.setdefault(str(claim.task.group), []).append(element[17:])
+            if not claims:
+                break
+            await daemon.complete(*claims)
+    parked = {group for each in world.read(5) for group in each.fields("parked")}
+    for group, elements in lanes.items():
+        if group not in parked and not group.startswith("held"):
+            assert ran[group] == [element[17:] for element in reversed(elements)]
+
+
+async def test_ids_that_came_are_known_where_they_would_come_to(
+    make_world: Callable[[int], World],
+) -> None:
+    world = make_world(1)
+    await fill(world)
+    again = [
+        *(arrival(f"{group}-{n}", group) for group in GROUPS for n in range(3)),
+        *(arrival(f"p{n}") for n in range(20)),
+        *(of_tenant("same", None, f"t{n}") for n in range(3)),
+    ]
+    await world.move(4)
+    world.count = 4
+    for each in again:
+        enqueued = await world.bench_of(each.envelope.group, each.id).enqueuer.enqueue([each])
+        assert enqueued.taken == [False], each.id
+
+
+async def test_killed_at_any_step(make_world: Callable[[int], World]) -> None:
+    """Every call of a move, cut off before Redis ran it and behind: the next one goes on."""
+    world = make_world(2)
+    await fill(world, GROUPS[:8])
+    was, dump = world.read(2), world.dump()
+    killer = Killer()
+    await world.move(3, killer)
+    whole = killer.calls
+    assert whole > 60
+    for number in range(whole):
+        for runs_it in (False, True):
+            world.restore(dump)
+            with pytest.raises(Cut):
+                await world.move(3, Killer(number, runs_it))
+            if not world.raw.hexists(f"{{{world.name}}}:partitions", "moving_to"):
+                assert number < 2 or number == whole - 1
+            else:
+                with pytest.raises(ConfigError, match="on its way from 2 to 3"):
+                    await agree(world.at(1)[0].client, 2)
+                with pytest.raises(ConfigError, match="repartition 3` first"):
+                    await world.move(5)
+            await world.move(3)
+            assert_moved(world, was, 3)
+
+
+async def test_nothing_moves_while_a_daemon_runs(make_world: Callable[[int], World]) -> None:
+    world = make_world(2)
+    await fill(world)
+    dump = world.dump()
+    daemon = await world.at(2)[1].daemon("busy")
+    with pytest.raises(DaemonsRun, match="stop busy"):
+        await world.move(3)
+    await agree(world.at(1)[0].client, 2)  # as if nothing had been
+    await daemon.sessions.leave()
+    assert {key for key in world.dump() if "tasks" in key} == {
+        key for key in dump if "tasks" in key
+    }
+
+
+async def test_a_daemon_that_comes_in_the_midst_stops_it(
+    make_world: Callable[[int], World],
+) -> None:
+    """One that had agreed right before the move began; it holds what it claimed, the rest waits."""
+    world = make_world(1)
+    await fill(world)
+    was = world.read(1)
+    with pytest.raises(Cut):
+        await world.move(2, Killer(20, runs_it=True))
+    daemon = await world.at(1)[0].daemon("late")
+    with pytest.raises(DaemonsRun, match="stop late"):
+        await world.move(2)
+    await daemon.sessions.leave()
+    await world.move(2)
+    assert_moved(world, was, 2)
+
+
+async def test_what_a_dead_daemon_held_is_put_back_first(
+    make_world: Callable[[int], World],
+) -> None:
+    world = make_world(1)
+    await fill(world)
+    bench = world.at(1)[0]
+    daemon = await bench.daemon("dies")
+    claims = await daemon.claim("grouped", "w1")
+    bench.expire("dies")
+    await world.move(4)
+    world.count = 4
+    for each in world.at(4):
+        assert audit(each.raw, each.keys) == []
+    (claim,) = claims
+    home = world.bench_of(claim.task.group)
+    assert home.lane(str(claim.task.group))[0] == claim.task.id
+
+
+async def test_what_lies_in_no_list_is_told_and_stays(make_world: Callable[[int], World]) -> None:
+    world = make_world(1)
+    await fill(world)
+    bench = world.at(1)[0]
+    bench.raw.hset(bench.keys("tasks"), "lost", b'["t",null,null,null]\n{}')
+    with pytest.raises(TasksLeft, match=r"1 tasks or entries of .* are in no list"):
+        await world.move(2)
+    bench.raw.hdel(bench.keys("tasks"), "lost")
+    await world.move(2)
+    assert bench.raw.hget(f"{{{world.name}}}:partitions", "moving_to") is None
+
+
+async def test_where_there_is_nothing_to_do(make_world: Callable[[int], World]) -> None:
+    world = make_world(4)
+    assert (await world.move(4)).before == 0
+    await world.note()
+    report = await world.move(4)
+    assert (report.before, report.after, report.tasks) == (4, 4, 0)
+
+
+async def test_without_an_answer_it_ends_as_any_verb(tmp_path: Any) -> None:
+    made = StoreClient("redis://127.0.0.1:1/0", Keys("nobody"))
+    with pytest.raises(StoreUnavailable):
+        await Repartition("nobody", 4, lambda _: made).run()

@@ -1,0 +1,350 @@
+"""All partitions as of one: what is summed, merged, looked for everywhere, done to all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.operate import listing
+from groupflow.operate.dead import Filter
+from groupflow.operate.groups import ALL
+from groupflow.operate.listing import ListedGroups
+from groupflow.operate.sampling import Latencies, Row, take_sample
+from groupflow.operate.totals import DaemonStatus
+from groupflow.operate.whole import figures
+from groupflow.operate.whole.groups import AllGroups
+from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.lists import list_groups, list_tasks
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.whole.tasks import AllTasks
+from groupflow.settings.model import Settings
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import Keys
+from tests.history.auditor import audit
+from tests.operate.spread import Spread
+from tests.store.bench import arrival, bury
+
+AWAY = r"partition {} is away: Redis at 127\.0\.0\.1:1 "
+
+
+async def fill(spread: Spread, groups: int = 40) -> list[str]:
+    """Groups of two tasks each, in the order of their names, and as many plain tasks."""
+    names = [f"g{n:02}" for n in range(groups)]
+    await spread.enqueue(*(arrival(f"{name}-1", name) for name in names))
+    await spread.enqueue(*(arrival(f"{name}-2", name) for name in names))
+    await spread.enqueue(*(arrival(f"p{n:02}") for n in range(groups)))
+    return names
+
+
+async def kill_some(spread: Spread, number: int = 30) -> list[str]:
+    """Dead letters, one after another; their ids, the latest first."""
+    daemons = await spread.daemons()
+    ids = []
+    for n in range(number):
+        group = f"d{n}" if n % 2 else None
+        await spread.enqueue(arrival(f"dead-{n:02}", group))
+        place = spread.place_of(group, f"dead-{n:02}")
+        claim = await daemons[place].claim_one("grouped" if group else "plain")
+        await daemons[place].settle(bury(claim, f"reason {n % 3}"))
+        ids.append(claim.task.id)
+    return ids[::-1]
+
+
+async def test_totals_are_summed_and_daemons_merged(spread: Spread) -> None:
+    await fill(spread)
+    daemons = [*await spread.daemons("d1"), *await spread.daemons("d2")]
+    for daemon in daemons[:4]:
+        await daemon.claim("grouped", "w1", "w2")
+        await daemon.complete(await daemon.claim_one("plain", "w3"))
+    parts = [await bench.status() for bench in spread.benches]
+    found = await figures.read_totals(spread.namespace)
+    assert (found.queued_plain, found.running_plain, found.done_total) == (36, 0, 4)
+    assert (found.queued_grouped, found.running_grouped, found.taken_total) == (72, 8, 120)
+    assert (found.groups, found.ready) == (40, 32)
+    assert [(each.name, each.workers) for each in found.daemons] == [("d1", 2), ("d2", 2)]
+    assert "away" not in found.as_json()
+    assert found.waited_plain >= max(part.waited_plain for part in parts)
+    assert [each.name for each in await figures.read_daemons(spread.namespace)] == ["d1", "d2"]
+
+
+async def test_a_partition_that_is_away_is_named_and_the_others_go_on(spread: Spread) -> None:
+    names = await fill(spread)
+    there = [name for name in names if spread.place_of(name) != 3]
+    namespace = spread.without(3)
+    found = await figures.read_totals(namespace)
+    assert found.groups == len(there) < 40
+    assert found.as_json()["away"] == [3]
+    assert [each.partition for each in namespace.away] == [3]
+    with pytest.raises(StoreUnavailable, match=AWAY.format(3)):
+        await AllGroups(namespace).why(spread.group_in(3))
+    assert (await AllGroups(namespace).why(there[0])).state == "ready"
+    tops = await figures.read_tops(namespace)
+    assert [each.partition for each in tops.away] == [3]
+    assert [top.group for top in tops.slowest] == there[:10]
+    assert len(await figures.read_busy(namespace)) == len(there)
+    with pytest.raises(StoreUnavailable, match="no partition answers; " + AWAY.format(0)):
+        await figures.read_totals(spread.without(0, 1, 2, 3))
+
+
+async def test_who_comes_back_is_no_more_away(spread: Spread) -> None:
+    namespace = spread.without(1)
+    clients = [*namespace.clients]
+    namespace.clients = clients
+    await figures.read_totals(namespace)
+    assert [each.partition for each in namespace.away] == [1]
+    clients[1] = spread.benches[1].client
+    assert (await figures.read_totals(namespace)).away == []
+    assert namespace.away == []
+
+
+async def test_nobody_waits_twice_for_a_partition_that_says_nothing(
+    spread: Spread, monkeypatch: Any
+) -> None:
+    """One that is frozen costs the whole patience once, and then little."""
+    monkeypatch.setattr("groupflow.operate.whole.namespace.RECALL", 0.01)
+    asked: list[int] = []
+
+    async def ask(client: StoreClient) -> int:
+        number = spread.namespace.clients.index(client)
+        if number == 2 and asked.append(number) is None:  # type: ignore[func-returns-value]
+            await asyncio.get_running_loop().create_future()
+        return number
+
+    first = await spread.namespace.ask_all(ask, patience=0.05)
+    again = await spread.namespace.ask_all(ask)  # would wait for ever
+    assert [*first.by_partition] == [*again.by_partition] == [0, 1, 3]
+    assert asked == [2, 2]
+    assert str(again.away[0]) == "partition 2 is away: no answer in 0.01 s"
+
+
+async def test_the_only_partition_is_the_whole() -> None:
+    """Its error stays what it is, and nobody speaks of partitions."""
+    namespace = Namespace([StoreClient("redis://127.0.0.1:1/0", Keys("nobody"))])
+    with pytest.raises(StoreUnavailable, match=r"^Redis at 127"):
+        await figures.read_totals(namespace)
+    assert namespace.away == []
+
+
+async def pages_of(namespace: Namespace, state: ListedGroups, **how: Any) -> list[str]:
+    """Every group of a state, page by page."""
+    found: list[str] = []
+    cursor: str | None = "0"
+    while cursor is not None:
+        page = await list_groups(namespace, state, cursor=cursor, **how)
+        found += [row.group for row in page.groups]
+        cursor = page.next
+    return found
+
+
+async def test_pages_of_groups_are_whole_and_in_turn(spread: Spread, monkeypatch: Any) -> None:
+    names = await fill(spread)
+    assert await pages_of(spread.namespace, "ready", limit=7) == names
+    page = await list_groups(spread.namespace, "ready", limit=7)
+    assert (page.total, [row.group for row in page.groups]) == (40, names[:7])
+    monkeypatch.setattr(listing, "_LOOK", 3)
+    monkeypatch.setattr(listing, "_LOOKS", 1)
+    assert await pages_of(spread.namespace, "ready", limit=4, text="9") == [
+        name for name in names if "9" in name
+    ]
+    groups = AllGroups(spread.namespace)
+    for name in names[:25]:
+        await groups.pause(name, "me")
+    paused = await pages_of(spread.namespace, "paused", limit=5)
+    assert sorted(paused) == names[:25]
+    assert await pages_of(spread.namespace, "ready", limit=5) == names[25:]
+    for daemon in await spread.daemons():
+        await daemon.claim("grouped", "w1")
+    assert len(await pages_of(spread.namespace, "running", limit=1)) == 4
+    with pytest.raises(ValueError, match="another number of partitions"):
+        await list_groups(spread.namespace, "ready", cursor="1-2")
+
+
+async def test_pages_without_a_partition_end(spread: Spread) -> None:
+    names = await fill(spread)
+    there = [name for name in names if spread.place_of(name) != 2]
+    namespace = spread.without(2)
+    assert await pages_of(namespace, "ready", limit=7) == there
+    page = await list_groups(namespace, "ready", limit=7)
+    assert [each.partition for each in page.away] == [2]
+    for name in there:
+        await AllGroups(namespace).pause(name, "me")
+    assert sorted(await pages_of(namespace, "paused", limit=7)) == there
+
+
+async def test_delayed_groups_come_by_when_they_are_due(spread: Spread) -> None:
+    delays = {f"g{n}": 600.0 + (n * 7) % 30 for n in range(30)}
+    await spread.enqueue(*(arrival(name, name, delay=delays[name]) for name in delays))
+    assert await pages_of(spread.namespace, "delayed", limit=4) == sorted(
+        delays, key=lambda name: delays[name]
+    )
+    rows = await list_tasks(spread.namespace, "delayed", 10)
+    assert rows == [(name, name) for name in sorted(delays, key=lambda name: delays[name])[:10]]
+
+
+async def test_some_tasks_of_a_state(spread: Spread) -> None:
+    await fill(spread)
+    rows = await list_tasks(spread.namespace, "queued", 60)
+    assert rows[:40] == [(f"p{n:02}", None) for n in range(40)]
+    assert {group for _, group in rows[40:]} <= {f"g{n:02}" for n in range(40)}
+    assert len({id_ for id_, _ in rows}) == 60
+    assert len(await list_tasks(spread.without(0), "queued", 10_000)) < 120
+
+
+async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:
+    names = await fill(spread)
+    tasks = AllTasks(spread.namespace)
+    for name in names:
+        found = await tasks.find(f"{name}-2")
+        assert found is not None
+        assert (found.group, found.state) == (name, "queued")
+    assert await tasks.find("nobody") is None
+    assert await tasks.drop("p07") is None
+    assert (await tasks.find("p07")).state == "dropped"  # type: ignore[union-attr]
+    assert await tasks.drop("nobody") == "unknown"
+    assert await tasks.run_now("p08") == "due"
+    await spread.enqueue(arrival("late", "g00", delay=600.0))
+    assert await tasks.delayed_of("g00") == ["late"]
+    assert await tasks.run_now("late") is None
+
+
+async def test_what_nobody_knows_may_lie_with_who_is_away(spread: Spread) -> None:
+    names = await fill(spread)
+    tasks, gone = AllTasks(spread.without(1)), spread.by_partition(names)[1][0]
+    with pytest.raises(StoreUnavailable, match=AWAY.format(1)):
+        await tasks.find(f"{gone}-1")
+    with pytest.raises(StoreUnavailable, match=AWAY.format(1)):
+        await tasks.drop("nobody")
+    there = next(name for name in names if spread.place_of(name) != 1)
+    assert (await tasks.find(f"{there}-1")) is not None
+
+
+async def test_dead_letters_are_one_list(spread: Spread) -> None:
+    ids = await kill_some(spread)
+    letters = AllLetters(spread.namespace)
+    assert [lying.letter.id async for lying in letters.each()] == ids
+    told: Any = "0"
+    found: list[str] = []
+    while told is not None:
+        page = await letters.page(Filter(), passed=told, limit=4)
+        found += [letter.id for letter in page.letters]
+        told = page.next
+    assert found == ids
+    only = Filter(reason="reason 1")
+    assert len([1 async for _ in letters.each(only)]) == 10
+    assert len((await letters.page(only, limit=50)).letters) == 10
+    lying = await letters.find(ids[0])
+    assert lying is not None
+    assert lying.partition == spread.place_of(lying.letter.group, ids[0])
+    assert await letters.drop(lying)
+    assert await letters.find(ids[0]) is None
+
+
+async def test_dead_letters_without_a_partition(spread: Spread) -> None:
+    ids = await kill_some(spread)
+    namespace = spread.without(0)
+    letters = AllLetters(namespace)
+    found = [lying async for lying in letters.each()]
+    assert 0 < len(found) < len(ids)
+    assert {lying.partition for lying in found} == {1, 2, 3}
+    assert [each.partition for each in namespace.away] == [0]
+    ended = await letters.page(Filter(), passed="---")
+    assert (ended.letters, ended.next) == ([], None)
+    page = await letters.page(Filter(), limit=50)
+    assert [letter.id for letter in page.letters] == [lying.letter.id for lying in found]
+    assert ([each.partition for each in page.away], page.next) == ([0], None)
+    gone = next(id_ for id_ in ids if id_ not in {lying.letter.id for lying in found})
+    with pytest.raises(StoreUnavailable, match=AWAY.format(0)):
+        await letters.find(gone)
+
+
+async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) -> None:
+    """It died at the door, so it lies by its id; the rules of now make it a group's task."""
+    rule = {"app": "crm", "tenants": "*", "key": "{entity}:{tenant_id}"}
+    settings = Settings.model_validate({"groups": [rule]})
+    body = {"app_name": "crm", "tenant_id": 7, "type": "t"}
+    letters = AllLetters(spread.namespace)
+    for number in range(24):
+        id_ = f"door{number}"
+        facts = orjson.dumps({**body, "entity": f"e{number}"})
+        envelope = Envelope("t", None, "7", None, {}, facts)
+        await spread.put(Arrival(id_, envelope, dead="no field entity"))
+        lying = await letters.find(id_)
+        assert lying is not None
+        assert await letters.redrive(settings, lying)
+        assert await letters.find(id_) is None
+        found = await AllTasks(spread.namespace).find(id_)
+        assert found is not None
+        assert (found.group, found.state) == (f"e{number}:7", "queued")
+        home = spread.benches[spread.place_of(found.group)]
+        assert home.lane(str(found.group)) == [id_]
+        assert not await letters.redrive(settings, lying), "it is gone"
+    assert [audit(bench.raw, bench.keys) for bench in spread.benches] == [[], [], [], []]
+
+
+async def test_everything_is_paused_everywhere(spread: Spread) -> None:
+    await fill(spread)
+    groups = AllGroups(spread.namespace)
+    assert await groups.pause(ALL, "me")
+    assert not await groups.pause(ALL, "me")
+    for daemon in await spread.daemons():
+        assert await daemon.claim("grouped", "w1") == []
+    hold = (await figures.read_totals(spread.namespace)).everything_paused
+    assert hold is not None
+    assert hold.by == "me"
+    assert await groups.resume(ALL)
+    assert (await figures.read_totals(spread.namespace)).everything_paused is None
+
+
+async def test_where_all_could_not_be_reached_the_rest_is_done_all_the_same(
+    spread: Spread,
+) -> None:
+    groups = AllGroups(spread.without(3))
+    with pytest.raises(StoreUnavailable, match=AWAY.format(3)):
+        await groups.pause(ALL, "me")
+    held = [bool((await bench.status()).everything_paused) for bench in spread.benches]
+    assert held == [True, True, True, False]
+    assert await AllGroups(spread.namespace).pause(ALL, "you"), "the last one"
+
+
+async def test_an_hour_of_samples_is_summed(spread: Spread) -> None:
+    await fill(spread)
+    latencies = Latencies()
+    for bench in spread.benches:
+        await take_sample(bench.client, latencies)
+    (sample,) = await figures.read_samples(spread.namespace)
+    assert (sample.queued, sample.ready) == (120, 40)
+
+
+def row(at: int, taken: int, *latencies: int) -> Row:
+    totals: list[Any] = [0] * 10
+    return (at, taken, *totals, [*latencies])
+
+
+def test_where_a_sample_is_missing_totals_stay() -> None:
+    """A partition in which nobody could write has no gap in its sums, and no jump behind it."""
+    first = [row(n * 10_000_000, n * 100, 1, 2) for n in (1, 2, 3)]
+    second = [row(n * 10_000_000 + 5, 1000 + n, 1) for n in (2, 4)]
+    rows = figures.together([first, second, []])
+    assert [each[1] for each in rows] == [1102, 1202, 1302, 1304]
+    assert [each[12] for each in rows] == [[1, 2], [2, 2], [1, 2], [1]]
+
+
+def test_the_newest_session_tells_of_a_daemon() -> None:
+    parts = {
+        0: DaemonStatus("d1", 17, "here", 3, 0.5),
+        1: DaemonStatus("d1", 12, "there", 9, 7.0),
+    }
+    (found,) = figures._by_name(parts.values())
+    assert (found.pid, found.host, found.workers, found.heartbeat_age) == (17, "here", 3, 7.0)
+
+
+def test_json_of_one_has_no_word_of_partitions() -> None:
+    from tests.store.bench import totals
+
+    assert b"away" not in orjson.dumps(totals().as_json())
