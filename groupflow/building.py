@@ -29,6 +29,7 @@ from groupflow.ops.loop_lag import LoopLag
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
+from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
@@ -45,6 +46,7 @@ from groupflow.upkeep.roll import roll
 from groupflow.upkeep.sample import sample
 from groupflow.upkeep.sweep import sweep
 
+COPIED_WITHIN = 1.0  # seconds for replicas to have a batch, before intake says that it waits
 MAX_THREADS = 20_000  # they are made when they are needed; a reload may ask for more workers
 
 
@@ -209,7 +211,7 @@ class Ground:
         client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         lease = self.settings.workers.lease
-        reaper = Reaper(partition.sessions, client, lease, lambda: renewer.steady_since, upkeep)
+        reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep)
         sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
         rolling = partial(roll, client, keep=keep, size=history.segment)
         sampling = partial(sample, client, partition.latencies)
@@ -259,9 +261,19 @@ class Ground:
         )
 
     def _gate(self, partition: Partition, wake: Callable[[Set[Pool]], None]) -> Gate:
-        redis, client = self.settings.redis, partition.path
+        redis, client, copies = self.settings.redis, partition.path, None
+        if redis.replicas:
+            # Waiting for replicas must not hold up claims.
+            client = self.redis.open(partition.keys)
+            copies = Copies(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
         return Gate(
-            Enqueuer(client, self.daemon, dedup_window=redis.dedup_window),
+            Enqueuer(
+                client,
+                self.daemon,
+                dedup_window=redis.dedup_window,
+                copies=copies,
+                seen=partition.session.seen,
+            ),
             Pressure(
                 client,
                 max_waiting=redis.max_waiting,

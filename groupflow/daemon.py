@@ -262,8 +262,9 @@ class Daemon:
                 log.warning("store.unavailable", error=str(error))
                 await asyncio.sleep(backoff.next())
             else:
-                for each in self._without_lease:
-                    self._holdings[each].session_lost()  # until there is one
+                for n, renewer in enumerate(self._leases.renewers):
+                    if not renewer.is_begun:
+                        self._holdings[n].session_lost()  # until it is
                 return True
         return False
 
@@ -275,8 +276,8 @@ class Daemon:
         """
         try:
             for each in self._partitions:
-                if self._holds_lease(each.number):
-                    await check_at_start(each.upkeep, self._settings.workers.lease)
+                if self._leases.renewers[each.number].is_open:
+                    await check_at_start(each.upkeep, self._settings)
         except ConfigError:
             await self._leave()
             raise

@@ -54,6 +54,10 @@ class StoreUnavailable(GroupflowError):
     """Redis did not answer in time or refused the call for now. The same call may be made again."""
 
 
+class TooFewReplicas(StoreUnavailable):
+    """Redis has a batch, and not as many replicas have it as `redis.replicas` says."""
+
+
 class BrokerUnavailable(GroupflowError):
     """RabbitMQ can't be reached, or the connection to it has ended.
 

@@ -13,10 +13,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-Pause: TypeAlias = Literal["", "waiting", "memory", "store_full", "store_unavailable"]
+Pause: TypeAlias = Literal[
+    "", "waiting", "memory", "store_full", "too_few_replicas", "store_unavailable"
+]
 """Why intake takes nothing in; empty where it does."""
 
-PAUSES: Final[tuple[Pause, ...]] = ("waiting", "memory", "store_full", "store_unavailable")
+PAUSES: Final[tuple[Pause, ...]] = (
+    *("waiting", "memory", "store_full"),
+    *("too_few_replicas", "store_unavailable"),
+)
 OUTCOMES: Final = ("complete", "retry", "advance", "bury", "release")
 """The ways to settle."""
 

@@ -67,7 +67,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
             "redis",
             redis_url,
             store_address(redis_url),
-            examine_partitions(redis_url, every, lease, redis.timeout),
+            examine_partitions(redis_url, every, lease, redis.timeout, redis.replicas),
         ),
         _examine_server(
             "rabbitmq",
@@ -145,7 +145,7 @@ def _transport(section: str, url: str) -> Check:
     return Check(name, "warn", "plaintext to another machine", remedy)
 
 
-async def check_at_start(client: StoreClient, lease: float) -> None:
+async def check_at_start(client: StoreClient, settings: Settings) -> None:
     """Refuse a Redis that would lose tasks, and log what else it says of itself.
 
     A Redis that doesn't answer just now, or won't say, is no reason not to start.
@@ -154,7 +154,9 @@ async def check_at_start(client: StoreClient, lease: float) -> None:
         ConfigError: it evicts keys when memory is full.
     """
     try:
-        checks = await examine_at_start(client, lease)
+        checks = await examine_at_start(
+            client, settings.workers.lease, settings.redis_url(), settings.redis.replicas
+        )
     except StoreUnavailable as error:
         log.warning("doctor.not_checked", error=str(error))
         return

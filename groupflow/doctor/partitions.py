@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from redis.exceptions import NoPermissionError, RedisError
 from groupflow.core.checkup import Check, Verdict
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
 from groupflow.doctor.redis import examine_node, examine_store
-from groupflow.store.client import address_of, make_pool, translated
+from groupflow.store.client import address_of, translated
 from groupflow.store.keys import Keys
+from groupflow.store.pool import make_pool
 from groupflow.store.whereabouts import BySentinel, whereabouts_of
 
 CLUSTER = "redis.cluster"
@@ -26,7 +27,7 @@ _UNEVEN = 2  # times the average of what a node serves
 
 
 async def examine_partitions(
-    url: str, every: Sequence[Keys], lease: float, timeout: float
+    url: str, every: Sequence[Keys], lease: float, timeout: float, replicas: int = 0
 ) -> list[Check]:
     """Everything about the servers of a namespace, as the user of the URL sees them.
 
@@ -35,6 +36,7 @@ async def examine_partitions(
         every: the keys of each partition.
         lease: seconds.
         timeout: seconds for each question.
+        replicas: that must hold a batch.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -43,18 +45,20 @@ async def examine_partitions(
     where = whereabouts_of(url, every[0]("count"))
     if isinstance(where, BySentinel):
         return [
-            *await examine_store(url, every[0], lease, timeout),
+            *await examine_store(url, every[0], lease, timeout, replicas),
             await _sentinels(where, timeout),
         ]
     if not where.is_cluster:
-        return await examine_store(url, every[0], lease, timeout)
+        return await examine_store(url, every[0], lease, timeout, replicas)
     homes, away = await _homes(url, every, timeout)
     nodes: dict[str, list[int]] = defaultdict(list)
     for number, node in homes.items():
         nodes[node].append(number)
     checks = [*away]
     for node, numbers in nodes.items():
-        found = await _examine(node, numbers, every, lease, timeout)
+        keys = every[numbers[0]]
+        examination = examine_node(node, keys, lease, timeout, replicas=replicas, leader="cluster")
+        found = await _examined(numbers, examination)
         checks += [replace(each, found=f"{address_of(node)}: {each.found}") for each in found]
     told = await asyncio.gather(*(_cluster_info(node, timeout) for node in nodes))
     info = next(filter(None, told), {})
@@ -87,11 +91,9 @@ async def _homes(
     return homes, away
 
 
-async def _examine(
-    node: str, numbers: Sequence[int], every: Sequence[Keys], lease: float, timeout: float
-) -> list[Check]:
+async def _examined(numbers: Sequence[int], examination: Awaitable[list[Check]]) -> list[Check]:
     try:
-        return await examine_node(node, every[numbers[0]], lease, timeout, in_cluster=True)
+        return await examination
     except (StoreUnavailable, ServerUnreachable) as error:
         return [_away(numbers, str(error))]
 

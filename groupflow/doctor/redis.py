@@ -16,9 +16,11 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
+from groupflow.doctor.replicas import Leader, judge_replicas, leader_of, try_wait
 from groupflow.doctor.rights import examine_rights
-from groupflow.store.client import StoreClient, address_of, make_pool, translated
+from groupflow.store.client import StoreClient, address_of, translated
 from groupflow.store.keys import Keys
+from groupflow.store.pool import make_pool
 from groupflow.store.whereabouts import whereabouts_of
 
 OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full
@@ -30,8 +32,16 @@ MEGABYTE = 1 << 20
 _Answer = TypeVar("_Answer")
 
 
-async def examine_at_start(client: StoreClient, lease: float) -> list[Check]:
+async def examine_at_start(
+    client: StoreClient, lease: float, url: str, replicas: int
+) -> list[Check]:
     """What a daemon looks at before it works: one ``INFO``.
+
+    Args:
+        client: of the server.
+        lease: seconds.
+        url: as configured.
+        replicas: as configured.
 
     Raises:
         StoreUnavailable: no answer.
@@ -39,13 +49,17 @@ async def examine_at_start(client: StoreClient, lease: float) -> list[Check]:
     """
     before = time.time()
     info = await client.info("default")
-    return judge_info(info, lease, (before + time.time()) / 2)
+    at, leader = (before + time.time()) / 2, leader_of(url)
+    judged = judge_info(info, lease, at, in_cluster=leader == "cluster")
+    return [*judged, *judge_replicas(info, replicas, leader)]
 
 
-async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> list[Check]:
+async def examine_store(
+    url: str, keys: Keys, lease: float, timeout: float, replicas: int = 0
+) -> list[Check]:
     """Everything about one Redis, as the user of the URL sees it.
 
-    Each question may take `timeout` seconds.
+    Each question may take `timeout` seconds; `replicas` must hold a batch.
 
     Raises:
         StoreUnavailable: no answer.
@@ -56,14 +70,20 @@ async def examine_store(url: str, keys: Keys, lease: float, timeout: float) -> l
         node = await where.find(timeout)
     except (RedisError, OSError) as error:
         raise translated(error, address_of(url)) from error
-    in_cluster = where.is_cluster
-    return await examine_node(node, keys, lease, timeout, in_cluster=in_cluster)
+    leader = leader_of(url)
+    return await examine_node(node, keys, lease, timeout, replicas=replicas, leader=leader)
 
 
 async def examine_node(
-    node: str, keys: Keys, lease: float, timeout: float, *, in_cluster: bool = False
+    node: str,
+    keys: Keys,
+    lease: float,
+    timeout: float,
+    *,
+    replicas: int = 0,
+    leader: Leader | None = None,
 ) -> list[Check]:
-    """The same of a server whose URL is known; see `examine_store`."""
+    """The same of a server whose URL is known; see `examine_store`, and `judge_replicas`."""
     address = address_of(node)
     pool = make_pool(node, timeout)
     redis = Redis(connection_pool=pool)
@@ -81,9 +101,10 @@ async def examine_node(
             raise translated(error, address) from error
 
     try:
-        checks = await _examine_info(redis, ask, lease, in_cluster=in_cluster)
+        checks = await _examine_info(redis, ask, lease, replicas, leader)
         checks += await _examine_files(redis, ask, checks)
         checks += await _examine_rights(redis, ask, keys, checks)
+        checks += await try_wait(redis, ask) if replicas else []
     except NoPermissionError as error:
         remedy = "deploy/redis/groupflow.acl has all that the user needs."
         return [Check("redis.rights", "fail", f"it lets the user do nothing: {error}", remedy)]
@@ -107,14 +128,21 @@ async def _examine_rights(redis: Redis, ask: Any, keys: Keys, checks: list[Check
         return [Check("redis.rights", "fail", str(error), "See Redis's own log.")]
 
 
-async def _examine_info(redis: Redis, ask: Any, lease: float, *, in_cluster: bool) -> list[Check]:
+async def _examine_info(
+    redis: Redis, ask: Any, lease: float, replicas: int, leader: Leader | None
+) -> list[Check]:
     await ask(redis.ping)
     try:
         before = time.time()
         info = await ask(lambda: redis.info("default"))
-        found = judge_info(info, lease, (before + time.time()) / 2, in_cluster=in_cluster)
+        at = (before + time.time()) / 2
+        found = judge_info(info, lease, at, in_cluster=leader == "cluster")
+        found += judge_replicas(info, replicas, leader)
     except NoPermissionError:
-        remedy = "Grant +info: without it nobody sees an eviction policy that loses tasks."
+        remedy = (
+            "Grant +info: without it nobody sees an eviction policy that loses tasks, nor that "
+            "another server leads, which may have lost claims."
+        )
         return [Check("redis.info", "warn", "the user may not run INFO", remedy)]
     return found
 
@@ -175,9 +203,7 @@ def _role(info: Mapping[str, Any], *, in_cluster: bool) -> Check:
     if int(info.get("cluster_enabled", 0)) and not in_cluster:
         remedy = "Give redis.url as redis+cluster://, with several of its nodes."
         return Check(ROLE, "warn", "a node of a cluster", remedy)
-    replicas = int(info.get("connected_slaves", 0))
-    also = f", with {replicas} replicas (what they lack is lost in a failover)" if replicas else ""
-    return Check(ROLE, "ok", f"a primary{' of a cluster' if in_cluster else ''}{also}")
+    return Check(ROLE, "ok", f"a primary{' of a cluster' if in_cluster else ''}")
 
 
 def _eviction(info: Mapping[str, Any]) -> Check:

@@ -22,7 +22,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, Verb
 
 NAME = "redis.rights"
-CLIENT_COMMANDS = ("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "SUBSCRIBE", "UNSUBSCRIBE")
+CLIENT_COMMANDS = ("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "SUBSCRIBE", "UNSUBSCRIBE", "WAIT")
 """What the client sends itself; all others run in scripts."""
 
 _REMEDY = "deploy/redis/groupflow.acl has all that the user needs."

@@ -28,6 +28,7 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreFull,
     StoreUnavailable,
+    TooFewReplicas,
 )
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
@@ -332,6 +333,9 @@ class Intake:
                 reason = "Redis is out of memory"
                 self._stand("store_full", reason)
                 log.error("intake.paused", reason=reason, error=str(error))
+            except TooFewReplicas as error:
+                self._stand("too_few_replicas", str(error))
+                log.error("intake.paused", reason="too few replicas", error=str(error))
             except StoreUnavailable as error:
                 self._stand("store_unavailable", str(error))
                 log.warning("intake.waiting", reason="Redis does not answer", error=str(error))

@@ -14,10 +14,11 @@ Kind: TypeAlias = Pause | Literal["away"]
 
 _REMEDY: Final = "Messages wait in RabbitMQ meanwhile."
 _FULL: Final = ("memory", "store_full")
-_TOLD: Final = ("waiting", *_FULL)  # while a server is away nobody can be told
-
-
-_WORST_FIRST: Final[tuple[Kind, ...]] = (*_FULL, "store_unavailable", "waiting", "away", "")
+_TOLD: Final = ("waiting", *_FULL, "too_few_replicas")  # while a server is away nobody can be told
+_WORST_FIRST: Final[tuple[Kind, ...]] = (
+    *_FULL,
+    *("too_few_replicas", "store_unavailable", "waiting", "away", ""),
+)
 
 
 class Standstill:
@@ -80,7 +81,7 @@ class Standstill:
                 return Check("intake", "warn", found, _REMEDY)
             case "away" | "store_unavailable":
                 return Check("intake", "fail", self._reason, _REMEDY)
-        verdict: Literal["warn", "fail"] = "fail" if self.is_for_memory else "warn"
+        verdict: Literal["warn", "fail"] = "warn" if self._kind == "waiting" else "fail"
         return Check("intake", verdict, f"paused: {self._reason}", _REMEDY)
 
     @property

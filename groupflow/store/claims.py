@@ -80,7 +80,9 @@ class Claims:
             calls.append((self._claim, [*front, *slots]))
         if not calls:
             return Answer([], [], self._beside_suspect)
-        replies = await self._client.run_all(calls)
+        # Behind a server that was replaced, a claim has to wait for its session.
+        epoch = self._session.epoch if self._session.epoch.id else None
+        replies = await self._client.run_all(calls, epoch)
         for state, *_ in replies:
             self._session.check(state)
         rows, now = [], 0
@@ -91,6 +93,9 @@ class Claims:
         refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
         self._on_settled([each for each in ordered if each not in refused] if refused else ordered)
         claims = [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
+        if claims:
+            seen = self._session.seen
+            seen.fence = max(seen.fence, *[claim.fence for claim in claims])
         return Answer(refused, claims, self._beside_suspect)
 
 

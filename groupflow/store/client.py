@@ -8,7 +8,6 @@ node refused, since another one has the keys now, didn't run, and goes there.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from time import monotonic, perf_counter
@@ -16,9 +15,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
-from redis.asyncio.connection import ConnectionPool, SSLConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio.connection import ConnectionPool
 from redis.exceptions import (
     AuthenticationError,
     OutOfMemoryError,
@@ -30,8 +27,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
-from groupflow.settings.transport import split_tls
+from groupflow.store.copies import Copies
+from groupflow.store.epochs import Epoch, ask_epoch
 from groupflow.store.keys import Keys
+from groupflow.store.pool import make_pool
 from groupflow.store.scripts import AnyVerb, Order, Scripts
 from groupflow.store.whereabouts import whereabouts_of
 from groupflow.store.wire import Wire, pack
@@ -45,6 +44,7 @@ Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
 _PASSING = (
     *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
     *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"),
+    "UNBLOCKED",  # it waited for replicas, and has become one
 )
 # The same of one that takes no more connections: its first word says nothing.
 _CROWDED = "ERR max number of clients reached"
@@ -79,35 +79,6 @@ def translated(error: Exception, address: str) -> Exception:
 
 def _first_word(error: object) -> str:
     return str(error).split(" ", 1)[0]
-
-
-class _TlsConnection(SSLConnection):
-    """A connection whose server is verified as we say, not as the library's options do."""
-
-    def __init__(self, *, tls: ssl.SSLContext, **options: Any) -> None:
-        super().__init__(**options)
-        self.ssl_context.context = tls
-
-
-def make_pool(url: str, timeout: float) -> ConnectionPool:
-    """Connections to a server by ``redis://``, ``rediss://`` or ``unix://``; nothing connects yet.
-
-    The timeout (seconds) is for a connection; each call has one of its own over the whole of it.
-    """
-    url, tls = split_tls(url)
-    pool = ConnectionPool.from_url(
-        url,
-        socket_timeout=None,
-        socket_connect_timeout=timeout,
-        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
-        # Without it redis-py names itself by CLIENT SETINFO, a right that nothing else needs.
-        driver_info=None,
-        retry=Retry(NoBackoff(), 0),
-    )
-    if tls is not None:
-        pool.connection_class = _TlsConnection
-        pool.connection_kwargs["tls"] = tls
-    return pool
 
 
 class StoreClient:
@@ -158,30 +129,61 @@ class StoreClient:
         """
         return (await self.run_all([(verb, arguments)]))[0]
 
-    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+    async def run_all(self, calls: Sequence[Call], epoch: Epoch | None = None) -> list[Any]:
         """Run scripts in the order given, in one round trip; each is atomic, the whole is not.
 
         What this client is asked for runs in the order in which it was asked, as long as Redis
         answers: no call overtakes another, whatever has to be opened or loaded first.
+
+        Args:
+            calls: which scripts, with what.
+            epoch: runs them there or nowhere.
 
         Raises:
             StoreUnavailable: no answer to at least one; any of them may have run.
             StoreFull: Redis is out of memory; those before the refused one may have run.
         """
         verb = calls[0][0] if len(calls) == 1 else EXCHANGE
+        return (await self._measured(verb, calls, epoch))[0]
+
+    async def run_copied(
+        self, verb: AnyVerb, arguments: Sequence[Argument], copies: Copies
+    ) -> tuple[Any, int, Wire]:
+        """Run one script, and wait until replicas have what it wrote.
+
+        Returns:
+            Its answer, how many have it, and the connection: whoever waits on it again
+            (`Copies.wait`) waits for the same.
+
+        Raises:
+            StoreUnavailable: no answer; the script may have run.
+            StoreFull: Redis is out of memory; nothing was written.
+        """
+        (reply, number), wire = await self._measured(verb, [(verb, arguments)], copies=copies)
+        return reply, number, wire
+
+    async def _measured(
+        self,
+        verb: str,
+        calls: Sequence[Call],
+        epoch: Epoch | None = None,
+        copies: Copies | None = None,
+    ) -> tuple[list[Any], Wire]:
         began = perf_counter()
         try:
-            replies = await self._answers(calls)
+            replies, wire = await self._answers(calls, epoch, copies)
         except GroupflowError:
             self._measures.fail(verb)
             raise
         self._measures.observe(verb, perf_counter() - began)
-        return replies
+        return replies, wire
 
-    async def _answers(self, calls: Sequence[Call]) -> list[Any]:
+    async def _answers(
+        self, calls: Sequence[Call], epoch: Epoch | None, copies: Copies | None
+    ) -> tuple[list[Any], Wire]:
         may_load, may_move = True, self._whereabouts.moves
         while True:
-            replies, wire = await self._send(calls)
+            replies, wire = await self._send(calls, epoch, copies)
             if may_load and any(_is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
                 may_load = False
@@ -196,9 +198,11 @@ class StoreClient:
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise translated(reply, self.address) from reply
-            return replies
+            return replies, wire
 
-    async def _send(self, calls: Sequence[Call]) -> tuple[list[Any], Wire]:
+    async def _send(
+        self, calls: Sequence[Call], epoch: Epoch | None, copies: Copies | None
+    ) -> tuple[list[Any], Wire]:
         """Write all calls at once and read their replies; an error reply is a value here.
 
         Returns:
@@ -208,11 +212,15 @@ class StoreClient:
             pack("EVALSHA", self.scripts[verb].sha, 1, self._slot, *arguments)
             for verb, arguments in calls
         ]
+        if copies is not None:
+            packed.append(copies.command)
         until = monotonic() + self._timeout
         try:
             wire = self._wire
             if wire is None or not wire.is_open or self._preparing.locked():
                 wire = await self._open(until)
+            if epoch is not None and wire.epoch != epoch.id:
+                wire = await self._open(until, epoch)
             return await wire.call(packed, until - monotonic()), wire
         except TimeoutError as error:
             what = f"no answer within {self._timeout} s"
@@ -220,7 +228,7 @@ class StoreClient:
         except (RedisError, OSError) as error:
             raise translated(error, self.address) from error
 
-    async def _open(self, until: float) -> Wire:
+    async def _open(self, until: float, epoch: Epoch | None = None) -> Wire:
         async with self._preparing:
             if self._wire is None or not self._wire.is_open:
                 self._leave()
@@ -228,7 +236,21 @@ class StoreClient:
                 self._node, self._wire = node, wire
                 if self._whereabouts.moves:
                     self._watch = asyncio.create_task(self._look_after(wire))
+            if epoch is not None:
+                await self._enter(self._wire, epoch, until)
             return self._wire
+
+    async def _enter(self, wire: Wire, epoch: Epoch, until: float) -> None:
+        """Make sure that a connection is of an epoch."""
+        if wire.epoch is None:
+            wire.epoch = await ask_epoch(wire, until - monotonic())
+        if wire.epoch != epoch.id:
+            if wire.opened < epoch.since:  # the daemon has gone on to another server meanwhile
+                self._leave()
+            raise StoreUnavailable(
+                f"Redis at {self.address} was started anew, or another one leads: this daemon's "
+                "session isn't known to go on there yet"
+            )
 
     def _leave(self) -> None:
         """The node doesn't serve any more, or is gone: the next call asks where to go."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
+from typing import Any
 
 import orjson
+from redis.exceptions import RedisError
 
+from groupflow.core.errors import TooFewReplicas
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
+from groupflow.store.copies import Copies
 from groupflow.store.envelope import Envelope, Pool
+from groupflow.store.epochs import Seen
 from groupflow.store.scripts import Verb
+from groupflow.store.wire import Wire
 
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are
@@ -86,6 +92,15 @@ def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
     return {each.envelope.pool for each in arrivals if not (each.dead or each.delay)}
 
 
+@dataclass(frozen=True, slots=True)
+class _Uncopied:
+    """A batch that Redis has, and too few replicas have."""
+
+    arrivals: tuple[Arrival, ...]
+    enqueued: Enqueued
+    wire: Wire  # that wrote it
+
+
 class Enqueuer:
     """Writes batches. Running one again is safe: what was taken is a duplicate the second time."""
 
@@ -95,14 +110,24 @@ class Enqueuer:
         daemon: str = "",
         *,
         dedup_window: float = 3600.0,
+        copies: Copies | None = None,
+        seen: Seen | None = None,
     ) -> None:
         """Binds the connection, which the daemon claims through as well.
 
-        Without a daemon's name, nobody is woken by Redis. A dead letter keeps its id from other
-        messages for `dedup_window` seconds.
+        Args:
+            client: the one that the daemon claims through as well; with `copies` one of its own.
+            daemon: who writes. Where there is no other, nobody is woken by Redis.
+            dedup_window: seconds for which a dead letter keeps its id from other messages.
+            copies: how many replicas have to have a batch.
+            seen: where the highest arrival is noted.
         """
+        self._copies = copies
+        self._uncopied: _Uncopied | None = None
+        self._seen = seen or Seen()
         self._front: tuple[Argument, ...] = (
-            daemon,
+            # On a connection of its own nobody claims right behind it: all have to be woken.
+            "" if copies else daemon,
             microseconds(dedup_window),
             token_hex(16),  # where no store has a salt yet
         )
@@ -118,12 +143,47 @@ class Enqueuer:
 
         Raises:
             StoreUnavailable: no answer; the batch may have been written. Try again.
+            TooFewReplicas: it has been written, and may still be lost. Try again.
             StoreFull: Redis has no memory for it; nothing was written.
         """
+        if self._copies is None or not arrivals:
+            return self._enqueued(await self._client.run(*self._call(arrivals, delayed_memory)))
+        uncopied = self._uncopied
+        if not (uncopied and uncopied.wire.is_open and uncopied.arrivals == tuple(arrivals)):
+            verb, *arguments = self._call(arrivals, delayed_memory)
+            reply, number, wire = await self._client.run_copied(verb, arguments, self._copies)
+            uncopied = _Uncopied(tuple(arrivals), self._enqueued(reply), wire)
+        else:
+            number = await self._count_copies(uncopied.wire)
+        if number < self._copies.replicas:
+            self._uncopied = uncopied
+            raise TooFewReplicas(
+                f"Redis at {self._client.address}: {number} replicas have the batch, and "
+                f"redis.replicas is {self._copies.replicas}"
+            )
+        self._uncopied = None
+        return uncopied.enqueued
+
+    async def _count_copies(self, wire: Wire) -> int:
+        """Wait for replicas again, with nothing written twice."""
+        assert self._copies is not None  # noqa: S101
+        try:
+            return await self._copies.wait(wire)
+        except RedisError:
+            wire.close()  # another server may lead: the batch goes there, or is a duplicate
+            return 0
+
+    def _call(
+        self, arrivals: Sequence[Arrival], delayed_memory: int
+    ) -> tuple[Verb, *tuple[Argument, ...]]:
         arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
         for arrival in arrivals:
             arguments.extend(arrival.arguments())
-        queued, taken, crowded_out = await self._client.run(Verb.ENQUEUE, *arguments)
+        return Verb.ENQUEUE, *arguments
+
+    def _enqueued(self, reply: list[Any]) -> Enqueued:
+        queued, taken, crowded_out, newest = reply
+        self._seen.arrival = max(self._seen.arrival, newest)
         return Enqueued(
             queued=queued,
             taken=[verdict != 0 for verdict in taken],

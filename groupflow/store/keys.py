@@ -33,6 +33,8 @@ same names for the scripts; a name is spelled only here.
 | ``count`` | hash | totals |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
+| ``epoch`` | hash | which server leads, and what it knew when it began to; see `epochs.lua` |
+| ``recovering`` | string | until when nothing may be claimed: that server may have lost writes |
 | ``partitions`` | hash | how many a namespace has; once, under the tag without a number |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
@@ -54,6 +56,7 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
+    "epoch", "recovering",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

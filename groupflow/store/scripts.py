@@ -20,6 +20,7 @@ Order: TypeAlias = Literal["oldest", "fair"]
 PRELUDE = ("store/prelude",)
 SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
+_EPOCHS = (*SESSIONS, "store/epochs")
 _CLAIMING = (*SESSIONS, "store/claiming")
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
@@ -46,11 +47,11 @@ class Verb(AnyVerb):
     """Those of the path."""
 
     AGREE = "agree"
-    REGISTER = "register", SESSIONS
-    RENEW = "renew", SESSIONS
-    LEAVE = "leave", SESSIONS
+    REGISTER = "register", _EPOCHS
+    RENEW = "renew", _EPOCHS
+    LEAVE = "leave", _EPOCHS
     TELL = "tell", SESSIONS
-    REAP = "reap", SESSIONS
+    REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", (*_IDS, "store/delaying")
     CLAIM_PLAIN = "claim_plain", _CLAIMING
     CLAIM_GROUPED = "claim_grouped", _CLAIMING

@@ -9,17 +9,18 @@ back and frees their groups; nothing expires by itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
 from groupflow.core.errors import SessionLost, SessionReplaced
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds, seconds
+from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.scripts import Verb
 
-NEVER = "0" * 16  # below any session's number
 REAPED_AT_ONCE = 10  # daemons a call: bounds the script, and more come in the next pass
 
 
@@ -39,6 +40,9 @@ class Claimable:
 
     plain: int  # so many plain tasks
     groups: int  # heads of so many groups
+    # seconds for which nothing may be claimed at most, since Redis may have lost writes; None where
+    # that isn't so
+    recovering: float | None = None
 
 
 class Session:
@@ -49,6 +53,12 @@ class Session:
         # tells this process from any other that has come, or will come, under that name
         self.process = uuid4().hex
         self.number = NEVER  # of the newest session that it knows to have had
+        self.seen = Seen()
+        # Claims go to a server of this one only: any other may not know what this daemon runs.
+        self.epoch = Epoch()
+        # Whether another daemon would miss it, should the server lose that it was ever opened.
+        # Before, nothing may be claimed under it.
+        self.is_witnessed = False
 
     @property
     def shown(self) -> str:
@@ -66,6 +76,11 @@ class Session:
             return
         if state == b"REPLACED":
             raise self.replaced()
+        if state == b"LOST":
+            raise SessionLost(
+                "Redis has lost writes, or leads in another's place for longer than daemon "
+                f"{self.daemon!r} knows: what it runs may be unknown there"
+            )
         raise SessionLost(
             f"the lease of daemon {self.daemon!r} ran out and its tasks were handed on"
         )
@@ -86,6 +101,8 @@ class Sessions:
         self._client = client
         self._session = session
         self._lease = microseconds(lease)
+        self._has_news = False
+        self._old_at = 0.0  # when (monotonic) the session will be a lease old
 
     async def register(self, info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
         """Open a session, and put back what an earlier process of this name still held.
@@ -99,7 +116,7 @@ class Sessions:
             SessionReplaced: another process has come under this name since the session was lost.
         """
         daemon = self._session.daemon
-        number, rows = await self._client.run(
+        number, rows, epoch, is_witnessed = await self._client.run(
             Verb.REGISTER,
             daemon,
             self._lease,
@@ -107,10 +124,13 @@ class Sessions:
             "again" if again else "",
             self._session.process,
             self._session.number,
+            *self._shown(),
         )
         if number == b"REPLACED":
             raise self._session.replaced()
         self._session.number = number.decode()
+        self._old_at = monotonic() + seconds(self._lease)
+        self._learn(epoch, number, is_witnessed)
         return [_handed_over(row, daemon) for row in rows]
 
     async def renew(self) -> Claimable:
@@ -120,11 +140,14 @@ class Sessions:
             SessionLost: it had ended; every claim is gone.
             SessionReplaced: the name was taken over.
         """
-        state, plain, groups = await self._client.run(
-            Verb.RENEW, self._session.daemon, self._session.shown, self._lease
+        daemon, shown, shows = self._session.daemon, self._session.shown, self._shown()
+        self._has_news = False
+        state, plain, groups, epoch, enrolled, is_witnessed, waits = await self._client.run(
+            Verb.RENEW, daemon, shown, self._lease, *shows
         )
         self._session.check(state)
-        return Claimable(plain, groups)
+        self._learn(epoch, enrolled, is_witnessed or self._session.is_witnessed)
+        return Claimable(plain, groups, None if waits < 0 else seconds(waits))
 
     async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
         """Replace what others are told of this daemon; passwords in its settings are hidden.
@@ -142,7 +165,7 @@ class Sessions:
     async def leave(self) -> list[HandedOver]:
         """Close the session; what it still held goes first in its group again."""
         daemon = self._session.daemon
-        rows = await self._client.run(Verb.LEAVE, daemon, self._session.shown)
+        rows = await self._client.run(Verb.LEAVE, daemon, self._session.shown, self._lease)
         return [_handed_over(row, daemon) for row in rows]
 
     async def reap(self) -> tuple[float | None, list[HandedOver]]:
@@ -151,9 +174,32 @@ class Sessions:
         Returns:
             Seconds until the next lease could end (``None`` without any), and the tasks put back.
         """
-        wait, rows = await self._client.run(Verb.REAP, REAPED_AT_ONCE)
+        wait, rows = await self._client.run(Verb.REAP, REAPED_AT_ONCE, self._lease)
         handed = [_handed_over(row[1:], row[0].decode()) for row in rows]
         return (None if wait < 0 else seconds(wait)), handed
+
+    @property
+    def is_witnessed(self) -> bool:
+        """Whether tasks may be claimed under the session."""
+        return self._session.is_witnessed
+
+    @property
+    def has_news(self) -> bool:
+        """Whether somebody waits for it to show what the last answer told."""
+        return self._has_news
+
+    def _shown(self) -> tuple[Argument, ...]:
+        session, seen = self._session, self._session.seen
+        is_old = 0.0 < self._old_at <= monotonic()
+        return session.epoch.id, seen.fence, seen.arrival, seen.enrolled, "1" if is_old else ""
+
+    def _learn(self, epoch: bytes, enrolled: bytes, is_witnessed: int) -> None:
+        session, newest = self._session, enrolled.decode()
+        if epoch.decode() != session.epoch.id:
+            session.epoch = Epoch(epoch.decode(), monotonic())
+        self._has_news = newest > session.seen.enrolled and newest != session.number
+        session.seen.enrolled = max(session.seen.enrolled, newest)
+        session.is_witnessed = bool(is_witnessed)
 
 
 def _handed_over(row: list[bytes], daemon: str) -> HandedOver:

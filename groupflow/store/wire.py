@@ -57,6 +57,8 @@ class Wire(asyncio.Protocol):
         self._waiting: deque[_Waiting] = deque()
         self._lost: Exception | None = None
         self._heard = 0.0  # when bytes came last (monotonic)
+        self.opened = monotonic()
+        self.epoch: str | None = None  # of the server, where it was asked
         # When a call was last given more time since bytes came (monotonic); 0 if none ever was.
         self.extended = 0.0
 

@@ -1,8 +1,8 @@
 """reap: take over from daemons whose lease has run out.
 
 After an outage of Redis every lease looks expired, though their holders live and only wait to
-renew. So whoever has seen such an outage lets one lease pass before it takes anything from anybody,
-and so does everybody after Redis itself was started.
+renew. So whoever has seen such an outage lets one lease pass before it takes anything from anybody.
+After Redis itself was started, or another one leads, the script sees to that (`lua/epochs.lua`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import structlog
 
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
-from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Sessions
 from groupflow.upkeep.renew import log_handed_over
 
@@ -27,7 +26,6 @@ class Reaper:
     def __init__(
         self,
         sessions: Sessions,
-        client: StoreClient,
         lease: float,
         steady_since: Callable[[], float],
         measures: UpkeepMeasures,
@@ -35,14 +33,13 @@ class Reaper:
         """Binds the duty: a lease in seconds, and when (monotonic) our renewals last failed."""
         self._measures = measures
         self._sessions = sessions
-        self._client = client
         self._lease = lease
         self._steady_since = steady_since
         self._began = monotonic()
 
     async def run_once(self) -> float:
         """Take over from whose lease is over."""
-        grace = await self._grace_left()
+        grace = self._grace_left()
         if grace > 0:
             return grace
         crash_point("before_reap")
@@ -54,9 +51,7 @@ class Reaper:
         # A little past the end, since a lease counts as over only when its last microsecond is.
         return min(self._lease, (self._lease if wait is None else wait) + 0.05)
 
-    async def _grace_left(self) -> float:
+    def _grace_left(self) -> float:
         """Seconds for which living daemons may still be about to renew after an outage."""
         since = self._steady_since()
-        grace = since + self._lease - monotonic() if since > self._began else 0.0
-        uptime = float((await self._client.info("server"))["uptime_in_seconds"])
-        return max(grace, self._lease - uptime)
+        return since + self._lease - monotonic() if since > self._began else 0.0

@@ -24,7 +24,8 @@ from groupflow.store.sessions import HandedOver, Sessions
 
 log = structlog.get_logger("groupflow.renew")
 
-RENEWALS_PER_LEASE = 4
+RENEWALS_PER_LEASE = 4  # at least
+SELDOMEST = 2.0  # seconds, however long the lease: others may wait for it (`lua/epochs.lua`)
 
 UNANSWERED = "no renewal was answered in time: Redis is away, or this process stood still"
 BLOCKED = "the event loop was blocked for longer than workers.max_block"
@@ -47,7 +48,7 @@ class Holder(Protocol):
 
 
 class Renewer:
-    """Renews the lease every quarter of it, and opens a new session where the old one is lost."""
+    """Renews the lease well within it, and opens a new session where the old one is lost."""
 
     def __init__(
         self,
@@ -68,12 +69,14 @@ class Renewer:
         self._sessions = sessions
         self._holder = holder
         self._lease = lease
-        self._pace = lease / RENEWALS_PER_LEASE
+        self._pace = min(lease / RENEWALS_PER_LEASE, SELDOMEST)
         self._info = info
         self._may_renew = may_renew
         self._answered = monotonic() - lease
         self._is_over = True
-        self._was_open = False
+        self.is_open = False  # there is, or was, a session
+        self._is_recovering = False
+        self.is_begun = False  # and claims may be made under it
         self._reason = UNANSWERED
         self.steady_since = monotonic()  # when a renewal last had no answer
 
@@ -84,8 +87,9 @@ class Renewer:
             self._measures.resumed += 1
             log_handed_over("task.resumed", handed)
         crash_point("after_register")
-        self._answered = sent
-        self._is_over, self._was_open = False, True
+        self.is_open = True
+        self._answered_at(sent)
+        self.is_begun = self._sessions.is_witnessed
 
     async def run(self) -> None:
         """Renew for ever.
@@ -114,9 +118,10 @@ class Renewer:
             self._reason = BLOCKED
             return
         self._reason = UNANSWERED
-        if not self._was_open:  # its server was away when the daemon started
+        if not self.is_open:  # its server was away when the daemon started
             await self.open()
-            self._holder.session_opened()
+            if self.is_begun:
+                self._holder.session_opened()
             return
         sent = monotonic()
         crash_point("before_renew")
@@ -137,11 +142,36 @@ class Renewer:
             if (dropping := self._holder.session_lost()) is not None:
                 await dropping
             await self.open(again=True)
-            self._holder.session_opened()
+            if self.is_begun:
+                self._holder.session_opened()
             return
-        self._answered = sent
-        self._is_over = False
+        self._answered_at(sent)
+        if self._sessions.is_witnessed and not self.is_begun:
+            self.is_begun = True
+            self._holder.session_opened()
+        self._tell_of_recovery(claimable.recovering)
         self._holder.claimable(claimable.plain, claimable.groups)
+
+    def _tell_of_recovery(self, seconds: float | None) -> None:
+        """Say once that nothing is claimed, and when that is over."""
+        if seconds is not None and not self._is_recovering:
+            log.warning(
+                "claims.held_back",
+                seconds=round(seconds, 3),
+                reason="Redis was started anew, or another one leads: it may have lost claims",
+                remedy="they go on once every daemon has renewed, or by then",
+            )
+        elif seconds is None and self._is_recovering:
+            log.info("claims.go_on")
+        self._is_recovering = seconds is not None
+
+    def _answered_at(self, sent: float) -> None:
+        """The lease runs from the sending on; and not at all while nobody would miss the session.
+
+        Should the server lose its last writes, nobody would know that there is one.
+        """
+        is_missed = self._sessions.is_witnessed
+        self._answered, self._is_over = sent if is_missed else sent - self._lease, not is_missed
 
     @property
     def holds_lease(self) -> bool:
@@ -155,6 +185,8 @@ class Renewer:
 
     def _pause(self) -> float:
         """Seconds until the next try: sooner once one has failed, never past the lease's end."""
+        if self._sessions.has_news:
+            return 0.0
         pace, left = self._pace, self.left
         since = self._lease - left
         if since < pace:

@@ -10,6 +10,7 @@ from groupflow.broker.declaring import Difference, parse_difference
 from groupflow.doctor.partitions import judge_cluster
 from groupflow.doctor.rabbitmq import judge_queue
 from groupflow.doctor.redis import judge_info
+from groupflow.doctor.replicas import judge_replicas, leader_of
 
 NOW = 1_700_000_000.0
 SOUND: dict[str, Any] = {
@@ -42,7 +43,6 @@ def test_a_sound_redis() -> None:
         ({"redis_version": "10.0.0"}, "version", "ok", "Redis 10.0.0"),
         ({"role": "slave", "master_host": "h"}, "role", "fail", "a replica of h"),
         ({"cluster_enabled": 1}, "role", "warn", "cluster"),
-        ({"connected_slaves": 2}, "role", "ok", "2 replicas"),
         ({"maxmemory_policy": "volatile-lru"}, "eviction", "fail", "volatile-lru"),
         ({"maxmemory_policy": "allkeys-lru"}, "eviction", "fail", "deletes"),
         ({"maxmemory_policy": "unknown"}, "eviction", "warn", "does not say"),
@@ -94,6 +94,49 @@ def test_cluster(
 def test_a_primary_that_was_looked_for_in_its_cluster() -> None:
     checks = judge_info({**SOUND, "cluster_enabled": 1}, 8.0, NOW, in_cluster=True)
     assert {check.name: check.found for check in checks}["redis.role"] == "a primary of a cluster"
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted", "leader", "verdict", "words"),
+    [
+        ({}, 0, None, "ok", "0 connected"),
+        ({"connected_slaves": 2}, 0, None, "ok", "2 connected, redis.replicas = 0: a fail-over"),
+        ({"connected_slaves": 1}, 0, "cluster", "warn", "a fail-over loses"),
+        ({}, 0, "sentinel", "warn", "a fail-over loses"),
+        ({"connected_slaves": 1, "slave0": {"state": "online"}}, 1, "cluster", "ok", "1 connected"),
+        ({"connected_slaves": 1, "slave0": {"state": "wait_bgsave"}}, 1, None, "warn", "0 conn"),
+        ({"connected_slaves": 1}, 2, "cluster", "warn", "1 connected, redis.replicas = 2"),
+    ],
+)
+def test_replicas(
+    facts: dict[str, Any], wanted: int, leader: Any, verdict: str, words: str
+) -> None:
+    found, *_ = judge_replicas(facts, wanted, leader)
+    assert (found.name, found.verdict, bool(found.remedy)) == (
+        "redis.replicas",
+        verdict,
+        verdict == "warn",
+    )
+    assert words in found.found
+
+
+def test_a_primary_that_may_go_on_alone() -> None:
+    """Redis tells only where it may not; a node of a cluster stops by itself."""
+    guarded = {"min_slaves_good_slaves": 1}
+    for facts, leader, number in (
+        ({}, "sentinel", 2),
+        (guarded, "sentinel", 1),
+        ({}, "cluster", 1),
+        ({}, None, 1),
+    ):
+        checks = judge_replicas(facts, 0, leader)  # type: ignore[arg-type]
+        assert len(checks) == number
+        assert all(check.name == "redis.min_replicas" for check in checks[1:])
+
+
+def test_who_promotes_is_in_the_scheme() -> None:
+    urls = ("redis://h", "rediss+cluster://h", "redis+sentinel://h/m")
+    assert [leader_of(url) for url in urls] == [None, "cluster", "sentinel"]
 
 
 def refusal(argument: str, words: str) -> str:

@@ -37,6 +37,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         ("waiting", "warn", False, True),
         ("memory", "fail", True, True),
         ("store_full", "fail", True, True),
+        ("too_few_replicas", "fail", False, True),
     ],
 )
 def test_each_kind_has_its_verdict(

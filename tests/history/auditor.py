@@ -36,6 +36,7 @@ _STAYS = frozenset(
         "staying",
         "samples",
         "renamed",
+        "epoch",
     }
 )
 

@@ -18,7 +18,7 @@ _NAMED = ("lane", "lock", "life", "daemon", "worker")
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "renamed", "moved", "partitions",
+    "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ class Lives(Machine):
         """A daemon starts: for the first time, or again under its name after a crash."""
         one = self.daemons[daemon]
         crashed = self.crash_of(one)
+        one.begin()
         if again:
             self.run(one.sessions.register({"lease": LEASE}))
             crashed_again = self.run(one.sessions.register({"lease": LEASE}))
@@ -26,6 +27,7 @@ class Lives(Machine):
             handed = self.run(one.sessions.register({"lease": LEASE}))
             assert {each.id for each in handed} == crashed
         one.is_up = True
+        self.witness()
 
     @rule(daemon=daemons)
     def lease_runs_out(self, daemon: str) -> None:

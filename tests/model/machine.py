@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Coroutine
 from typing import Any, ClassVar, TypeVar
+from uuid import uuid4
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
@@ -19,6 +20,7 @@ from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
+from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.sessions import Session, Sessions
 from tests.model.promise import Promise
@@ -29,7 +31,7 @@ GROUPS = ("", "", "a", "b", "c|||d")
 SCOPES = ("0a0a0a0a", "1b1b1b1b", "")
 DAEMONS = ("d0", "d1", "d2")
 WORKERS = 3
-LEASE = 600.0  # never runs out by itself within a test
+LEASE = 1e6  # seconds; no server of a test has run for so long, nor has a daemon slept
 
 groups = st.sampled_from(GROUPS)
 scopes = st.sampled_from(SCOPES)
@@ -52,6 +54,11 @@ class Daemon:
         self.stale: list[settlements.Claim] = []
         self.suspect: settlements.Claim | None = None  # beside which it may run no other
         self.is_up = False
+
+    def begin(self) -> None:
+        """Another process has its name from here on."""
+        self.session.process, self.session.number = uuid4().hex, NEVER
+        self.session.seen, self.session.epoch = Seen(), Epoch()
 
     def idle(self, pool: Pool) -> list[str]:
         """Its workers of a pool that hold nothing."""
@@ -96,6 +103,13 @@ class Machine(RuleBasedStateMachine):
     def run(self, call: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Await from a synchronous rule."""
         return self.runner.run(call)
+
+    def witness(self) -> None:
+        """Every daemon has shown often enough of whom it was told: each would be missed."""
+        up = [one for one in self.daemons.values() if one.is_up]
+        for one in up * 3:
+            self.run(one.sessions.renew())
+        assert all(one.session.is_witnessed for one in up)
 
     def twice(self, make: Any, *, again: bool) -> Any:
         """Make a call, and once more where its reply is meant to have been lost."""

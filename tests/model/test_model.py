@@ -1,8 +1,9 @@
 """The real scripts against the promise: random histories, on Redis and on Valkey.
 
 Several daemons with several workers enqueue, claim, settle in every way, crash, lose their lease
-and come back, while groups are paused and dead letters redriven. Time is moved by hand: a lease is
-made to have run out, a delay to be over. Any call may be made a second time, as after a lost reply.
+and come back, while groups are paused and dead letters redriven; the server loses what it wrote
+last. Time is moved by hand: a lease is made to have run out, a delay to be over. Any call may be
+made a second time, as after a lost reply.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from tests.history.auditor import audit, leftovers
 from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles
 from tests.model.lives import Lives
+from tests.model.losses import Losses
 from tests.model.machine import DAEMONS, WORKERS
 from tests.model.people import TimeAndPeople
 
 
-class StoreMachine(Arrivals, Lives, ClaimsAndSettles, TimeAndPeople):
+class StoreMachine(Arrivals, Lives, ClaimsAndSettles, TimeAndPeople, Losses):
     """All rules, what must hold after every step, and the end that every history must come to."""
 
     def teardown(self) -> None:

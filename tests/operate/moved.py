@@ -10,6 +10,7 @@ from typing import Any
 from groupflow.operate.repartition import Repartition, Report
 from groupflow.store.client import Call, StoreClient
 from groupflow.store.enqueue import Arrival
+from groupflow.store.epochs import Epoch
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree, keys_of, partition_of
 from tests.history.snapshot import Snapshot, read
@@ -37,12 +38,12 @@ class Killed(StoreClient):
         super().__init__(url, keys)
         self._killer = killer
 
-    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+    async def run_all(self, calls: Sequence[Call], epoch: Epoch | None = None) -> list[Any]:
         number, killer = self._killer.calls, self._killer
         killer.calls += 1
         if number == killer.at and not killer.runs_it:
             raise Cut
-        replies = await super().run_all(calls)
+        replies = await super().run_all(calls, epoch)
         if number == killer.at:
             raise Cut
         return replies

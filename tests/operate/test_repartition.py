@@ -165,7 +165,7 @@ async def test_all_is_moved(make_world: Callable[[int], World], before: int, aft
         assert report.tasks > 0
         assert report.over > 0
         found = [int(each.strings.get("fence", b"0")) for each in world.read(after)]
-        assert set(found) == {max(fences)}
+        assert min(found) >= max(fences)
 
 
 async def test_groups_go_on_in_order(make_world: Callable[[int], World]) -> None:

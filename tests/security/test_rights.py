@@ -226,6 +226,23 @@ class TestDeniedRights:
         assert words in rights.found
         assert admin.keys("{groupflow}:doctor*") == []
 
+    async def test_without_wait(self, store_server: RedisServer) -> None:
+        """It is needed only where replicas are waited for."""
+        admin: Any = Redis.from_url(store_server.url)
+        admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", "-wait")
+        try:
+            found = [
+                [
+                    check.found
+                    for check in await examine_store(as_user(store_server), KEYS, 8.0, 5.0, wanted)
+                    if check.name == "redis.rights" and check.verdict == "fail"
+                ]
+                for wanted in (0, 1)
+            ]
+        finally:
+            admin.execute_command("ACL", "DELUSER", "groupflow")
+        assert found == [[], ["the user may not: WAIT"]]
+
     async def test_without_info(self, store_server: RedisServer) -> None:
         admin: Any = Redis.from_url(store_server.url)
         admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", "-info")

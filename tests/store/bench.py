@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal
+from uuid import uuid4
 
 import orjson
 from redis import Redis
@@ -22,6 +23,7 @@ from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
+from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts
 from groupflow.store.sessions import HandedOver, Session, Sessions
@@ -154,6 +156,27 @@ class Bench:
         for name, value in dump.items():
             self.raw.restore(name, 0, value, replace=True)
 
+    def begin_epoch(self, *daemons: Daemon) -> None:
+        """From here on another server leads, or the same one anew; these daemons were of the last.
+
+        Redis names its epochs itself, so it is the last one that gets another name.
+        """
+        last = f"{next(_numbers):040x}"
+        found: Any = self.raw.hget(self.keys("epoch"), "id")
+        self.raw.hset(self.keys("epoch"), "id", last)
+        for daemon in daemons:
+            if daemon.session.epoch.id == found.decode():
+                daemon.session.epoch = Epoch(last)
+        names: Any = self.raw.zrange(self.keys("daemons"), 0, -1)
+        for name in names:
+            key = self.keys("daemon", name.decode())
+            if self.raw.hget(key, "epoch") == found:
+                self.raw.hset(key, "epoch", last)
+
+    def end_recovery(self) -> None:
+        """Let a lease have passed since."""
+        self.raw.set(self.keys("recovering"), 1)
+
     def count(self, name: str) -> int:
         """One of the totals."""
         found: Any = self.raw.hget(self.keys("count"), name)
@@ -197,7 +220,9 @@ class Daemon:
         }
 
     async def register(self) -> list[HandedOver]:
-        """Open a session."""
+        """Open a session, as a new process."""
+        self.session.process, self.session.number = uuid4().hex, NEVER
+        self.session.seen, self.session.epoch = Seen(), Epoch()
         return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
 
     async def claim(self, pool: Pool, *workers: str) -> list[Claim]:
@@ -237,6 +262,11 @@ class Daemon:
             event = event_of("settle", each.claim.task, how=how)
             self.bench.events.append(replace(event, at=time.monotonic()))
         return refused
+
+    def drop(self, *claims: Claim) -> None:
+        """Its handlers are cancelled, since its session or its lease is over."""
+        self.bench.with_faults = True
+        self.bench.events += [event_of("end", claim.task, how="cut") for claim in claims]
 
     async def complete(self, *claims: Claim) -> list[Settlement]:
         """Settle claims as done; those that were refused."""

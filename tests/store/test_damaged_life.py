@@ -211,8 +211,8 @@ DAMAGES = [
     Damage(
         "a pause of everything that claims don't obey",
         Verb.CLAIM_GROUPED,
-        "call('EXISTS', K.paused_all) == 1",
-        "false",
+        "call('EXISTS', K.paused_all, K.recovering) > 0",
+        "call('EXISTS', K.recovering) > 0",
         test_pauses.test_everything_paused_keeps_every_order,
     ),
     Damage(

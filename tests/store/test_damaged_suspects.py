@@ -112,14 +112,14 @@ DAMAGES = [
     Damage(
         "a mark for ever",
         Verb.RENEW,
-        "if since and now - since >= tonumber(ARGV[3]) then unmark(ARGV[1]) end",
+        "if since and now - since >= lease then unmark(daemon) end",
         "",
         test_suspects.test_it_is_none_any_more_when_it_has_run_for_a_lease,
     ),
     Damage(
         "a mark for a moment",
         Verb.RENEW,
-        "if since and now - since >= tonumber(ARGV[3]) then",
+        "if since and now - since >= lease then",
         "if since then",
         test_suspects.test_a_younger_lease_clears_nothing,
     ),

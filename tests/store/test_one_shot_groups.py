@@ -55,7 +55,7 @@ async def test_one_shot_groups_leave_nothing(bench: Bench) -> None:
     assert await roll_history(bench.client, keep=0, size=1)
     assert await roll_history(bench.client, keep=0, size=1)
     left = {name.split(b"}:")[1] for name in bench.raw.scan_iter(bench.keys("*"), 1000)}
-    assert left == {b"count", b"fence", b"segments"}
+    assert left == {b"count", b"epoch", b"fence", b"segments"}
     print(
         f"{GROUPS:,} groups of one task; bytes a task above its body: waiting"
         f" {(full - before) / GROUPS - BODY:.0f}, remembered once done"

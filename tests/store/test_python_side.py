@@ -16,6 +16,7 @@ from groupflow.store.client import Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import Arrival, Enqueuer, bound_of_delays
 from groupflow.store.envelope import Envelope
+from groupflow.store.epochs import NEVER, Epoch
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 from groupflow.store.life import Life
 from groupflow.store.scripts import Verb
@@ -32,7 +33,7 @@ class Redis(StoreClient):
         self._replies = list(answers)
         self.calls: list[Call] = []
 
-    async def run_all(self, calls: Sequence[Call]) -> list[Any]:
+    async def run_all(self, calls: Sequence[Call], epoch: Epoch | None = None) -> list[Any]:
         self.calls += calls
         return [self._replies.pop(0) for _ in calls]
 
@@ -58,7 +59,7 @@ class TestSessions:
             session.check(state)
 
     async def test_each_verb_says_that_the_session_is_lost(self) -> None:
-        redis = Redis([b"LOST", 0, 0], [b"LOST"])
+        redis = Redis([b"LOST", 0, 0, b"", b"", 0, -1], [b"LOST"])
         sessions = Sessions(redis, session_of(), 8.0)
         with pytest.raises(SessionLost):
             await sessions.renew()
@@ -68,15 +69,15 @@ class TestSessions:
     async def test_a_register_shows_the_newest_session_and_keeps_the_next(self) -> None:
         """Where the name was taken over, there is no next one."""
         session = session_of("5")
-        redis = Redis([b"6", [[b"t1", b"", b"7"]]], [b"REPLACED", []])
+        redis = Redis([b"6", [[b"t1", b"", b"7"]], b"e1", 1], [b"REPLACED", [], b"", 0])
         sessions = Sessions(redis, session, 8.0)
         assert await sessions.register({}) == [HandedOver("t1", None, 7, "d1")]
         assert session.number == "6"
         with pytest.raises(SessionReplaced):
             await sessions.register({}, again=True)
         assert [call[1][3:] for call in redis.calls] == [
-            ("", session.process, "5"),
-            ("again", session.process, "6"),
+            ("", session.process, "5", "", 0, 0, NEVER, ""),
+            ("again", session.process, "6", "e1", 0, 0, "6", ""),
         ]
 
     @pytest.mark.parametrize(("told", "wait"), [(-1, None), (0, 0.0), (2_500_000, 2.5)])
@@ -198,7 +199,7 @@ class TestSettlements:
 class TestEnqueue:
     async def test_places_and_names_are_those_of_the_batch(self) -> None:
         """The script counts from 1."""
-        redis = Redis([9, [1, 0, b"c-2"], [1, 3]])
+        redis = Redis([9, [1, 0, b"c-2"], [1, 3], 0])
         batch = [Arrival(name, Envelope("t", None, None, None, {}, b"")) for name in "abc"]
         enqueued = await Enqueuer(redis).enqueue(batch)
         assert enqueued.queued == 9

@@ -10,8 +10,8 @@ import pytest
 from groupflow.core.errors import SessionLost, SessionReplaced
 from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Pool
+from groupflow.store.epochs import NEVER
 from groupflow.store.scripts import Verb
-from groupflow.store.sessions import NEVER
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import LEASE, Bench, arrival, bury, ids
 
@@ -190,8 +190,8 @@ async def test_name_taken_over(bench: Bench) -> None:
 async def late_register(bench: Bench, process: str, last: str, how: str = "") -> str:
     """A registration that nobody waits for any more; the session that it answers."""
     lease = microseconds(LEASE)
-    call = (Verb.REGISTER, "d1", lease, b"{}", how, process, last)
-    number, rows = await bench.client.run(*call)
+    call = (Verb.REGISTER, "d1", lease, b"{}", how, process, last, "", 0, 0, NEVER, "")
+    number, rows, *_ = await bench.client.run(*call)
     assert rows == []
     found: bytes = number
     return found.decode()
@@ -262,6 +262,7 @@ async def test_a_session_that_redis_lost_is_opened_again(bench: Bench) -> None:
 
 async def test_who_came_since_redis_lost_a_session_has_the_name(bench: Bench) -> None:
     """Even under the same number, which Redis has given out a second time."""
+    await (await bench.daemon("d1")).sessions.leave()
     kept = bench.dump()
     older = await bench.daemon("d1")
     bench.restore(kept)

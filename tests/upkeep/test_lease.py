@@ -175,10 +175,16 @@ class TestRenewer:
         renewer = Renewer(Sessions(bench.client, session, LEASE), alone, LEASE, lambda: INFO)
         await renewer.open()
         bench.expire("d1")
-        await (await bench.daemon("d2")).sessions.reap()
+        other = await bench.daemon("d2")
+        await other.sessions.reap()
+        await other.sessions.renew()
         assert renewer.holds_lease
         await renewer.run_once()
         assert held == [False]
+        assert not renewer.holds_lease, "nobody would miss it yet"
+        for _ in range(2):
+            await other.sessions.renew()
+        await renewer.run_once()
         assert renewer.holds_lease
 
 
@@ -313,13 +319,16 @@ class TestLeaseThread:
             await thread.open()
             first = session.number
             bench.expire("d1")
-            await (await bench.daemon("d2")).sessions.reap()
+            other = await bench.daemon("d2")
+            await other.sessions.reap()
             renewing = asyncio.create_task(thread.carry(thread.renewers[0].run()))
             await asyncio.sleep(0)
             # Time enough to open another one, for a thread that doesn't wait.
             time.sleep(0.5)  # noqa: ASYNC251
             async with asyncio.timeout(DEADLINE):
-                await listening.opened.wait()
+                while not listening.opened.is_set():
+                    await other.sessions.renew()
+                    await asyncio.sleep(0.01)
             assert listening.number_when_lost == first != session.number
             heard = [each for each in listening.heard if each.startswith("session")]
             assert heard == ["session lost", "session opened"]

@@ -28,7 +28,11 @@ local function split_slots(daemon, slots, now)
     end
   end
   local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
-  if lease < now or call('EXISTS', K.paused_all) == 1 then idle = {} end
+  if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then
+    idle = {}
+    -- Where a settle was lost, a claim comes to light that nobody runs. Others may have gone on behind it.
+    if call('EXISTS', K.recovering) == 1 then rows = {} end
+  end
   return rows, idle, before
 end
 

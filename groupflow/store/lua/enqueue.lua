@@ -13,7 +13,8 @@
 --          type and tenant (JSON) where they are to be known without reading that: of a dead letter, of
 --          a large message; else '' · scope
 -- returns  { tasks that wait, but for those that wait for delays, one row of 1 (taken), 0 (duplicate), or the derived id under which
---          it was taken, a message; the places (from 1) of those that there was no such room for }
+--          it was taken, a message; the places (from 1) of those that there was no such room for;
+--          the arrival (µs) of the newest, 0 where none was taken }
 local now = clock()
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
 local any_renamed = call('EXISTS', K.renamed) == 1
@@ -141,4 +142,5 @@ if runnable and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, A
   wake()
 end
 local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped')
-return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - call('ZCARD', K.late), taken, crowded }
+return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - call('ZCARD', K.late), taken, crowded,
+  accepted > 0 and arrival - 1 or 0 }

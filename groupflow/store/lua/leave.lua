@@ -3,7 +3,10 @@
 -- at once, as after a crash: whatever they ran, nobody settled it.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session, as it shows it
+-- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs)
 -- returns  rows of { id, group, fence } that were handed over
+local now = clock()
+enter_epoch(now, tonumber(ARGV[3]))
 if session_state(ARGV[1], ARGV[2]) ~= 'OK' then return {} end
-return hand_over(ARGV[1], clock())
+if is_awaited(ARGV[1]) then arrive(false) end -- what it was told nobody will know
+return hand_over(ARGV[1], now)

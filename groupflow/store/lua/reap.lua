@@ -3,9 +3,13 @@
 -- expires by itself, so a group can't come free while somebody still believes to hold it.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 how many daemons at most
--- returns  { µs until the next lease ends or -1, rows of { daemon, id, group, fence } }
+-- ARGV     1 how many daemons at most · 2 the caller's lease (µs)
+-- returns  { µs until the next lease ends, or may be looked at, or -1, rows of { daemon, id, group,
+--          fence } }
 local now = clock()
+enter_epoch(now, tonumber(ARGV[2]))
+local waits = recover(now)
+if waits >= 0 then return { waits, {} } end
 local rows = {}
 local expired = call('ZRANGEBYSCORE', K.daemons, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
 for _, daemon in ipairs(expired) do

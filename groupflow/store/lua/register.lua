@@ -7,22 +7,37 @@
 -- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 'again' for a process that
 --          had a session and lost it: it must not take the name back from one that came since
 --          5 the process, which no other one names so · 6 the number of its last session, 0 for none
--- returns  { session or REPLACED, rows of { id, group, fence } that were taken up }
+--          7… what it shows (see `shown_from`)
+-- returns  { session or REPLACED, rows of { id, group, fence } that were taken up, the epoch, 1 where
+--          another daemon would miss it, should this server lose it, else 0 }
 local now = clock()
-local daemon, process, last = ARGV[1], ARGV[5], ARGV[6]
+local daemon, process, last, shown = ARGV[1], ARGV[5], ARGV[6], shown_from(7)
 local key = K.daemon .. daemon
+enter_epoch(now, tonumber(ARGV[2]))
 local known = call('HMGET', key, 'session', 'process')
 local session, rows = known[1], {}
 local is_own = session and known[2] == process
 -- A smaller number than the caller's last one stands here where Redis lost what it had written.
-if session and not is_own and ARGV[4] == 'again' and session >= last then return { 'REPLACED', {} } end
+if session and not is_own and ARGV[4] == 'again' and session >= last then return { 'REPLACED', {}, '', 0 } end
+-- Should this server lose it, its name is awaited; or nobody is known whose coming could end a recovery.
+local witnessed = call('HGET', K.epoch, 'witnessed') or NEVER
+local is_missed = (session and session <= witnessed) or call('ZCARD', K.daemons) == 0 or has_elder()
+if is_awaited(daemon) then arrive(is_own and proves(daemon, shown, now)) end
+raise(shown)
 if not is_own or session <= last then
-  rows = hand_over(daemon, now)
+  rows = hand_over(daemon, now, is_own)
   -- Nor does a process have a number twice, where the counter has gone back too.
   local behind = tonumber(last) - tonumber(call('GET', K.fence) or 0)
   if behind > 0 then call('INCRBY', K.fence, behind) end
   session = digits(call('INCR', K.fence))
   call('HSET', key, 'session', session, 'info', ARGV[3], 'process', process)
+  call('HSET', K.epoch, 'enrolled', session)
+  if is_missed then
+    witnessed = session
+    call('HSET', K.epoch, 'witnessed', session)
+  end
 end
+call('HSET', key, 'lease', ARGV[2], 'epoch', epoch.id)
 call('ZADD', K.daemons, digits(now + ARGV[2]), daemon)
-return { session, rows }
+recover(now)
+return { session, rows, epoch.id, session <= witnessed and 1 or 0 }

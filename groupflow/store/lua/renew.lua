@@ -3,18 +3,41 @@
 -- first attempt since its crash that is a lease old is none any more: another suspect may run beside it.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs)
--- returns  { state, plain tasks that this daemon may claim, groups that it may claim }
---          state: OK, EXPIRED (its claims were handed on), REPLACED (its name was taken over)
-local state = session_state(ARGV[1], ARGV[2])
-if state ~= 'OK' then return { state, 0, 0 } end
+-- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs) · 4… what else it shows (see `shown_from`)
+-- returns  { state, plain tasks that this daemon may claim, groups that it may claim, the epoch, the
+--          number of the newest session, 1 where another daemon would miss this one, else 0, µs for which
+--          nothing may be claimed at most, or -1 }
+--          state: OK, EXPIRED (its claims were handed on), LOST (this server may not know all of them),
+--          REPLACED (its name was taken over)
 local now = clock()
-call('ZADD', K.daemons, 'XX', digits(now + ARGV[3]), ARGV[1])
+local daemon, lease, shown = ARGV[1], tonumber(ARGV[3]), shown_from(4)
+enter_epoch(now, lease)
+local state = session_state(daemon, ARGV[2])
+if state == 'OK' and not goes_on(shown) then state = 'LOST' end
+if state ~= 'OK' then return { state, 0, 0, '', NEVER, 0, -1 } end
+raise(shown)
+if is_awaited(daemon) then
+  arrive(proves(daemon, shown, now))
+  call('HSET', K.daemon .. daemon, 'epoch', epoch.id)
+end
+call('ZADD', K.daemons, 'XX', digits(now + lease), daemon)
 local since = mark and tonumber(string.sub(mark, 17))
-if since and now - since >= tonumber(ARGV[3]) then unmark(ARGV[1]) end
+if since and now - since >= lease then unmark(daemon) end
+
+-- Who is missed itself, and knows of a session, would miss that one too: it shows that it was told.
+local told = call('HMGET', K.epoch, 'enrolled', 'witnessed')
+local enrolled, witnessed, own = told[1] or NEVER, told[2] or NEVER, sub(ARGV[2], 1, 16)
+local seen = witnessed
+local is_alone = call('ZCARD', K.daemons) == 1
+if (shown.is_old or is_alone) and own > seen then seen = own end
+if own <= seen and shown.enrolled > seen then seen = shown.enrolled end
+if seen > witnessed then call('HSET', K.epoch, 'witnessed', seen) end
+
+local waits = recover(now)
 local plain, groups = call('LLEN', K.plain) + call('ZCARD', K.ordered), call('ZCARD', K.ready)
 if not mark then
   plain = plain + call('ZCARD', K.suspect_plain)
   groups = groups + call('ZCARD', K.suspect_groups)
 end
-return { 'OK', plain, groups }
+if waits >= 0 then plain, groups = 0, 0 end
+return { 'OK', plain, groups, epoch.id, enrolled, own <= seen and 1 or 0, waits }

@@ -93,9 +93,9 @@ local function end_claim(daemon, slot, fence, group)
 end
 
 -- Takes every claim away from a daemon that can no longer settle them: each task goes back to its
--- place, the first of its group, one crash richer, and the daemon is forgotten. Returns one row a
--- task: id, group, fence.
-local function hand_over(daemon, now)
+-- place, the first of its group, one crash richer unless its process lives (`has_lived`), and the daemon
+-- is forgotten. Returns one row a task: id, group, fence.
+local function hand_over(daemon, now, has_lived)
   local rows, claims = {}, {}
   local checkpoints = call('HVALS', K.worker .. daemon)
   for _, checkpoint in ipairs(checkpoints) do
@@ -106,7 +106,7 @@ local function hand_over(daemon, now)
   table.sort(claims, function(a, b) return a.element > b.element end)
   for _, claim in ipairs(claims) do
     local id = id_of(claim.element)
-    call('HINCRBY', K.life .. id, 'crashes', 1)
+    if not has_lived then call('HINCRBY', K.life .. id, 'crashes', 1) end
     call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
     if claim.group ~= '' then
       call('DEL', K.lock .. claim.group)
@@ -122,7 +122,7 @@ local function hand_over(daemon, now)
   call('DEL', K.worker .. daemon, K.daemon .. daemon)
   call('ZREM', K.daemons, daemon)
   if #rows > 0 then
-    call('HINCRBY', K.count, 'crashed', #rows)
+    if not has_lived then call('HINCRBY', K.count, 'crashed', #rows) end
     wake()
   end
   return rows

@@ -1,0 +1,125 @@
+-- Behind the session rules in the scripts that open, keep and end sessions: may this server have lost
+-- what was written, and who may still run something of it (docs/adr/0045).
+--
+-- An *epoch* is the time for which one server leads without a restart. Redis gives it an id by itself:
+-- `master_replid` changes when a replica is promoted and at every start. The first session script to run
+-- in a new one enters it. From then on nothing is claimed (`recovering` exists) until every daemon that
+-- is known here has come, with proof that there is no other; or until a lease has passed.
+
+local epoch -- what is known of the one that this script runs in
+
+-- What a daemon shows: the epoch of its session, the highest fence, arrival and number of a session that
+-- it was ever told of, and '1' where its own session is a lease old.
+local function shown_from(at)
+  return {
+    epoch = ARGV[at],
+    fence = tonumber(ARGV[at + 1]),
+    arrival = tonumber(ARGV[at + 2]),
+    enrolled = ARGV[at + 3],
+    is_old = ARGV[at + 4] == '1',
+  }
+end
+
+-- What this server says of itself; nothing to whom it denies that: then there is but one epoch.
+local function info(section)
+  local said = redis.pcall('INFO', section)
+  return type(said) == 'string' and said or ''
+end
+
+-- The longest lease (µs) of the daemons that are known here, and `lease`.
+local MOST_DAEMONS = 10000
+local function longest_lease(lease)
+  for _, name in ipairs(call('ZRANGE', K.daemons, 0, MOST_DAEMONS - 1)) do
+    lease = math.max(lease, tonumber(call('HGET', K.daemon .. name, 'lease') or 0))
+  end
+  return lease
+end
+
+-- When this server can have begun to serve us (µs). One that was started, and not promoted, has done so
+-- since then at the most; of any other nobody knows. (In a cluster our slot may have come from elsewhere.)
+local function serves_since(now, replication)
+  local server = info('server')
+  if not string.find(server, '_mode:standalone', 1, true) then return now end
+  if not string.find(replication, 'master_replid2:0+%s') then return now end
+  return now - ((tonumber(string.match(server, 'uptime_in_seconds:(%d+)')) or 0) - 1) * 1000000
+end
+
+local function begin_epoch(now, lease, id, before, replication)
+  local fence = tonumber(call('GET', K.fence) or 0)
+  epoch = { id = id, before = before or '', fence = fence, enrolled = call('HGET', K.epoch, 'enrolled') or NEVER }
+  local awaited, has_doubt = call('ZCARD', K.daemons), call('EXISTS', K.recovering) == 1
+  call('HSET', K.epoch, 'id', id, 'before', epoch.before, 'fence', fence, 'found', epoch.enrolled,
+    'awaited', awaited, 'doubt', (has_doubt or awaited == 0) and 1 or 0)
+  -- No fence comes twice, whatever was lost, and whoever saw it: each takes more than a microsecond.
+  if now > fence then call('INCRBY', K.fence, now - fence) end
+  if not before then return end -- nothing was ever here
+  local ends = serves_since(now, replication) + longest_lease(lease)
+  if ends > now then
+    call('SET', K.recovering, digits(ends))
+  else
+    call('DEL', K.recovering)
+  end
+end
+
+-- To be called first: which epoch is this.
+local function enter_epoch(now, lease)
+  local replication = info('replication')
+  local id = string.match(replication, 'master_replid:(%x+)') or ''
+  local known = call('HMGET', K.epoch, 'id', 'before', 'fence', 'found')
+  if known[1] ~= id then return begin_epoch(now, lease, id, known[1], replication) end
+  epoch = { id = id, before = known[2], fence = tonumber(known[3]), enrolled = known[4] }
+end
+
+-- No daemon has seen a number that is given out again.
+local function raise(shown)
+  local behind = shown.fence - tonumber(call('GET', K.fence) or 0)
+  if behind > 0 then call('INCRBY', K.fence, behind) end
+  if shown.arrival > tonumber(call('HGET', K.count, 'arrival') or 0) then
+    call('HSET', K.count, 'arrival', digits(shown.arrival))
+  end
+end
+
+-- Whether all claims of a session are known here, so that it goes on: it is of this epoch, or of the one
+-- before, and no claim of it is younger than what was found of that.
+local function goes_on(shown)
+  return shown.epoch == epoch.id or (shown.epoch == epoch.before and shown.fence <= epoch.fence)
+end
+
+-- Whether a daemon is known here from before, and has not come yet.
+local function is_awaited(daemon)
+  return call('ZSCORE', K.daemons, daemon) and call('HGET', K.daemon .. daemon, 'epoch') ~= epoch.id
+end
+
+-- A daemon proves that nobody has registered whom this server knows nothing of, by what it was told;
+-- unless it has slept over its lease: then others may have gone on without it.
+local function proves(daemon, shown, now)
+  local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
+  return goes_on({ epoch = shown.epoch, fence = 0 }) and shown.enrolled <= epoch.enrolled and lease >= now
+end
+
+-- Whether a daemon of a version that knew no epochs is here. It never comes, so no recovery ends early.
+local function has_elder()
+  for _, name in ipairs(call('ZRANGE', K.daemons, 0, MOST_DAEMONS - 1)) do
+    if not call('HGET', K.daemon .. name, 'epoch') then return true end
+  end
+  return false
+end
+
+-- One that was awaited has come, or has gone.
+local function arrive(is_proof)
+  call('HINCRBY', K.epoch, 'awaited', -1)
+  if not is_proof then call('HSET', K.epoch, 'doubt', 1) end
+end
+
+-- Ends the recovery where nobody is awaited any more, or a lease has passed. Returns µs until the latter,
+-- or -1 where claims are free.
+local function recover(now)
+  local ends = call('GET', K.recovering)
+  if not ends then return -1 end
+  local state = call('HMGET', K.epoch, 'awaited', 'doubt')
+  local is_whole = tonumber(state[1]) <= 0 and state[2] == '0'
+  if now < tonumber(ends) and not is_whole then return tonumber(ends) - now end
+  call('DEL', K.recovering)
+  wake()
+  return -1
+end

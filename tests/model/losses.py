@@ -1,0 +1,176 @@
+"""The server loses what it had written last, and leads anew: from an older state of its own."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.core.errors import SessionLost
+from groupflow.store.envelope import Pool
+from groupflow.store.epochs import Epoch
+from groupflow.store.settlements import Claim
+from tests.model.machine import DAEMONS, Daemon, Machine
+from tests.model.promise import Promise
+
+POOLS: tuple[Pool, Pool] = ("plain", "grouped")
+
+
+def _name(number: int) -> str:
+    """Redis names epochs itself: those that are over get these names in its place."""
+    return f"{number:040x}"
+
+
+@dataclass
+class Kept:
+    """A state that a server may fall back to.
+
+    Attributes:
+        epoch: in which it was, by number.
+        dump: all keys.
+        promise: what was promised then.
+        processes: of the daemons that were up.
+        held: what they held.
+        suspects: which of that was a suspect.
+    """
+
+    epoch: int = 0
+    dump: dict[bytes, bytes] = field(default_factory=dict)
+    promise: Promise = field(default_factory=Promise)
+    processes: dict[str, str] = field(default_factory=dict)
+    held: dict[str, dict[str, Claim]] = field(default_factory=dict)
+    suspects: dict[str, Claim | None] = field(default_factory=dict)
+
+
+class Losses(Machine):
+    """What is kept, and what is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Kept | None = None
+        self.epoch = 0
+
+    @rule()
+    def keep(self) -> None:
+        """A replica, or a disk, has all up to here."""
+        up = {name: one for name, one in self.daemons.items() if one.is_up}
+        self.kept = Kept(
+            self.epoch,
+            {key: self.raw.dump(key) for key in self.raw.keys("*")},
+            deepcopy(self.promise),
+            {name: one.session.process for name, one in up.items()},
+            {name: dict(one.held) for name, one in up.items()},
+            {name: one.suspect for name, one in up.items()},
+        )
+
+    @rule(order=st.permutations(DAEMONS))
+    def lose(self, order: list[str]) -> None:
+        """All since is lost; daemons come in some order, and those that died don't."""
+        kept = self.kept
+        if kept is None:
+            return
+        self._fall_back(kept)
+        found = int(self.raw.get(self.keys("fence")) or 0)
+        enrolled = (self.raw.hget(self.keys("epoch"), "enrolled") or b"0" * 16).decode()
+        was_led = self.raw.exists(self.keys("epoch"))
+        missing = {name for name in order if self.daemons[name].is_up}
+        proofs = set[str]()
+        for name in order:
+            one = self.daemons[name]
+            if one.is_up:
+                missing.discard(name)
+                if self._come(one, kept, found) and one.session.seen.enrolled <= enrolled:
+                    proofs.add(name)
+                self._claim_beside(missing, order)
+        self.run(self.daemons[order[0]].sessions.reap())  # enters it, if nobody has
+        is_whole = bool(kept.processes) and kept.processes.keys() <= proofs
+        assert self.raw.exists(self.keys("recovering")) == (was_led and not is_whole)
+        self._end_recovery(kept)
+        self.witness()
+
+    def _fall_back(self, kept: Kept) -> None:
+        real = (self.raw.hget(self.keys("epoch"), "id") or b"").decode()
+        last = self.promise.last_fence
+        self.promise = deepcopy(kept.promise)
+        self.promise.last_fence = last
+        for key in self.raw.keys("*"):
+            if key not in kept.dump:
+                self.raw.delete(key)
+        for key, value in kept.dump.items():
+            self.raw.restore(key, 0, value, replace=True)
+        if self.raw.exists(self.keys("epoch")):
+            self.raw.hset(self.keys("epoch"), "id", _name(kept.epoch))
+        for name in kept.processes:
+            self.raw.hset(self.keys("daemon", name), "epoch", _name(kept.epoch))
+        for one in self.daemons.values():
+            if real and one.session.epoch.id == real:
+                one.session.epoch = Epoch(_name(self.epoch))
+        self.epoch += 1
+
+    def _come(self, one: Daemon, kept: Kept, found: int) -> bool:
+        """A daemon renews; if it can't go on it drops all, and begins anew. Whether it proves."""
+        name, session = one.session.daemon, one.session
+        is_same = kept.processes.get(name) == session.process
+        is_next = session.epoch.id == _name(kept.epoch)
+        goes_on = is_same and is_next and session.seen.fence <= found
+        before = kept.held.get(name, {})
+        try:
+            self.run(one.sessions.renew())
+        except SessionLost:
+            assert not goes_on
+        else:
+            assert goes_on
+            one.stale += [claim for slot, claim in one.held.items() if before.get(slot) != claim]
+            one.held, one.suspect = dict(before), kept.suspects[name]
+            return True
+        one.forget()
+        handed = self.run(one.sessions.register({}, again=True))
+        assert {each.id for each in handed} == {claim.task.id for claim in before.values()}
+        for claim in before.values():
+            self._put_back(claim, crashed=not is_same)
+        return is_same and is_next
+
+    def _put_back(self, claim: Claim, *, crashed: bool) -> None:
+        task = self.promise.tasks[claim.task.id]
+        task.state, task.is_due = "waiting", True
+        task.crashes += crashed
+
+    def _claim_beside(self, missing: set[str], order: list[str]) -> None:
+        """Whoever has come claims; nothing of a group that another one may still run."""
+        for name in order:
+            one = self.daemons[name]
+            if not one.is_up or name in missing:
+                continue
+            for pool in POOLS:
+                idle = one.idle(pool)
+                claims = self.run(one.claims[pool].exchange([], idle)).claims if idle else []
+                running = [c for other in missing for c in self.daemons[other].held.values()]
+                for claim in claims:
+                    assert claim.task.id not in {each.task.id for each in running}
+                    groups = {each.task.group for each in running if each.task.group}
+                    assert claim.task.group not in groups
+                    self._take(one, claim)
+
+    def _take(self, one: Daemon, claim: Claim) -> None:
+        self.promise.claim(claim.task.id, claim.fence)
+        if claim.task.crashes:
+            one.suspect = claim
+        one.held[claim.slot] = claim
+
+    def _end_recovery(self, kept: Kept) -> None:
+        """A lease passes; who has died since is taken over."""
+        reaper = self.daemons[DAEMONS[0]].sessions
+        if self.raw.exists(self.keys("recovering")):
+            self.raw.set(self.keys("recovering"), 1)
+        self.run(reaper.reap())
+        gone = [name for name in kept.processes if not self.daemons[name].is_up]
+        for name in gone:
+            self.raw.zadd(self.keys("daemons"), {name: 1})
+        expected = {claim.task.id for name in gone for claim in kept.held[name].values()}
+        assert {each.id for each in self.run(reaper.reap())[1]} == expected
+        for name in gone:
+            for claim in kept.held[name].values():
+                self._put_back(claim, crashed=True)
+        assert not self.raw.exists(self.keys("recovering"))

@@ -1,0 +1,148 @@
+"""A batch counts as written once a replica has it (S11): on a primary and its replica."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from groupflow.core.errors import StoreUnavailable, TooFewReplicas
+from groupflow.servers import RedisServer
+from groupflow.servers.replicated import command, until
+from groupflow.store.copies import Copies
+from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.epochs import Seen
+from tests.store.bench import Bench, arrival, ids
+
+PATIENCE = 0.2  # seconds
+COPIES = Copies(1, PATIENCE)
+
+
+class Pair:
+    """A primary with a replica, and a bench on the former."""
+
+    def __init__(self, primary: RedisServer, replica: RedisServer, bench: Bench) -> None:
+        self.primary = primary
+        self.replica = replica
+        self.bench = bench
+
+    def enqueuer(self, copies: Copies = COPIES) -> Enqueuer:
+        """What intake writes through."""
+        return Enqueuer(self.bench.client, "d1", copies=copies)
+
+    async def queued(self) -> str:
+        """How many plain tasks the replica has."""
+        return await command(self.replica, f"LLEN {self.bench.keys('plain')}")
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    extra = ("--repl-diskless-sync-delay", "0")
+    primary, replica = (RedisServer(tmp_path / name, extra=extra) for name in ("one", "two"))
+    async with primary, replica:
+        await command(replica, f"REPLICAOF 127.0.0.1 {primary.port}")
+
+        async def follows() -> bool:
+            return "master_link_status:up" in await command(replica, "INFO replication")
+
+        await until(follows, "the replica did not come")
+        bench = Bench(primary.url)
+        try:
+            yield Pair(primary, replica, bench)
+            assert bench.judge() == []
+        finally:
+            await bench.close()
+
+
+async def test_what_is_written_is_there_twice(pair: Pair) -> None:
+    enqueued = await pair.enqueuer(Copies(1, 30.0)).enqueue([arrival("p0"), arrival("p1")])
+    assert enqueued.taken == [True, True]
+    assert await pair.queued() == "2"
+
+
+async def test_a_batch_waits_for_its_replica_and_is_written_once(pair: Pair) -> None:
+    enqueuer, batch = pair.enqueuer(), [arrival("p0"), arrival("p1")]
+    await pair.replica.pause()
+    for _ in range(3):
+        with pytest.raises(TooFewReplicas, match=r"0 replicas .* redis\.replicas is 1"):
+            await enqueuer.enqueue(list(batch))
+    assert pair.bench.count("taken") == 2
+    assert pair.bench.count("duplicates") == 0
+    await pair.replica.resume()
+    enqueued = await within_patience(enqueuer, batch)
+    assert enqueued == [True, True], "the answer is that of the first time"
+    assert await pair.queued() == "2"
+
+
+async def within_patience(enqueuer: Enqueuer, batch: list[Arrival]) -> list[bool]:
+    """Try until enough replicas are there."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return (await enqueuer.enqueue(batch)).taken
+            except StoreUnavailable:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_batch_whose_connection_is_gone_is_known_at_the_next(pair: Pair) -> None:
+    """Another server may be at the other end: there it must be written, or be known."""
+    enqueuer, batch = pair.enqueuer(), [arrival("p0")]
+    await pair.replica.pause()
+    with pytest.raises(TooFewReplicas):
+        await enqueuer.enqueue(batch)
+    await command(pair.primary, "CLIENT KILL TYPE normal SKIPME yes")
+    with pytest.raises(StoreUnavailable):
+        await enqueuer.enqueue(batch)
+    await pair.replica.resume()
+    assert await within_patience(enqueuer, batch) == [False]
+    assert await pair.queued() == "1"
+
+
+async def test_another_batch_is_no_answer_for_this_one(pair: Pair) -> None:
+    enqueuer = pair.enqueuer()
+    await pair.replica.pause()
+    with pytest.raises(TooFewReplicas):
+        await enqueuer.enqueue([arrival("p0")])
+    with pytest.raises(TooFewReplicas):
+        await enqueuer.enqueue([arrival("p1")])
+    await pair.replica.resume()
+    assert await within_patience(enqueuer, [arrival("p0")]) == [False]
+    assert pair.bench.count("taken") == 2
+
+
+async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
+    """On a connection of their own; they are woken by Redis, as nobody claims right behind."""
+    daemon = await pair.bench.daemon("d1")
+    other = Bench(pair.primary.url, keys=pair.bench.keys)
+    try:
+        await pair.replica.pause()
+        async with asyncio.timeout(60), other.client.wakes() as wakes:
+            assert await anext(wakes) == b"due"
+            writing = asyncio.create_task(
+                Enqueuer(other.client, "d1", copies=Copies(1, 30.0)).enqueue([arrival("p0")])
+            )
+            assert await anext(wakes) == b"ready"
+            claims = await daemon.claim("plain", "w1")
+            assert ids(claims) == ["p0"]
+            assert await daemon.complete(*claims) == []
+            assert not writing.done()
+            await pair.replica.resume()
+            assert (await writing).taken == [True]
+    finally:
+        await other.client.close()
+        other.raw.close()
+
+
+async def test_without_messages_nobody_is_waited_for(pair: Pair) -> None:
+    """That only asks what waits."""
+    await pair.replica.pause()
+    assert (await pair.enqueuer(Copies(1, 30.0)).enqueue([])).queued == 0
+
+
+async def test_the_highest_arrival_is_noted(pair: Pair) -> None:
+    seen = Seen()
+    await Enqueuer(pair.bench.client, seen=seen).enqueue([arrival("p0"), arrival("p1")])
+    found = pair.bench.raw.hget(pair.bench.keys("count"), "arrival")
+    assert seen.arrival == int(found or 0) > 0

@@ -1,0 +1,216 @@
+"""Real servers that lose their last writes, or don't: what goes on, and what waits (S10, S11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
+from groupflow.servers import RedisServer
+from groupflow.servers.replicated import WatchedRedis, command, until
+from groupflow.store.claims import Claims
+from groupflow.store.client import StoreClient
+from groupflow.store.copies import Copies
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.keys import Keys
+from groupflow.store.sessions import Sessions
+from tests.store.bench import Bench, Daemon, arrival, ids
+
+_Answer = TypeVar("_Answer")
+
+DEADLINE = 60.0
+LEASE = 3600.0  # seconds; nobody waits for it here
+
+
+async def begin(bench: Bench, *names: str) -> list[Daemon]:
+    """Daemons with sessions, each of which the others would miss."""
+    daemons = [Daemon(bench, name) for name in names]
+    for daemon in daemons:
+        daemon.sessions = Sessions(bench.client, daemon.session, LEASE)
+        await daemon.register()
+    for daemon in daemons * 3:
+        await daemon.sessions.renew()
+    return daemons
+
+
+async def persist(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """Call, as soon as there is a server that answers: Sentinel ends connections as it goes on."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+
+
+async def renew(daemon: Daemon) -> None:
+    await persist(daemon.sessions.renew)
+
+
+async def claim(daemon: Daemon, *workers: str) -> list[str]:
+    return ids(await persist(partial(daemon.claim, "grouped", *workers)))
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[tuple[RedisServer, Bench]]:
+    async with RedisServer(tmp_path) as server:
+        bench = Bench(server.url)
+        try:
+            yield server, bench
+            assert bench.judge() == []
+        finally:
+            await bench.close()
+
+
+def appended(folder: Path) -> dict[Path, bytes]:
+    """What a server has in its append-only files."""
+    return {file: file.read_bytes() for file in folder.rglob("*.aof")}
+
+
+class TestRestart:
+    async def test_one_that_loses_nothing_costs_nothing(
+        self, bench: tuple[RedisServer, Bench]
+    ) -> None:
+        """Each session goes on, and what runs with it; claims do, once all have come."""
+        server, store = bench
+        await store.enqueue(arrival("a0", "a"), arrival("b0", "b"), arrival("c0", "c"))
+        first, second = await begin(store, "d1", "d2")
+        held = [await first.claim_one(), await second.claim_one()]
+        numbers = first.session.number, second.session.number
+        await server.kill()
+        await server.start()
+        await renew(first)
+        assert await claim(first, "w2") == []
+        await renew(second)
+        assert await claim(first, "w2") == ["c0"]
+        assert (first.session.number, second.session.number) == numbers
+        assert await first.complete(held[0]) == []
+        assert await second.complete(held[1]) == []
+
+    async def test_one_that_loses_its_last_second_gives_no_task_to_two(
+        self, bench: tuple[RedisServer, Bench], tmp_path: Path
+    ) -> None:
+        server, store = bench
+        await store.enqueue(arrival("a0", "a"), arrival("b0", "b"))
+        first, second = await begin(store, "d1", "d2")
+        kept = appended(tmp_path)
+        assert any(b"HSET" in text for text in kept.values())
+        lost = await second.claim_one()
+        await server.kill()
+        for file, text in kept.items():
+            file.write_bytes(text)
+        await server.start()
+        await renew(first)
+        assert await claim(first, "w1", "w2") == []
+        with pytest.raises(SessionLost):
+            await renew(second)
+        assert await claim(first, "w1", "w2") == []
+        second.drop(lost)
+        assert await second.sessions.register({}, again=True) == []
+        assert await claim(first, "w1", "w2") == ["a0", "b0"]
+        fences = [event.fence for event in store.events if event.kind == "start"]
+        assert fences == sorted(set(fences))
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[tuple[WatchedRedis, Bench]]:
+    async with WatchedRedis(tmp_path, replicas=1) as servers:
+        bench = Bench(servers.nodes[0].url, keys=Keys("watched"))
+        bench.client = StoreClient(servers.url, bench.keys, timeout=1.0)
+        try:
+            yield servers, bench
+        finally:
+            await bench.client.close()
+            bench.raw.close()
+
+
+async def cut_off(servers: WatchedRedis) -> None:
+    """The replica gets nothing more of the primary."""
+    primary, replica = servers.nodes
+    await replica.pause()
+    await command(primary, "CLIENT KILL TYPE replica")
+
+
+async def fail_over(servers: WatchedRedis) -> None:
+    """The primary dies, and its replica leads."""
+    primary, replica = servers.nodes
+    await primary.kill()
+    await replica.resume()
+
+    async def leads() -> bool:
+        return "role:master" in await command(replica, "INFO replication")
+
+    await until(leads, "nobody was promoted")
+
+
+class TestFailOver:
+    async def test_one_that_loses_nothing_costs_no_lease(
+        self, watched: tuple[WatchedRedis, Bench]
+    ) -> None:
+        servers, store = watched
+        writer = Enqueuer(store.client, copies=Copies(1, 5.0))
+        await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
+        first, second = await begin(store, "d1", "d2")
+        held = await first.claim_one()
+        await writer.enqueue([arrival("c0", "c")])  # the replica has all that came before
+        await fail_over(servers)
+        await renew(first)
+        assert await claim(first, "w2") == []
+        await renew(second)
+        assert await claim(second, "w1", "w2") == ["b0", "c0"]
+        assert await persist(partial(first.complete, held)) == []
+
+    async def test_lost_writes_start_nothing_twice_and_lose_nothing_acked(
+        self, watched: tuple[WatchedRedis, Bench]
+    ) -> None:
+        servers, store = watched
+        writer = Enqueuer(store.client, copies=Copies(1, 0.3))
+        await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
+        first, second = await begin(store, "d1", "d2")
+        await writer.enqueue([arrival("c0", "c")])
+        await cut_off(servers)
+        batch = [arrival("d0", "d")]
+        with pytest.raises(TooFewReplicas):
+            await writer.enqueue(batch)
+        (lost,) = await second.claim("grouped", "w1")
+        await fail_over(servers)
+        await renew(first)
+        assert await claim(first, "w1") == []
+        with pytest.raises(SessionLost):
+            await renew(second)
+        assert await claim(first, "w1") == []
+        second.drop(lost)
+        await persist(partial(second.sessions.register, {}, again=True))
+        (again,) = await persist(partial(first.claim, "grouped", "w1"))
+        assert (again.task.id, again.task.crashes) == (lost.task.id, 0)
+        assert again.fence > lost.fence
+        # What was not acked is taken in now; what was is there.
+        assert (await persist(partial(Enqueuer(store.client).enqueue, batch))).taken == [True]
+        assert sorted(await claim(first, "w2", "w3", "w4")) == ["b0", "c0", "d0"]
+
+    async def test_a_path_to_a_primary_that_was_replaced_is_left(
+        self, watched: tuple[WatchedRedis, Bench]
+    ) -> None:
+        """Frozen, it takes itself for the primary still; the session is of another by then."""
+        servers, store = watched
+        primary, _ = servers.nodes
+        (daemon,) = await begin(store, "d1")
+        await Enqueuer(store.client, copies=Copies(1, 5.0)).enqueue([arrival("a0", "a")])
+        path = StoreClient(servers.url, store.keys, timeout=DEADLINE)
+        claims = Claims(path, daemon.session, "grouped")
+        try:
+            await Claims(path, daemon.session, "plain").exchange([], ["p1"])
+            await primary.pause()
+            await renew(daemon)
+            with pytest.raises(StoreUnavailable, match="another one leads"):
+                await claims.exchange([], ["w1"])
+            async with asyncio.timeout(DEADLINE):
+                assert ids((await claims.exchange([], ["w1"])).claims) == ["a0"]
+            await primary.resume()
+        finally:
+            await path.close()
