@@ -89,7 +89,8 @@ class Renewer:
         crash_point("after_register")
         self.is_open = True
         self._answered_at(sent)
-        self.is_begun = self._sessions.is_witnessed
+        self.is_begun = False
+        self._begin()
 
     async def run(self) -> None:
         """Renew for ever.
@@ -146,11 +147,18 @@ class Renewer:
                 self._holder.session_opened()
             return
         self._answered_at(sent)
-        if self._sessions.is_witnessed and not self.is_begun:
-            self.is_begun = True
+        if self._begin():
             self._holder.session_opened()
         self._tell_of_recovery(claimable.recovering)
         self._holder.claimable(claimable.plain, claimable.groups)
+
+    def _begin(self) -> bool:
+        """Hold the lease once the session would be missed. True where that begins now."""
+        if self.is_begun or not self._sessions.is_witnessed:
+            return False
+        self.is_begun = True
+        log.info("lease.begun")
+        return True
 
     def _tell_of_recovery(self, seconds: float | None) -> None:
         """Say once that nothing is claimed, and when that is over."""

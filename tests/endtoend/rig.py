@@ -182,6 +182,7 @@ class Rig:
         processes = [self.spawn(name, *arguments) for name in names]
         for process in processes:
             process.wait_for("daemon.started")
+            process.wait_for("lease.begun", len(self.partitions))
             if "workers" not in arguments:
                 process.wait_for("intake.started", len(self.queues))
         return processes
