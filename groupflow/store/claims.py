@@ -90,8 +90,9 @@ class Claims:
             _, rows, now, suspect = replies.pop()
             self._beside_suspect = bool(suspect)
         verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
-        refused = [each for each, ok in zip(ordered, verdicts, strict=True) if not ok]
-        self._on_settled([each for each in ordered if each not in refused] if refused else ordered)
+        judged = list(zip(ordered, verdicts, strict=True))
+        refused = [each for each, ok in judged if not ok]
+        self._on_settled([each for each, ok in judged if ok] if refused else ordered)
         claims = [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
         if claims:
             seen = self._session.seen
