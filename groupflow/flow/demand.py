@@ -88,6 +88,10 @@ class Demand:
             self.is_empty = False  # some of what they free is left
         return asked
 
+    def ask_one(self) -> Asked:
+        """A slot goes on with its group's next task: that is no word on what else there is."""
+        return Asked(1, self._calls, self.is_empty)
+
     def failed(self, asked: Asked) -> None:
         """An exchange got no answer: its claims may have been too much for one."""
         if asked.number:

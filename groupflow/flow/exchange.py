@@ -14,116 +14,26 @@ it), or on its way with an exchange.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import count_exchange
-from groupflow.flow.demand import AT_ONCE, Asked, Demand
+from groupflow.flow.demand import Asked, Demand
 from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.slots import Exchange, Slots
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
-from groupflow.store.settlements import Claim, Release, Settlement
+from groupflow.store.settlements import Claim, Complete, Release, Settlement
 
 UNDER_WAY = 4  # exchanges at a time
+FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
 
 log = structlog.get_logger("groupflow.exchange")
-
-
-class Slots:
-    """All slots of one session; they are made when they are needed."""
-
-    def __init__(self, exchanger: Exchanger) -> None:
-        self._exchanger = exchanger
-        self.claimed = 0  # claims that are in workers' hands or ready for them
-        self.due: deque[Slot] = deque()  # those that wait with something to settle
-        self.unsure: list[Slot] = []  # those that may hold a claim which nobody knows of
-        self._all: dict[str, Slot] = {}
-        self._free: deque[Slot] = deque()
-
-    def has(self, slot: Slot) -> bool:
-        """Whether it is of this session."""
-        return self._all.get(slot.name) is slot
-
-    def end(self, slot: Slot, settlement: Settlement | None) -> None:
-        """A claim has ended; what is to be settled is due."""
-        slot.claim, slot.finished = None, settlement
-        self.claimed -= 1
-        (self._free if settlement is None else self.due).append(slot)
-
-    def take_due(self, most: int) -> list[Slot]:
-        """Those that have something to settle, the longest due first; they are on their way now."""
-        return [self.due.popleft() for _ in range(min(most, len(self.due)))]
-
-    def choose(self, settling: Sequence[Slot], wanted: int, most: int = AT_ONCE) -> list[Slot]:
-        """Whom to ask a claim for; they are on their way now.
-
-        First those that are unsure, then free ones, the longest free first, then those that are
-        about to be settled. So each slot is asked every now and then, and a claim comes to light
-        that the store holds under it and nobody knows of (a Redis that lost its last second, a call
-        that ran late).
-
-        Args:
-            settling: what `take_due` gave.
-            wanted: how many claims are wanted; unsure ones are asked for beyond that.
-            most: how many may be asked for.
-        """
-        wanted = min(wanted, most)
-        chosen = [slot for slot in settling if slot.is_unsure][:most]
-        room = most - len(chosen)
-        chosen += self.unsure[:room]
-        del self.unsure[:room]
-        while len(chosen) < wanted and self._free:
-            chosen.append(self._free.popleft())
-        if len(chosen) < wanted:
-            chosen += [slot for slot in settling if not slot.is_unsure][: wanted - len(chosen)]
-        while len(chosen) < wanted:
-            chosen.append(self._make())
-        return chosen
-
-    def _make(self) -> Slot:
-        slot = Slot(f"{self._exchanger.pool}-{len(self._all)}", self._exchanger)
-        self._all[slot.name] = slot
-        return slot
-
-    def arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
-        """What was due is settled. Returns the slots that hold the new claims."""
-        for slot in exchange.settling:
-            slot.finished = None
-        for slot in exchange.asking:
-            slot.is_unsure = False
-        held = [self._all[claim.slot] for claim in claims]
-        for slot, claim in zip(held, claims, strict=True):
-            slot.claim = claim
-        self.claimed += len(claims)
-        for slot in dict.fromkeys((*exchange.settling, *exchange.asking)):
-            if slot.claim is None:
-                (self.unsure if slot.is_unsure else self._free).append(slot)
-        return held
-
-    def turn_back(self, exchange: Exchange) -> None:
-        """It got no answer, and may have run."""
-        for slot in exchange.asking:
-            slot.is_unsure = True
-        self.due.extendleft(reversed(exchange.settling))
-        self.unsure += [slot for slot in exchange.asking if slot.finished is None]
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One round trip on its way."""
-
-    slots: Slots  # of the session in which it began
-    settling: list[Slot]  # whose claims it settles
-    asking: list[Slot]  # for whom it claims
-    asked: Asked  # how many that are, and why
-    began: float  # when (monotonic)
 
 
 class Exchanger:
@@ -150,7 +60,7 @@ class Exchanger:
         self.demand = Demand()
         self._hall = hall
         self._claims = claims
-        self._slots = Slots(self)
+        self._slots = Slots(self, claims.pool)
         self._under_way: list[Exchange] = []
         self._asked = 0  # for how many claims those ask, together
         self._is_well = True  # the last exchange was answered
@@ -171,6 +81,60 @@ class Exchanger:
         """There may be room for more claims, or something to be settled."""
         self._stir.set()
 
+    def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
+        """Whether the slot of a task that has ended may go on with the next one of its group.
+
+        What other stores have goes before, where they are behind.
+        """
+        return (
+            isinstance(settlement, Complete)
+            and bool(settlement.claim.behind)
+            and self._is_well
+            and self.held <= FEW
+            and self._slots.has(slot)
+            and self._session_open.is_set()
+            and self.holds_lease()
+            and not self._hall.gives_way(self)
+        )
+
+    async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
+        """Settle a slot's task, and claim the next one of its group for it.
+
+        It is a small exchange of its own. Where it fails, what it should have settled goes with the
+        next one.
+
+        Returns:
+            Whether the slot holds the next one.
+        """
+        exchange = self._set_out(self._slots.lift(slot, settlement), [slot], self.demand.ask_one())
+        try:
+            crash_point("before_settle")
+            crash_point("before_claim")
+            handed = await self._claims.hand_on(settlement)
+            crash_point("after_settle")
+            crash_point("after_claim", handed.claim)
+        except BaseException as error:
+            self._end(exchange)
+            self._take_back(exchange)
+            if isinstance(error, (StoreUnavailable, SessionLost, SessionReplaced)):
+                return False  # the next exchange meets the same, and says so
+            raise
+        self._end(exchange)
+        claims = [handed.claim] if handed.claim else []
+        refused = [settlement] if handed.is_refused else []
+        count_exchange(self._hall.measures, [settlement], refused, claims)
+        if refused:
+            self._report_lost(settlement.claim)
+        held = self._arrive(exchange, claims)
+        if held and self._hall.may_claim and self.holds_lease():
+            self._advance(claims)
+            return True
+        for each in held:
+            self.end(each, Release(each.held))
+        self.wake()
+        self._hall.answered(self, is_short=False)
+        return False
+
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
         claim, is_ours = slot.held, self._slots.has(slot)
@@ -184,7 +148,7 @@ class Exchanger:
     def close_session(self) -> None:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
         self._session_open.clear()
-        lost, self._slots = self._slots, Slots(self)
+        lost, self._slots = self._slots, Slots(self, self.pool)
         for slot in self._hall.withdraw(self):
             self._report_lost(slot.held)
         self._drop(lost.due)
@@ -279,11 +243,14 @@ class Exchanger:
         try:
             crash_point("before_settle", finished)
             crash_point("before_claim", names)
-            answer = await self._claims.exchange(finished, names)
+            # Where there is no more to have, a group's next task is what its slot goes on with.
+            is_hot = exchange.asked.was_empty and self.held <= FEW
+            answer = await self._claims.exchange(finished, names, ahead=is_hot)
             crash_point("after_settle", finished)
             crash_point("after_claim", answer.claims)
         except BaseException:
             self._end(exchange)
+            self.demand.failed(exchange.asked)
             self._take_back(exchange)
             raise
         self._end(exchange)
@@ -309,8 +276,10 @@ class Exchanger:
             asking = slots.choose(settling, min(share, wanted), demand.portion)
         elif self.holds_lease():  # a stop: what may be claimed unawares is found out, and released
             asking = slots.choose(settling, 0, demand.portion)
-        asked = demand.ask(len(asking), len(settling))
-        exchange = Exchange(slots, settling, asking, asked, monotonic())
+        return self._set_out(settling, asking, demand.ask(len(asking), len(settling)))
+
+    def _set_out(self, settling: list[Slot], asking: list[Slot], asked: Asked) -> Exchange:
+        exchange = Exchange(self._slots, settling, asking, asked, monotonic())
         self._under_way.append(exchange)
         self._asked += asked.number
         return exchange
@@ -321,7 +290,6 @@ class Exchanger:
 
     def _take_back(self, exchange: Exchange) -> None:
         """After an error: all of it goes into another exchange, unless its session is over."""
-        self.demand.failed(exchange.asked)
         self._is_well = False
         if exchange.slots is self._slots:
             self._slots.turn_back(exchange)
@@ -339,13 +307,8 @@ class Exchanger:
     def _take(self, exchange: Exchange, finished: Sequence[Settlement], answer: Answer) -> None:
         """Give claims to the hall, and learn from them."""
         hall, demand, came = self._hall, self.demand, len(answer.claims)
-        if exchange.slots is not self._slots:  # the session went while they were on their way
-            for slot in exchange.settling:
-                slot.finished = None
-            for claim in answer.claims:
-                self._report_lost(claim)
-        else:
-            slots = self._slots.arrive(exchange, answer.claims)
+        slots = self._arrive(exchange, answer.claims)
+        if exchange.slots is self._slots:
             if exchange.settling or exchange.asking:
                 seconds = monotonic() - exchange.began
                 largest = max([len(claim.task.body) for claim in answer.claims], default=0)
@@ -365,6 +328,16 @@ class Exchanger:
         hall.answered(self, is_short=came < exchange.asked.number)
         if came and len(hall.sources) > 1:
             hall.make_room(self)  # who is behind now may go on
+
+    def _arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
+        """The slots that hold the claims; none where the session went meanwhile."""
+        if exchange.slots is self._slots:
+            return self._slots.arrive(exchange, claims)
+        for slot in exchange.settling:
+            slot.finished = None
+        for claim in claims:
+            self._report_lost(claim)
+        return []
 
     def _advance(self, claims: Sequence[Claim]) -> None:
         """Other stores may have what goes before the rest of this one."""

@@ -16,7 +16,7 @@ from typing import Protocol
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.flow.demand import Demand
-from groupflow.store.settlements import Claim, Release, Settlement
+from groupflow.store.settlements import Claim, Complete, Release, Settlement
 
 PATIENCE = 0.1  # seconds that a claim may be ready without being begun
 
@@ -49,6 +49,12 @@ class Source(Protocol):
 
     def stir(self) -> None:
         """There may be room for more claims, or something to be settled."""
+
+    def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
+        """Whether the slot of a task that has ended may go on with the next one of its group."""
+
+    async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
+        """Settle a slot's task; whether it holds the next one of its group then."""
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
@@ -85,6 +91,10 @@ class Hall:
         self._idle: dict[str, asyncio.Future[None]] = {}  # workers that wait for a claim
         self._workers: set[str] = set()  # those that go on claiming
         self._retiring: set[str] = set()
+
+    def may_go_on(self, worker: str) -> bool:
+        """Whether a worker may go on where it is: nothing lies ready for it, and it stays."""
+        return self.may_claim and not self._ready and worker not in self._retiring
 
     def hand_in(self, worker: str, slot: Slot, settlement: Settlement | None) -> Slot | None:
         """Take a slot back, and give out one that holds a claim where one lies ready.

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass
 from time import monotonic, perf_counter
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
@@ -132,6 +132,9 @@ class Worker:
             self._slot = None
             if self._ended.done():
                 return  # cut off at the daemon's end: whatever is left is handed over
+            if self._hall.may_go_on(self.name) and slot.source.may_hand_on(slot, settlement):
+                self._spawn(self._hand_on(slot, cast(Complete, settlement)))
+                return
             found = self._hall.hand_in(self.name, slot, settlement)
             if found is None:
                 self._spawn(self._wait(slot, settlement))
@@ -140,6 +143,19 @@ class Worker:
                 self._spawn(self._attend(found))
         except BaseException as error:  # noqa: BLE001  not foreseen: `run` raises it
             self._fail(error)
+
+    async def _hand_on(self, slot: Slot, settlement: Complete) -> None:
+        """Go on with the next task of the group, if that may be; else wait for any."""
+        try:
+            goes_on = await slot.source.hand_on(slot, settlement)
+        except BaseException as error:  # noqa: BLE001  `run` raises it
+            self._fail(error)
+            return
+        if not goes_on:
+            await self._wait(slot, settlement)
+        elif self._ended is not None and not self._ended.done():
+            self._take(slot)
+            await self._attend(slot)
 
     def _fail(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():

@@ -14,10 +14,11 @@ from groupflow.store.keys import split_element
 from groupflow.store.life import Life
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
-from groupflow.store.settlements import Claim, Settlement, calls_of
+from groupflow.store.settlements import Claim, Complete, Settlement, calls_of, hand_on_call
 
-_CLAIM = {"plain": Verb.CLAIM_PLAIN, "grouped": Verb.CLAIM_GROUPED}
+TOLD = 16  # tasks that are told ahead of their claim, at a time
 _NO_LIFE = Life()
+_ROW = 7  # values a claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,14 @@ class Answer:
     # whether the daemon ran a suspect, in whichever pool, when the store last answered a claim of
     # this one
     beside_suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What became of a slot whose task was to hand its group on."""
+
+    is_refused: bool  # since its fence is stale
+    claim: Claim | None  # of the next task; None where there is none, or others go first
 
 
 class Claims:
@@ -54,17 +63,19 @@ class Claims:
         self._session = session
         self.pool = pool
         self._beside_suspect = False
-        self._claim = _CLAIM[pool]
 
     @property
     def extended(self) -> float:
         """When an answer that was coming was last given more time (monotonic). From any thread."""
         return self._client.extended
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
+    ) -> Answer:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 
-        A suspect (a task with crashes) comes alone, whatever else could be claimed.
+        A suspect (a task with crashes) comes alone, whatever else could be claimed. Where it is
+        wanted (`ahead`), claims know what stands behind them in their groups.
 
         May be called again with the same arguments after any error: settles and claims that had
         run answer as they did the first time.
@@ -76,8 +87,10 @@ class Claims:
         """
         front: list[Argument] = [self._session.daemon, self._session.shown]
         ordered, calls = calls_of(front, settlements, wake=len(slots) < len(settlements))
-        if slots:
-            calls.append((self._claim, [*front, *slots]))
+        if slots and self.pool == "plain":
+            calls.append((Verb.CLAIM_PLAIN, [*front, *slots]))
+        elif slots:
+            calls.append((Verb.CLAIM_GROUPED, [*front, TOLD if ahead else 0, *slots]))
         if not calls:
             return Answer([], [], self._beside_suspect)
         # Behind a server that was replaced, a claim has to wait for its session.
@@ -93,20 +106,69 @@ class Claims:
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled([each for each, ok in judged if ok] if refused else ordered)
-        claims = [_claim_from(rows[at : at + 6], now) for at in range(0, len(rows), 6)]
+        claims = [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
         if claims:
             seen = self._session.seen
             seen.fence = max(seen.fence, *[claim.fence for claim in claims])
         return Answer(refused, claims, self._beside_suspect)
 
+    async def hand_on(self, settlement: Complete) -> Handed:
+        """Complete a task, and claim the next one of its group, in the least that this takes.
+
+        After any error `exchange` may be asked to settle the same, and to claim for the same slot.
+
+        Args:
+            settlement: of a claim that knows what stands behind it.
+
+        Raises:
+            SessionLost: every claim of the session is gone.
+            SessionReplaced: the daemon's name was taken over.
+            StoreUnavailable: no answer; it may have run.
+        """
+        claim = settlement.claim
+        (element, packed), *rest = claim.behind
+        more = 0 if rest else TOLD
+        front: list[Argument] = [self._session.daemon, self._session.shown]
+        epoch = self._session.epoch if self._session.epoch.id else None
+        call = hand_on_call(front, settlement, more)
+        ((state, verdict, fence, now, told),) = await self._client.run_all([call], epoch)
+        self._session.check(state)
+        if not verdict:
+            return Handed(True, None)
+        self._on_settled([settlement])
+        if not fence:
+            return Handed(False, None)
+        following = _claim(claim.slot, fence, element, claim.task.group, packed, _NO_LIFE, now)
+        following.behind = _pairs(told) if more else rest
+        self._session.seen.fence = max(self._session.seen.fence, following.fence)
+        return Handed(False, following)
+
+
+def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
 
 def _claim_from(row: list[Any], now: int) -> Claim:
-    slot, fence, element, raw_group, packed, flat_life = row
+    slot, fence, element, raw_group, packed, flat_life, told = row
+    life = Life.of(flat_life) if flat_life else _NO_LIFE
+    claim = _claim(slot.decode(), fence, element, raw_group.decode() or None, packed, life, now)
+    if told:
+        claim.behind = _pairs(told)
+    return claim
+
+
+def _claim(  # noqa: PLR0917  private, and what a row has, in its order
+    slot: str,
+    fence: bytes,
+    element: bytes,
+    group: str | None,
+    packed: bytes,
+    life: Life,
+    now: int,
+) -> Claim:
     arrival, id_ = split_element(element)
-    group = raw_group.decode() or None
     # Without a type, as what isn't ours, it will be buried.
     envelope = Envelope.unpack_any(packed, group)
-    life = Life.of(flat_life) if flat_life else _NO_LIFE
     if life.enqueued is not None:
         arrival = life.enqueued
     since = None if life.was_claimed else max(arrival, life.due or 0)
@@ -129,4 +191,4 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     )
     waited = None if since is None else seconds(max(0, now - since))
     rule, scope = envelope.rule, envelope.scope
-    return Claim(slot.decode(), task.fence, element, task, rule, life.errors, waited, scope)
+    return Claim(slot, task.fence, element, task, rule, life.errors, waited, scope)

@@ -22,6 +22,7 @@ SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
 _EPOCHS = (*SESSIONS, "store/epochs")
 _CLAIMING = (*SESSIONS, "store/claiming")
+_AHEAD = "store/ahead"
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
 
@@ -54,8 +55,9 @@ class Verb(AnyVerb):
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", (*_IDS, "store/delaying")
     CLAIM_PLAIN = "claim_plain", _CLAIMING
-    CLAIM_GROUPED = "claim_grouped", _CLAIMING
+    CLAIM_GROUPED = "claim_grouped", (*_CLAIMING, _AHEAD)
     COMPLETE = "complete", _SETTLING
+    HAND_ON = "hand_on", (*_SETTLING, _AHEAD)
     RELEASE = "release", _SETTLING
     RETRY = "retry", _SETTLING
     ADVANCE = "advance", _SETTLING

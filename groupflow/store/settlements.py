@@ -31,6 +31,9 @@ class Claim:
     # had been claimed before
     waited: float | None = None
     scope: str | None = None  # whose its id is; None where nobody wrote that down
+    # What stood behind it in its group when it was claimed, nearest first: element, and envelope
+    # with body. Nobody has claimed that.
+    behind: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,19 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
 def is_attempt(error: dict[str, Any]) -> bool:
     """Whether an entry of a task's errors is of an attempt, not of its way in."""
     return error.get("error") != REJECTED
+
+
+def hand_on_call(front: list[Argument], settlement: Complete, more: int) -> Call:
+    """The call that completes a task and claims the next one of its group for the same slot.
+
+    Args:
+        front: the daemon and its session.
+        settlement: of a claim that knows what stands behind it.
+        more: how many behind the next one are to be told.
+    """
+    claim = settlement.claim
+    element, _ = claim.behind[0]
+    return Verb.HAND_ON, [*front, *_proof(claim), _history_line(claim), element, more]
 
 
 def _proof(claim: Claim) -> tuple[Argument, ...]:

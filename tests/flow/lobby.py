@@ -36,7 +36,9 @@ class Store(Claims):
     def extended(self) -> float:
         return self.heard
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
+    ) -> Answer:
         self.calls.append(([each.claim.slot for each in settlements], list(slots)))
         number = len(self.calls)
         self.called.set()

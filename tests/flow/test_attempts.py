@@ -38,6 +38,12 @@ class Store:
     def stir(self) -> None: ...
     def end(self, slot: Slot, settlement: Settlement | None) -> None: ...
 
+    def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
+        return False
+
+    async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
+        raise NotImplementedError
+
 
 class Script(Hall):
     """Gives these tasks one after another, and notes what is handed in for them."""

@@ -36,6 +36,12 @@ class Store:
         self.ended.append((slot, settlement))
         slot.claim, slot.finished = None, settlement
 
+    def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
+        return False
+
+    async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
+        raise NotImplementedError
+
     def slot(self, number: int = 0) -> Slot:
         """One that holds a claim."""
         claim = Claim(f"{self.name}-{number}", number, b"", cast(Task, None), None)

@@ -34,8 +34,10 @@ class NarrowClaims(ListedClaims):
         super().__init__(daemon)
         self.fits = fits
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
-        answer = await super().exchange(settlements, slots)
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
+    ) -> Answer:
+        answer = await super().exchange(settlements, slots, ahead=ahead)
         if len(answer.claims) > self.fits:
             raise StoreUnavailable("its body didn't come in time")
         return answer
@@ -161,9 +163,11 @@ class AwayClaims(ListedClaims):
         super().__init__(daemon)
         self.tried = asyncio.Semaphore(0)
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
+    ) -> Answer:
         if not (settlements or slots):
-            return await super().exchange(settlements, slots)
+            return await super().exchange(settlements, slots, ahead=ahead)
         self.tried.release()
         raise StoreUnavailable("it is away")
 
@@ -200,10 +204,12 @@ async def test_an_exchange_whose_answer_is_coming_does_not_stand_still(bench: Be
         extended = 0.0
         sent, may_come = asyncio.Event(), asyncio.Event()
 
-        async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        async def exchange(
+            self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
+        ) -> Answer:
             self.sent.set()
             await self.may_come.wait()
-            return await super().exchange(settlements, slots)
+            return await super().exchange(settlements, slots, ahead=ahead)
 
     claims = Slow(await bench.daemon())
     hall, ran = hall_of(claims), list[str]()

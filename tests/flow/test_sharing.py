@@ -35,7 +35,9 @@ class Backlog:
         self.is_away = False
         self.given: list[float] = []
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
+    ) -> Answer:
         self.exchanges += bool(settlements or slots)
         if slots:
             self.asked.append(len(slots))

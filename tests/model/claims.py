@@ -10,6 +10,7 @@ from hypothesis.stateful import rule
 from groupflow.core.errors import SessionLost, SessionReplaced
 from groupflow.store import settlements
 from groupflow.store.envelope import Pool
+from groupflow.store.keys import split_element
 from tests.model.machine import WORKERS, Machine, daemons, numbers, pools
 from tests.model.promise import ModelTask
 
@@ -17,8 +18,14 @@ from tests.model.promise import ModelTask
 class ClaimsAndSettles(Machine):
     """Workers claim, and settle in every way."""
 
-    @rule(daemon=daemons, pool=pools, count=st.integers(1, WORKERS), again=st.booleans())
-    def claim(self, daemon: str, pool: Pool, count: int, again: bool) -> None:
+    @rule(
+        daemon=daemons,
+        pool=pools,
+        count=st.integers(1, WORKERS),
+        again=st.booleans(),
+        ahead=st.booleans(),
+    )
+    def claim(self, daemon: str, pool: Pool, count: int, again: bool, ahead: bool = False) -> None:
         """Idle workers claim: they get the most that there is, each group's head, once."""
         one = self.daemons[daemon]
         idle = one.idle(pool)[:count]
@@ -26,7 +33,7 @@ class ClaimsAndSettles(Machine):
             return
         possible = self.claimable(one, pool)
         suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
-        answer = self.run(one.claims[pool].exchange([], idle))
+        answer = self.run(one.claims[pool].exchange([], idle, ahead=ahead))
         if again:
             first_told = {claim.slot: claim.task.id for claim in answer.claims}
             answer = self.run(one.claims[pool].exchange([], idle))
@@ -98,6 +105,36 @@ class ClaimsAndSettles(Machine):
             return settlements.Bury(claim, "it had to", [], park=option)
         task.state = "done"
         return settlements.Complete(claim)
+
+    @rule(daemon=daemons, pick=numbers, again=st.booleans())
+    def hand_on(self, daemon: str, pick: int, again: bool) -> None:
+        """A worker goes on with the next task of its group, where nobody goes before."""
+        one = self.daemons[daemon]
+        hot = sorted(slot for slot, claim in one.held.items() if claim.behind)
+        if not hot:
+            return
+        slot = hot[pick % len(hot)]
+        claim = one.held.pop(slot)
+        settlement = settlements.Complete(claim)
+        handed = self.run(one.claims["grouped"].hand_on(settlement))
+        if again:
+            told = self.run(one.claims["grouped"].hand_on(settlement))
+            assert (told.claim and told.claim.fence) == (handed.claim and handed.claim.fence)
+        assert not handed.is_refused
+        self.promise.tasks[claim.task.id].state = "done"
+        if claim is one.suspect:
+            one.suspect = None
+        one.stale.append(claim)
+        possible = self.claimable(one, "grouped")
+        next_id = split_element(claim.behind[0][0])[1]
+        if handed.claim is None:
+            assert possible != {next_id}, "nobody else could be claimed"
+            return
+        assert handed.claim.task.id == next_id in possible
+        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
+        assert not suspects, "a suspect goes first"
+        self.promise.claim(next_id, handed.claim.fence)
+        one.held[slot] = handed.claim
 
     @rule(daemon=daemons, pick=numbers, how=st.sampled_from(("complete", "release", "bury")))
     def settle_stale(self, daemon: str, pick: int, how: str) -> None:

@@ -19,7 +19,7 @@ from redis import Redis
 from groupflow.core.task import Task
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.store import settlements
-from groupflow.store.claims import Claims
+from groupflow.store.claims import Claims, Handed
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
@@ -225,9 +225,9 @@ class Daemon:
         self.session.seen, self.session.epoch = Seen(), Epoch()
         return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
 
-    async def claim(self, pool: Pool, *workers: str) -> list[Claim]:
+    async def claim(self, pool: Pool, *workers: str, ahead: bool = False) -> list[Claim]:
         """Claim for idle workers, and start what they got."""
-        claims = (await self._claims[pool].exchange([], workers)).claims
+        claims = (await self._claims[pool].exchange([], workers, ahead=ahead)).claims
         known = {event.fence for event in self.bench.events if event.kind == "start"}
         for claim in claims:
             if claim.fence not in known:  # else it is the same claim, told again
@@ -262,6 +262,27 @@ class Daemon:
             event = event_of("settle", each.claim.task, how=how)
             self.bench.events.append(replace(event, at=time.monotonic()))
         return refused
+
+    async def claim_hot(self, worker: str = "w1") -> Claim:
+        """Claim for one worker, and learn what stands behind that."""
+        [claim] = await self.claim("grouped", worker, ahead=True)
+        return claim
+
+    async def hand_on(self, claim: Claim, *, is_first: bool = True) -> Handed:
+        """End an attempt, and go on with the next task of its group, if that may be.
+
+        `is_first`: else it is asked once more, and the history has it already.
+        """
+        if not is_first:
+            return await self._claims["grouped"].hand_on(settlements.Complete(claim))
+        self.bench.events.append(event_of("end", claim.task, how="done"))
+        handed = await self._claims["grouped"].hand_on(settlements.Complete(claim))
+        how = "refused" if handed.is_refused else "accepted"
+        event = event_of("settle", claim.task, how=how)
+        self.bench.events.append(replace(event, at=time.monotonic()))
+        if handed.claim:
+            self.bench.events.append(event_of("start", handed.claim.task))
+        return handed
 
     def drop(self, *claims: Claim) -> None:
         """Its handlers are cancelled, since its session or its lease is over."""

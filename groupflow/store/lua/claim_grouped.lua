@@ -4,15 +4,17 @@
 -- a claim already is given that one again, so a lost reply costs nothing.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 daemon · 2 session · 3… one idle slot each, 500 at most
--- returns  { state, a flat list of six a claim: slot · fence (16 digits) · element · group
---          · envelope and body · life as a flat list, '' where it has none; Redis's clock (µs);
+-- ARGV     1 daemon · 2 session · 3 how many of those behind each task are told with it, '0' for none
+--          · 4… one idle slot each, 500 at most
+-- returns  { state, a flat list of seven a claim: slot · fence (16 digits) · element · group
+--          · envelope and body · life as a flat list, '' where it has none · what stands behind it (see
+--          `ahead.lua`), '' where nothing does or nobody asked; Redis's clock (µs);
 --          1 where the daemon runs a suspect, in either pool, else 0 }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, 0, 0 } end
 local now = clock()
-local rows, idle, before = split_slots(daemon, { unpack(ARGV, 3) }, now)
+local rows, idle, before = split_slots(daemon, { unpack(ARGV, 4) }, now)
 if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
 local slots, fences, elements, groups = {}, {}, {}, {}
@@ -40,8 +42,9 @@ for i = 1, #best do
     end
   end
 end
-local claims = { slots = slots, fences = fences, elements = elements, groups = groups }
+local claims, told_before = { slots = slots, fences = fences, elements = elements, groups = groups }, last
 local passed = give(daemon, claims, before, rows, now)
+if ARGV[3] ~= '0' and not suspect then tell_ahead(rows, told_before, tonumber(ARGV[3])) end
 for _, place in ipairs(passed) do
   call('DEL', K.lock .. groups[place])
   place_unlocked(groups[place], now)

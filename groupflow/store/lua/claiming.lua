@@ -1,12 +1,13 @@
 -- Behind the session rules in the two claim scripts: what handing tasks to slots means.
 
--- Appends what the caller has to know of a claim: six values.
+-- Appends what the caller has to know of a claim: seven values, of which the last, what stands behind it
+-- in its group, is filled in where that was asked for (`ahead.lua`).
 local last = 0
 local function add_row(rows, slot, fence, element, group, id, envelope)
   rows[last + 1], rows[last + 2], rows[last + 3] = slot, fence, element
   rows[last + 4], rows[last + 5] = group, envelope
-  rows[last + 6] = has_life(element) and call('HGETALL', K.life .. id) or ''
-  last = last + 6
+  rows[last + 6], rows[last + 7] = has_life(element) and call('HGETALL', K.life .. id) or '', ''
+  last = last + 7
 end
 
 -- Splits the slots: those that hold a claim already, since its first reply was lost on the way, get
