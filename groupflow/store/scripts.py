@@ -24,6 +24,7 @@ _EPOCHS = (*SESSIONS, "store/epochs")
 _CLAIMING = (*SESSIONS, "store/claiming")
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
+LAYOUT = "store/layout"
 
 
 class AnyVerb(StrEnum):
@@ -47,12 +48,12 @@ class Verb(AnyVerb):
     """Those of the path."""
 
     AGREE = "agree"
-    REGISTER = "register", _EPOCHS
+    REGISTER = "register", (*_EPOCHS, LAYOUT)
     RENEW = "renew", _EPOCHS
     LEAVE = "leave", _EPOCHS
     TELL = "tell", SESSIONS
     REAP = "reap", _EPOCHS
-    ENQUEUE = "enqueue", (*_IDS, "store/delaying")
+    ENQUEUE = "enqueue", (*_IDS, "store/delaying", LAYOUT)
     CLAIM_PLAIN = "claim_plain", _CLAIMING
     CLAIM_GROUPED = "claim_grouped", _CLAIMING
     COMPLETE = "complete", _SETTLING
@@ -88,7 +89,13 @@ _GUARD = "redis.call('EXISTS', K.never)\n"
 
 
 def render(
-    verb: AnyVerb, keys: Keys, order: Order, text: str, *, in_cluster: bool = False
+    verb: AnyVerb,
+    keys: Keys,
+    order: Order,
+    text: str,
+    *,
+    in_cluster: bool = False,
+    partitions: int = 0,
 ) -> Script:
     """Puts the key table, the constants and the shared rules in front of a verb's own text."""
     shebang = ""
@@ -96,7 +103,8 @@ def render(
         shebang, text = text.split("\n", 1)
     front = "\n".join(map(read_lua, verb.rules))
     # In a cluster a wake goes to those who listen at the node that has the slot, not to all nodes.
-    constants = f"local ORDER, PUBLISH = '{order}', '{'SPUBLISH' if in_cluster else 'PUBLISH'}'"
+    publish = "SPUBLISH" if in_cluster else "PUBLISH"
+    constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
     guard = _GUARD if in_cluster else ""
     whole = f"{shebang}\n{keys.as_lua()}\n{guard}{constants}\n{front}\n{text}".lstrip("\n")
     return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
@@ -105,13 +113,21 @@ def render(
 class Scripts(dict[AnyVerb, Script]):
     """The scripts of one namespace and one order, each rendered when it is first asked for."""
 
-    def __init__(self, keys: Keys, order: Order, *, in_cluster: bool = False) -> None:
+    def __init__(
+        self, keys: Keys, order: Order, *, in_cluster: bool = False, partitions: int = 0
+    ) -> None:
         self._keys = keys
         self._order = order
         self._in_cluster = in_cluster
+        self._partitions = partitions
 
     def __missing__(self, verb: AnyVerb) -> Script:
         script = self[verb] = render(
-            verb, self._keys, self._order, read_lua(verb.file), in_cluster=self._in_cluster
+            verb,
+            self._keys,
+            self._order,
+            read_lua(verb.file),
+            in_cluster=self._in_cluster,
+            partitions=self._partitions,
         )
         return script
