@@ -10,8 +10,9 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.flow.demand import Asked
-from groupflow.flow.exchange import Exchange, Exchanger, Slots
+from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.slots import Exchange, Slots
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Complete, Settlement
@@ -185,7 +186,7 @@ async def test_one_hall_is_served_by_any_number_of_stores(redis_server: RedisSer
 
 async def test_each_free_slot_is_asked_in_its_turn(bench: Bench) -> None:
     """Whatever the store may hold under one that nobody knows of comes to light by that."""
-    slots = Slots(Exchanger(Hall(), ListedClaims(await bench.daemon())))
+    slots = Slots(Exchanger(Hall(), ListedClaims(await bench.daemon())), "grouped")
 
     def ask(number: int) -> list[Slot]:
         chosen = slots.choose([], number)

@@ -31,7 +31,7 @@ async def test_a_short_answer_says_so_and_asks_no_more(world: World) -> None:
     assert world.hall.short == [True]
     assert not world.is_stirred
     assert await world.run_once() == []
-    assert world.store.calls[-1] == ([], [])
+    assert len(world.store.calls) == 1
     world.exchanger.wake()
     assert world.is_stirred
     await world.run_once()
@@ -178,7 +178,7 @@ async def test_behind_an_answer_the_next_one_goes_at_once(
 
 
 async def test_so_many_are_under_way_at_a_time(world: World) -> None:
-    world.hall.count = 1000
+    world.hall.count = 10_000
     world.store.may_answer.clear()
     await world.start()
     for _ in range(UNDER_WAY + 2):
