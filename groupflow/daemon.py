@@ -283,7 +283,7 @@ class Daemon:
             endless = {
                 **self._renewing_each(),
                 **self._keeping(),
-                **self._named("wake", [listen(p.wakes, self._woken(p)) for p in self._partitions]),
+                **self._named("wake", self._listening()),
                 "loop lag": self._lag.run(),
                 "reload": self._reloader.run(),
                 **self._workforce.exchanging(),
@@ -329,6 +329,12 @@ class Daemon:
                 name, [duties[name].run() for duties in self._duties]
             ).items()
         }
+
+    def _listening(self) -> list[Endless]:
+        """Hear that something may be claimed; an intake alone has nobody to claim it."""
+        if not self._workforce.sizes:
+            return []
+        return [listen(each.wakes, self._woken(each)) for each in self._partitions]
 
     def _woken(self, partition: Partition) -> Callable[[bool], None]:
         holding, promote = (
