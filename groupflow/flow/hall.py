@@ -212,7 +212,7 @@ class Hall:
 
     def _has_room(self, beside: int = 0) -> bool:
         """Whether less lies ready, or comes, than workers begin during an exchange."""
-        ahead, workers = self.ahead, len(self._workers)
+        ahead, workers = self.ahead, self.workers
         return workers > 0 and workers + ahead - self.held - beside >= max(1, ahead // SPARE)
 
     def _has_others(self, source: Source) -> bool:

@@ -10,9 +10,9 @@ import pytest
 from groupflow.core.backoff import Backoff
 from groupflow.flow import exchange as module
 from groupflow.flow.demand import AT_ONCE
-from groupflow.flow.exchange import UNDER_WAY
+from groupflow.flow.exchange import UNDER_WAY, Exchanger
 from groupflow.flow.hall import Slot
-from tests.flow.lobby import DEADLINE, World, names
+from tests.flow.lobby import DEADLINE, Store, World, names
 
 
 async def test_each_exchange_carries_half_until_nobody_is_idle(world: World) -> None:
@@ -185,3 +185,31 @@ async def test_so_many_are_under_way_at_a_time(world: World) -> None:
         world.exchanger.wake()
         await world.settle_down()
     assert len(world.store.calls) == UNDER_WAY
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_what_little_is_due_of_one_of_several_waits_for_its_exchange(
+    world: World, *, is_busy: bool
+) -> None:
+    """Under way it takes more along; a store that alone has work fills its exchanges itself."""
+    other = Exchanger(world.hall, Store())
+    if not is_busy:
+        other.demand.is_empty = True
+    first, second, *_ = await world.run_once(8)
+    await other.run_once()
+    world.hall.count = 4
+    world.store.may_answer.clear()
+    world.end(first)
+    going = [asyncio.create_task(world.exchanger.run_once())]
+    await world.settle_down()
+    assert [settled for settled, _ in world.store.calls] == [[], [first.name]]
+    world.end(second)
+    going.append(asyncio.create_task(world.exchanger.run_once()))
+    await world.settle_down()
+    assert len(world.store.calls) == (2 if is_busy else 3)
+    world.exchanger._stir.clear()
+    world.store.may_answer.set()
+    await asyncio.gather(*going)
+    assert world.is_stirred == is_busy
+    await world.run_once()
+    assert [settled for settled, _ in world.store.calls][2:] == [[second.name]]
