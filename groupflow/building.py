@@ -33,6 +33,7 @@ from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
+from groupflow.store.partitions import agree
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
@@ -66,6 +67,7 @@ class Connections:
             self._settings.workers.order,
             timeout=timeout,
             measures=self._measures,
+            partitions=self._settings.redis.partitions,
         )
 
     def open(self, keys: Keys) -> StoreClient:
@@ -192,9 +194,16 @@ class Ground:
             measures=upkeep,
         )
 
+        async def ask_number() -> None:
+            common = self.redis.make(Keys(self.settings.redis.namespace), timeout)
+            try:
+                await agree(common, len(self.partitions))
+            finally:
+                await common.close()
+
         def kept(partition: Partition) -> Kept:
             client = self.redis.make(partition.keys, timeout)
-            sessions = Sessions(client, partition.session, workers.lease)
+            sessions = Sessions(client, partition.session, workers.lease, ask_number)
             # One of them looks whether the loop is blocked, and says so; the others only ask.
             may_renew = watch.look if partition.number == 0 else lambda: watch.is_within
 

@@ -47,8 +47,7 @@ from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
-from groupflow.store.keys import Keys
-from groupflow.store.partitions import agree, keys_of
+from groupflow.store.partitions import keys_of
 
 log = structlog.get_logger("groupflow.daemon")
 
@@ -112,8 +111,6 @@ class Daemon:
             for each, duties in zip(partitions, self._duties, strict=True):
                 duties["archive"] = ground.archiver(each, lambda: intake.standstill.is_for_memory)
         self._lag = lag
-        # What is true of all partitions is read from the first.
-        self._common = partitions[0].upkeep if len(partitions) == 1 else redis.open(Keys(namespace))
         read = Namespace([redis.open(each.keys) for each in partitions])
         self.metrics = Metrics(measures, self.vitals, read, lease=lease, lag=lag)
         health = Answers(self._started.is_set, self._checks, read, self.metrics.render)
@@ -256,7 +253,6 @@ class Daemon:
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
-                await agree(self._common, len(self._partitions))
                 await self._leases.open()
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
@@ -287,7 +283,7 @@ class Daemon:
             endless = {
                 **self._renewing_each(),
                 **self._keeping(),
-                **self._named("wake", [listen(p.wakes, self._woken(p)) for p in self._partitions]),
+                **self._named("wake", self._listening()),
                 "loop lag": self._lag.run(),
                 "reload": self._reloader.run(),
                 **self._workforce.exchanging(),
@@ -333,6 +329,12 @@ class Daemon:
                 name, [duties[name].run() for duties in self._duties]
             ).items()
         }
+
+    def _listening(self) -> list[Endless]:
+        """Hear that something may be claimed; an intake alone has nobody to claim it."""
+        if not self._workforce.sizes:
+            return []
+        return [listen(each.wakes, self._woken(each)) for each in self._partitions]
 
     def _woken(self, partition: Partition) -> Callable[[bool], None]:
         holding, promote = (

@@ -34,6 +34,10 @@ class ConfigError(GroupflowError):
         super().__init__(where + "; ".join(str(problem) for problem in problems))
 
 
+class OtherLayout(ConfigError):
+    """A namespace has another number of partitions, or is being moved to another."""
+
+
 class ServerUnreachable(GroupflowError):
     """Redis or RabbitMQ can't be reached. The message never carries a password."""
 

@@ -21,6 +21,7 @@ AT_ONCE = 500  # claims an exchange: bounds what one script does
 PARTS = 2  # of what is in play: an exchange carries one of them
 MOST = 256  # ahead, whatever both take: all that lie ready are taken over when a daemon dies
 SPARE = 2  # exchanges and handlers vary
+FEW = 8  # claims, whatever came last
 LEAST = 1 / 16  # of an attempt: an exchange that takes less of a worker's time is none to save
 AHEAD_BYTES = 32 * 1024 * 1024  # of bodies ahead, in a pool and of one store
 FADING = 0.8  # of the largest body, each time that claims come without one as large
@@ -43,6 +44,7 @@ class Demand:
         self.ahead = 0  # claims to have ready or on their way, beside those that workers hold
         self.portion = AT_ONCE  # claims that one exchange may ask for, for now
         self._largest = 0.0  # bytes of a body, of the latest
+        self.likely = AT_ONCE  # claims that come, where so many are asked for
         self._calls = 0  # reasons to claim for all who are idle, ever
         self.is_empty = False  # the last claim got less than it asked for; nobody called since
         self._attempts = 0  # since the last answer; what they took together
@@ -83,10 +85,11 @@ class Demand:
     def ask(self, number: int, freed: int) -> Asked:
         """An exchange asks for so many claims, and settles for so many slots."""
         is_cut = number == self.portion < freed  # then there may be more behind what comes
-        asked = Asked(number, self._calls, self.is_empty and not is_cut)
+        was_empty = self.is_empty and not is_cut
         if number < freed:
-            self.is_empty = False  # some of what they free is left
-        return asked
+            # Some of what they free is left, and whoever has asked before doesn't know of it.
+            self.call()
+        return Asked(number, self._calls, was_empty)
 
     def ask_one(self) -> Asked:
         """A slot goes on with its group's next task: that is no word on what else there is."""
@@ -102,8 +105,8 @@ class Demand:
     ) -> None:
         """An exchange took so long and brought so many claims: learn how many to make ahead.
 
-        To ask for a claim costs something, whether the store has one or not: so the number grows as
-        long as all come that are asked for.
+        One that asked for nothing tells nothing. To ask for a claim costs something, whether the
+        store has one or not: so the number grows as long as all come that are asked for.
 
         Args:
             asked: what `ask` gave.
@@ -112,10 +115,12 @@ class Demand:
             seconds: that it took.
             largest: bytes of the largest body among them.
         """
-        if asked.number:
-            self.portion = min(AT_ONCE, self.portion + 1 + self.portion // 4)
+        if not asked.number:
+            return
+        self.portion = min(AT_ONCE, self.portion + 1 + self.portion // 4)
         if came:
             self._largest = max(float(largest), self._largest * FADING)
+        self.likely = max(FEW, SPARE * came)
         all_came = came == asked.number and not asked.was_empty
         most = SPARE * max(came, self.ahead if all_came else 0)
         most = min(most, int(AHEAD_BYTES / max(1.0, self._largest)))

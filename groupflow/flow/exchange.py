@@ -4,11 +4,10 @@ Each worker hands in what it finished and takes its next claim; whatever comes w
 the store are under way gathers for the next one. So the number of round trips depends on how long
 one takes, not on how many workers there are.
 
-A pool's claims of one store sit in slots. A slot's checkpoint in the store lies under its name,
-and holds one claim at a time. There are as many as the pool has workers, and some more for claims
-that are made ahead. A slot is in one place at a time: free, claimed (its claim is in a worker's
-hands, or ready for one), due (something is to be settled), unsure (a claim may have been made for
-it), or on its way with an exchange.
+Where several stores serve a pool, what travels with one of them has to be as much at a time as if
+it were alone, or each costs what all of them should: so a store asks for nothing until there is
+room for a piece (`Hall.granted`), and what little there is to settle waits for the exchange that is
+under way (`_gathers`).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Exchanger:
         self.demand = Demand()
         self._hall = hall
         self._claims = claims
-        self._slots = Slots(self, claims.pool)
+        self._slots = Slots(self, self.pool)
         self._under_way: list[Exchange] = []
         self._asked = 0  # for how many claims those ask, together
         self._is_well = True  # the last exchange was answered
@@ -94,7 +93,7 @@ class Exchanger:
             and self._slots.has(slot)
             and self._session_open.is_set()
             and self.holds_lease()
-            and not self._hall.gives_way(self)
+            and self._hall.granted(self, 1) > 0
         )
 
     async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
@@ -106,7 +105,9 @@ class Exchanger:
         Returns:
             Whether the slot holds the next one.
         """
-        exchange = self._set_out(self._slots.lift(slot, settlement), [slot], self.demand.ask_one())
+        lifted = self._slots.lift(slot, settlement)
+        self._hall.held -= 1
+        exchange = self._set_out(lifted, [slot], self.demand.ask_one())
         try:
             crash_point("before_settle")
             crash_point("before_claim")
@@ -140,6 +141,7 @@ class Exchanger:
         claim, is_ours = slot.held, self._slots.has(slot)
         if is_ours:
             self._slots.end(slot, settlement)
+            self._hall.held -= 1
         if is_ours and settlement is not None:
             self._stir.set()
         else:  # a session that was lost took all of its claims along
@@ -149,6 +151,7 @@ class Exchanger:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
         self._session_open.clear()
         lost, self._slots = self._slots, Slots(self, self.pool)
+        self._hall.held -= lost.claimed
         for slot in self._hall.withdraw(self):
             self._report_lost(slot.held)
         self._drop(lost.due)
@@ -163,7 +166,19 @@ class Exchanger:
     def wants(self) -> bool:
         """Whether there may be something in it to claim, and room for that."""
         hall = self._hall
-        return self.has_some and self.demand.wanted(hall.workers, hall.held) > 0
+        return self.has_some and self.demand.wanted(hall.workers, hall.taken(self)) > 0
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether claims are asked for, without an answer yet."""
+        return self._asked > 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether there may be something in it, and it could ask, and has not asked for any yet."""
+        if self._asked or not self.has_some or len(self._under_way) == UNDER_WAY:
+            return False
+        return self.demand.wanted(self._hall.workers, self.held) > 0
 
     @property
     def has_some(self) -> bool:
@@ -233,11 +248,15 @@ class Exchanger:
             except SessionLost:
                 pass  # renewal notices it too, drops the claims and opens a new session
             await asyncio.sleep(backoff.next())
+            self._is_well = True  # as far as anybody knows
             self._stir.set()
 
     async def run_once(self) -> None:
         """One exchange; after any error the same settlements and slots go into another."""
         exchange = self._begin()
+        if exchange is None:
+            self._let_go()
+            return
         finished = [slot.finished for slot in exchange.settling if slot.finished]
         names = [slot.name for slot in exchange.asking]
         try:
@@ -260,33 +279,56 @@ class Exchanger:
             self._report_lost(settlement.claim)
         self._take(exchange, finished, answer)
 
-    def _begin(self) -> Exchange:
-        """Choose what goes with the next exchange."""
+    def _begin(self) -> Exchange | None:
+        """Choose what goes with the next exchange; ``None`` where there is nothing."""
         slots, hall, demand = self._slots, self._hall, self.demand
-        in_play = self.held + len(slots.due)
-        share = demand.share(in_play + demand.wanted(hall.workers, hall.held))
-        settling = slots.take_due(share)
-        if slots.due:
+        workers, taken, due = hall.workers, hall.taken(self), len(slots.due)
+        share = demand.share(hall.held + due + demand.wanted(workers, taken))
+        freed = min(share, due)
+        may_ask, wanted = self.holds_lease(), 0
+        if hall.may_claim and may_ask:
+            wanted = hall.granted(self, demand.wanted(workers, taken, freed))
+        if not wanted and self._gathers(freed, share):
+            freed = 0
+        settling = slots.take_due(freed)
+        if settling and slots.due:
             self._stir.set()  # the rest goes with another exchange
-        asking: list[Slot] = []
-        if hall.may_claim and self.holds_lease():
-            wanted = demand.wanted(hall.workers, hall.held, len(settling))
-            if wanted and hall.gives_way(self):
-                wanted = 0
-            asking = slots.choose(settling, min(share, wanted), demand.portion)
-        elif self.holds_lease():  # a stop: what may be claimed unawares is found out, and released
-            asking = slots.choose(settling, 0, demand.portion)
+        # At a stop what may be claimed unawares is found out, and released.
+        asking = slots.choose(settling, min(share, wanted), demand.portion) if may_ask else []
+        if not settling and not asking:
+            if len(hall.sources) > 1:
+                hall.make_room()
+            return None
         return self._set_out(settling, asking, demand.ask(len(asking), len(settling)))
 
     def _set_out(self, settling: list[Slot], asking: list[Slot], asked: Asked) -> Exchange:
+        hall = self._hall
         exchange = Exchange(self._slots, settling, asking, asked, monotonic())
         self._under_way.append(exchange)
-        self._asked += asked.number
+        self._count(asked.number)
+        if len(hall.sources) > 1:
+            hall.make_room()
         return exchange
+
+    def _gathers(self, due: int, share: int) -> bool:
+        """Whether what is due waits for the exchange that is under way, and for more.
+
+        A store alone fills its exchanges by itself.
+        """
+        hall = self._hall
+        is_one_of_several = len(hall.sources) > 1 and hall.may_claim and hall.held > self.held
+        return is_one_of_several and bool(self._under_way) and due < share
+
+    def _count(self, asked: int) -> None:
+        """So many more claims are asked for, or fewer."""
+        self._asked += asked
+        self._hall.held += asked
+        if self._is_fair:
+            self.position += asked
 
     def _end(self, exchange: Exchange) -> None:
         self._under_way.remove(exchange)
-        self._asked -= exchange.asked.number
+        self._count(-exchange.asked.number)
 
     def _take_back(self, exchange: Exchange) -> None:
         """After an error: all of it goes into another exchange, unless its session is over."""
@@ -309,10 +351,9 @@ class Exchanger:
         hall, demand, came = self._hall, self.demand, len(answer.claims)
         slots = self._arrive(exchange, answer.claims)
         if exchange.slots is self._slots:
-            if exchange.settling or exchange.asking:
-                seconds = monotonic() - exchange.began
-                largest = max([len(claim.task.body) for claim in answer.claims], default=0)
-                demand.answered(exchange.asked, came, hall.workers, seconds, largest)
+            seconds = monotonic() - exchange.began
+            largest = max([len(claim.task.body) for claim in answer.claims], default=0)
+            demand.answered(exchange.asked, came, hall.workers, seconds, largest)
             if answer.beside_suspect:
                 # It may end this process again: as few as can be should go with it.
                 demand.refrain()
@@ -321,17 +362,19 @@ class Exchanger:
                 self._deliver(slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
             self.wake()  # a suspect comes alone, and behind the end of one there may be the next
-        elif demand.goes_on(exchange.asked, came, hall.workers, hall.held):
+        elif demand.goes_on(exchange.asked, came, hall.workers, hall.taken(self)):
             self._stir.set()
         if self._slots.due:
             self._stir.set()
-        hall.answered(self, is_short=came < exchange.asked.number)
-        if came and len(hall.sources) > 1:
-            hall.make_room(self)  # who is behind now may go on
+        is_short = came < exchange.asked.number
+        hall.answered(self, is_short=is_short)
+        if not is_short and len(hall.sources) > 1:
+            hall.make_room()  # who is behind now may go on
 
     def _arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
         """The slots that hold the claims; none where the session went meanwhile."""
         if exchange.slots is self._slots:
+            self._hall.held += len(claims)
             return self._slots.arrive(exchange, claims)
         for slot in exchange.settling:
             slot.finished = None

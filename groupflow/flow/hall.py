@@ -15,7 +15,7 @@ from typing import Protocol
 
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
-from groupflow.flow.demand import Demand
+from groupflow.flow.demand import SPARE, Demand
 from groupflow.store.settlements import Claim, Complete, Release, Settlement
 
 PATIENCE = 0.1  # seconds that a claim may be ready without being begun
@@ -35,6 +35,14 @@ class Source(Protocol):
     @property
     def wants(self) -> bool:
         """The same, and whether there is room for that."""
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether claims are asked for, without an answer yet."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether there may be something in it, and it could ask, and has not asked for any yet."""
 
     @property
     def held(self) -> int:
@@ -85,6 +93,8 @@ class Hall:
     def __init__(self, measures: PoolMeasures | None = None) -> None:
         self.measures = measures or PoolMeasures()
         self.sources: list[Source] = []  # one a store; they add themselves
+        # Claims in workers' hands, ready for them, or asked for: of all stores, which count here.
+        self.held = 0
         self.may_claim = True  # `stop_claiming` has not been called
         self._ready: deque[tuple[Slot, float]] = deque()  # claims made ahead, and since when
         self._patience: asyncio.TimerHandle | None = None
@@ -136,7 +146,7 @@ class Hall:
                 return self._ready.popleft()[0]
             elif not self.may_claim and self.is_settled:
                 return None
-            else:
+            elif worker not in self._workers:
                 self._workers.add(worker)
                 self.make_room()
             self._idle[worker] = turn = loop.create_future()
@@ -168,23 +178,61 @@ class Hall:
         self._workers -= workers
         self._call(called)
 
-    def gives_way(self, source: Source) -> bool:
-        """Whether a store leaves what room there is to another, which is behind it.
+    def granted(self, source: Source, wanted: int) -> int:
+        """How many claims a store may ask for now, of those that it wants: all of them or none.
 
-        That one is told now; it tells when it has got what it could (`make_room`).
+        Where others wait, the hindmost asks first, and for a piece at least. So what comes of one
+        store comes together, is handled together, and is settled together.
         """
-        if len(self.sources) == 1:
-            return False
-        behind = [each for each in self.sources if each.position < source.position and each.wants]
-        for each in behind:
-            each.stir()
-        return bool(behind)
+        if not wanted or len(self.sources) == 1:
+            return wanted
+        if source.has_asked and self._has_others(source):
+            return 0  # it may be long in answering, and has its share
+        first = self._hindmost_waiting(beside=source)
+        if first is None:
+            return wanted
+        wanted = min(wanted, source.demand.likely)
+        # One that has nothing but what it frees has no turn: the next one will be its own.
+        is_first = not source.demand.is_empty and source.position <= first.position
+        return wanted if self._has_room(0 if is_first else wanted) else 0
 
     def make_room(self, by: Source | None = None) -> None:
-        """There may be room for claims of all stores (but one, which has made it)."""
-        for source in self.sources:
+        """There may be room (but made `by` one store, which knows): tell whose turn it is."""
+        if len(self.sources) == 1:
+            [source] = self.sources
             if source is not by and source.wants:
                 source.stir()
+        elif self._has_room() and (first := self._hindmost_waiting()) is not None:
+            first.stir()
+
+    def taken(self, source: Source) -> int:
+        """How many claims of all there are, as a store has to count them.
+
+        It may have as many ahead as its own exchanges and bodies call for, and all together as many
+        as the most of these.
+        """
+        if len(self.sources) == 1:
+            return self.held
+        return max(source.held, self.held - self.ahead + source.demand.ahead)
+
+    @property
+    def ahead(self) -> int:
+        """How many claims may be ahead, of all stores."""
+        return max([source.demand.ahead for source in self.sources])
+
+    def _has_room(self, beside: int = 0) -> bool:
+        """Whether less lies ready, or comes, than workers begin during an exchange."""
+        ahead, workers = self.ahead, self.workers
+        return workers > 0 and workers + ahead - self.held - beside >= max(1, ahead // SPARE)
+
+    def _has_others(self, source: Source) -> bool:
+        """Whether there may be something in another store."""
+        return any(each.has_some for each in self.sources if each is not source)
+
+    def _hindmost_waiting(self, beside: Source | None = None) -> Source | None:
+        """Of the stores that wait for room, the one that is behind."""
+        waiting = [each for each in self.sources if each is not beside and each.waits]
+        return min(waiting, key=lambda each: each.position, default=None)
 
     @property
     def hindmost(self) -> float:
@@ -200,11 +248,6 @@ class Hall:
     def ready(self) -> int:
         """How many claims were made ahead and lie ready."""
         return len(self._ready)
-
-    @property
-    def held(self) -> int:
-        """How many claims are in workers' hands, ready for them, or asked for, of all stores."""
-        return sum(source.held for source in self.sources)
 
     @property
     def is_settled(self) -> bool:

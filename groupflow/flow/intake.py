@@ -25,6 +25,7 @@ from groupflow.core.checkup import Check
 from groupflow.core.errors import (
     BrokerUnavailable,
     ConfigError,
+    OtherLayout,
     ServerUnreachable,
     StoreFull,
     StoreUnavailable,
@@ -172,6 +173,7 @@ class Intake:
         Raises:
             ServerUnreachable: RabbitMQ refused the credentials before it ever let us consume.
             ConfigError: the queue can't be declared as it is configured, likewise.
+            OtherLayout: the store was moved to another number of partitions, whenever that was.
         """
         try:
             await self._consume_until_stopped()
@@ -199,7 +201,7 @@ class Intake:
                 self._stand("away", str(error))
                 log.warning("intake.interrupted", queue=self.queue, error=str(error))
             except (ServerUnreachable, ConfigError) as error:
-                if not self._has_consumed:
+                if not self._has_consumed or isinstance(error, OtherLayout):
                     raise
                 self._stand("away", str(error))
                 log.error("intake.refused", queue=self.queue, error=str(error))

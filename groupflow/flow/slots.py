@@ -1,4 +1,10 @@
-"""The slots of one session, and which of them an exchange with the store carries."""
+"""A pool's claims of one store sit in slots.
+
+A slot's checkpoint in the store lies under its name, and holds one claim at a time. There are as
+many as the pool has workers, and some more for claims that are made ahead. A slot is in one place
+at a time: free, claimed (its claim is in a worker's hands, or ready for one), due (something is to
+be settled), unsure (a claim may have been made for it), or on its way with an exchange.
+"""
 
 from __future__ import annotations
 

@@ -15,22 +15,48 @@ from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.store.client import StoreClient
 
+BURST = 100  # wakes that are heard before others of the loop have their turn
+
 log = structlog.get_logger("groupflow.wake")
+
+
+class _Told:
+    """What was heard and not passed on yet: wakes that come together are one."""
+
+    def __init__(self, on_wake: Callable[[bool], None]) -> None:
+        self._on_wake = on_wake
+        self._is_told = True
+        self._is_due = False
+
+    def hear(self, *, is_due: bool) -> None:
+        """Pass it on in the next turn of the loop, with all that is heard until then."""
+        self._is_due |= is_due
+        if self._is_told:
+            self._is_told = False
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        is_due, self._is_due, self._is_told = self._is_due, False, True
+        self._on_wake(is_due)
 
 
 async def listen(client: StoreClient, on_wake: Callable[[bool], None]) -> None:
     """Listen for ever on the store's wake channel; after an interruption, wake at once.
 
     The client is of its own, since a subscription keeps its connection. `on_wake` is told whether
-    a due time was set, beside that something may be claimed.
+    a due time was set, beside that something may be claimed; once for all that have come.
     """
-    backoff = Backoff()
+    backoff, told = Backoff(), _Told(on_wake)
     while True:
         try:
             async with client.wakes() as wakes:
+                heard = 0
                 async for kind in wakes:
                     backoff.reset()
-                    on_wake(kind == b"due")
+                    told.hear(is_due=kind == b"due")
+                    heard += 1
+                    if heard % BURST == 0:  # those that are here already are read without a pause
+                        await asyncio.sleep(0)
         except StoreUnavailable as error:
             log.debug("wake.interrupted", error=str(error))
         except GroupflowError as error:

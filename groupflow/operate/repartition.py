@@ -78,18 +78,24 @@ class Repartition:
         known, moving_to = await self._common.run(OperatorVerb.NUMBER)
         if known in (0, self._count) and not moving_to:
             return Report(known, self._count)
+        if moving_to not in (0, self._count):
+            raise ConfigError([Problem("repartition", str(self._count), _finish(known, moving_to))])
+        sources, targets = self._partitions(known), self._partitions(self._count)
+        every = [*dict.fromkeys([*sources, *targets])]
+        await _check_nobody_runs(every)  # first: from the note on, what daemons bring is refused
         known, moving = await self._common.run(OperatorVerb.MOVING_TO, "begin", self._count)
         if moving != self._count:
             raise ConfigError([Problem("repartition", str(self._count), _finish(known, moving))])
-        sources, targets = self._partitions(known), self._partitions(self._count)
-        every = [*dict.fromkeys([*sources, *targets])]
-        names = {daemon.name for each in every for daemon in await read_daemons(each)}
-        if names:
+        try:
+            await _check_nobody_runs(every)
+        except DaemonsRun:
             if not moving_to:
                 await self._common.run(OperatorVerb.MOVING_TO, "cancel", self._count)
-            raise DaemonsRun([*names])
+            raise
         report = Report(known, self._count)
         for each in every:
+            # Before anything is read: who slept until now brings nothing behind our back.
+            await each.run(OperatorVerb.MOVING_TO, "mark", self._count, known)
             await _reap(each)
         await self._spread_notes(sources, targets)
         for number, source in enumerate(sources):
@@ -103,6 +109,9 @@ class Repartition:
                 await self._end(source, targets[0])
         for target in targets:
             await target.run(OperatorVerb.MOVE_END, "")
+        for each in every:
+            if each is not self._common:
+                await each.run(OperatorVerb.MOVING_TO, "end", self._count)
         await self._common.run(OperatorVerb.MOVING_TO, "end", self._count)
         return report
 
@@ -159,6 +168,13 @@ class Repartition:
                 "them: somebody changed keys by hand. All else is moved; see to them (HKEYS "
                 f"{source.keys('tasks')}), and give this again"
             )
+
+
+async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
+    """Raises `DaemonsRun` where somebody has a lease in one of them."""
+    names = {daemon.name for each in every for daemon in await read_daemons(each)}
+    if names:
+        raise DaemonsRun([*names])
 
 
 async def _reap(client: StoreClient) -> None:

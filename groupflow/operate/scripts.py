@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupflow.store.scripts import FACTS, PRELUDE, SESSIONS, AnyVerb
+from groupflow.store.scripts import FACTS, LAYOUT, PRELUDE, SESSIONS, AnyVerb
 
 _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
@@ -27,10 +27,10 @@ class OperatorVerb(AnyVerb):
     SAMPLE = "sample", _INDEXES
     SURVEY = "survey", _WALKING
     SAMPLES = "samples", (*PRELUDE, *_NAMING)
-    PAUSE = "pause"
+    PAUSE = "pause", (*PRELUDE, LAYOUT)
     RESUME = "resume"
     DROP_WAITING = "drop_waiting", _BURIAL
-    RUN_NOW = "run_now"
+    RUN_NOW = "run_now", (*PRELUDE, LAYOUT)
     DELAYED_OF = "delayed_of"
     DEAD = "dead", _LETTERS
     LETTER = "letter", _LETTERS
@@ -38,7 +38,7 @@ class OperatorVerb(AnyVerb):
     BODIES = "bodies"
     ARCHIVE = "archive"
     STAY = "stay"
-    REDRIVE = "redrive", (*_BURIAL, "store/delaying")
+    REDRIVE = "redrive", (*_BURIAL, "store/delaying", LAYOUT)
     DROP = "drop", _BURIAL
     SWEEP = "sweep", _BURIAL
     NUMBER = "number"

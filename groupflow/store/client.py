@@ -30,6 +30,7 @@ from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.store.copies import Copies
 from groupflow.store.epochs import Epoch, ask_epoch
 from groupflow.store.keys import Keys
+from groupflow.store.layout import check_reply
 from groupflow.store.pool import make_pool
 from groupflow.store.scripts import AnyVerb, Order, Scripts
 from groupflow.store.whereabouts import whereabouts_of
@@ -92,10 +93,13 @@ class StoreClient:
         *,
         timeout: float = 5.0,
         measures: ScriptMeasures | None = None,
+        partitions: int = 0,
     ) -> None:
         """Connects on first use.
 
-        The timeout (seconds) is for a connection; for a script, without a byte of an answer.
+        The timeout (seconds) is for a connection; for a script, without a byte of an answer. In a
+        partition of a namespace that has another number of `partitions` nothing is brought in,
+        unless that is 0.
         """
         self.keys = keys
         self.address = address_of(url)  # hosts and ports
@@ -103,7 +107,8 @@ class StoreClient:
         self._timeout = timeout
         self._measures = measures or ScriptMeasures()
         self._whereabouts = whereabouts_of(url, self._slot)
-        self.scripts = Scripts(keys, order, in_cluster=self._whereabouts.is_cluster)
+        in_cluster, self._partitions = self._whereabouts.is_cluster, partitions
+        self.scripts = Scripts(keys, order, in_cluster=in_cluster, partitions=partitions)
         self._node = ""  # the URL of the one that served last
         self._wire: Wire | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -125,6 +130,7 @@ class StoreClient:
         Raises:
             StoreUnavailable: no answer; the script may have run.
             StoreFull: Redis is out of memory; nothing was written.
+            OtherLayout: the namespace was moved meanwhile; nothing was written.
             ServerUnreachable: Redis refused the credentials.
         """
         return (await self.run_all([(verb, arguments)]))[0]
@@ -197,6 +203,7 @@ class StoreClient:
                     continue
             for reply in replies:
                 if isinstance(reply, Exception):
+                    check_reply(reply, self.keys.namespace, self._partitions)
                     raise translated(reply, self.address) from reply
             return replies, wire
 

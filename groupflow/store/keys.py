@@ -35,7 +35,7 @@ same names for the scripts; a name is spelled only here.
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
 | ``epoch`` | hash | which server leads, and what it knew when it began to; see `epochs.lua` |
 | ``recovering`` | string | until when nothing may be claimed: that server may have lost writes |
-| ``partitions`` | hash | how many a namespace has; once, under the tag without a number |
+| ``partitions`` | hash | how many a namespace has: under the tag without a number, and in each |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
 The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import overload
 
-from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.errors import StoreUnavailable
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
+from groupflow.store.layout import compare
 from groupflow.store.scripts import Verb
 
 
@@ -75,8 +76,14 @@ def open_partitions(settings: Settings) -> Partitions:
 
 def open_client(settings: Settings, keys: Keys) -> StoreClient:
     """A client for some keys of the configured Redis; it connects on first use."""
-    url, order = settings.redis_url(), settings.workers.order
-    return StoreClient(url, keys, order, timeout=settings.redis.timeout)
+    redis = settings.redis
+    return StoreClient(
+        settings.redis_url(),
+        keys,
+        settings.workers.order,
+        timeout=redis.timeout,
+        partitions=redis.partitions,
+    )
 
 
 async def agree(client: StoreClient, count: int) -> None:
@@ -87,35 +94,15 @@ async def agree(client: StoreClient, count: int) -> None:
         count: how many the configuration says.
 
     Raises:
-        ConfigError: the namespace has another number of them, or is being moved.
+        OtherLayout: the namespace has another number of them, or is being moved.
         StoreUnavailable: no answer.
     """
-    known, moving_to = await client.run(Verb.AGREE, count)
-    compare(client.keys.namespace, count, known, moving_to)
-
-
-def compare(name: str, count: int, known: int, moving_to: int) -> None:
-    """Compare a configured number of partitions with what is noted.
-
-    Args:
-        name: of the namespace.
-        count: how many the configuration says.
-        known: how many it has.
-        moving_to: how many it is on its way to, or 0.
-
-    Raises:
-        ConfigError: they differ, or the namespace is being moved.
-    """
-    if moving_to:
-        remedy = (
-            f"Namespace {name!r} is on its way from {known} to {moving_to} partitions: let "
-            f"`groupflow repartition {moving_to}` end first."
-        )
-    elif known != count:
-        remedy = (
-            f"Namespace {name!r} has {known}: set it to {known}, or move the namespace with "
-            f"`groupflow repartition {count}`."
-        )
-    else:
-        return
-    raise ConfigError([Problem("redis.partitions", str(count), remedy)])
+    name = client.keys.namespace
+    try:
+        known, moving_to = await client.run(Verb.AGREE, count)
+    except StoreUnavailable as error:
+        raise StoreUnavailable(
+            f"how many partitions namespace {name!r} has isn't noted in each of them yet, and the "
+            f"node of {client.keys.tag}, which would tell, is away: {error}"
+        ) from error
+    compare(name, count, known, moving_to)

@@ -25,6 +25,7 @@ _CLAIMING = (*SESSIONS, "store/claiming")
 _AHEAD = "store/ahead"
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
+LAYOUT = "store/layout"
 
 
 class AnyVerb(StrEnum):
@@ -48,12 +49,12 @@ class Verb(AnyVerb):
     """Those of the path."""
 
     AGREE = "agree"
-    REGISTER = "register", _EPOCHS
+    REGISTER = "register", (*_EPOCHS, LAYOUT)
     RENEW = "renew", _EPOCHS
     LEAVE = "leave", _EPOCHS
     TELL = "tell", SESSIONS
     REAP = "reap", _EPOCHS
-    ENQUEUE = "enqueue", (*_IDS, "store/delaying")
+    ENQUEUE = "enqueue", (*_IDS, "store/delaying", LAYOUT)
     CLAIM_PLAIN = "claim_plain", _CLAIMING
     CLAIM_GROUPED = "claim_grouped", (*_CLAIMING, _AHEAD)
     COMPLETE = "complete", _SETTLING
@@ -90,7 +91,13 @@ _GUARD = "redis.call('EXISTS', K.never)\n"
 
 
 def render(
-    verb: AnyVerb, keys: Keys, order: Order, text: str, *, in_cluster: bool = False
+    verb: AnyVerb,
+    keys: Keys,
+    order: Order,
+    text: str,
+    *,
+    in_cluster: bool = False,
+    partitions: int = 0,
 ) -> Script:
     """Puts the key table, the constants and the shared rules in front of a verb's own text."""
     shebang = ""
@@ -98,7 +105,8 @@ def render(
         shebang, text = text.split("\n", 1)
     front = "\n".join(map(read_lua, verb.rules))
     # In a cluster a wake goes to those who listen at the node that has the slot, not to all nodes.
-    constants = f"local ORDER, PUBLISH = '{order}', '{'SPUBLISH' if in_cluster else 'PUBLISH'}'"
+    publish = "SPUBLISH" if in_cluster else "PUBLISH"
+    constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
     guard = _GUARD if in_cluster else ""
     whole = f"{shebang}\n{keys.as_lua()}\n{guard}{constants}\n{front}\n{text}".lstrip("\n")
     return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
@@ -107,13 +115,21 @@ def render(
 class Scripts(dict[AnyVerb, Script]):
     """The scripts of one namespace and one order, each rendered when it is first asked for."""
 
-    def __init__(self, keys: Keys, order: Order, *, in_cluster: bool = False) -> None:
+    def __init__(
+        self, keys: Keys, order: Order, *, in_cluster: bool = False, partitions: int = 0
+    ) -> None:
         self._keys = keys
         self._order = order
         self._in_cluster = in_cluster
+        self._partitions = partitions
 
     def __missing__(self, verb: AnyVerb) -> Script:
         script = self[verb] = render(
-            verb, self._keys, self._order, read_lua(verb.file), in_cluster=self._in_cluster
+            verb,
+            self._keys,
+            self._order,
+            read_lua(verb.file),
+            in_cluster=self._in_cluster,
+            partitions=self._partitions,
         )
         return script

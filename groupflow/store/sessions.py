@@ -8,6 +8,7 @@ back and frees their groups; nothing expires by itself.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -96,8 +97,19 @@ class Session:
 class Sessions:
     """Opens, renews and closes a session, and takes over from daemons that let theirs run out."""
 
-    def __init__(self, client: StoreClient, session: Session, lease: float) -> None:
-        """Binds the verbs, over a connection with a timeout well under a third of the lease (s)."""
+    def __init__(
+        self,
+        client: StoreClient,
+        session: Session,
+        lease: float,
+        agree: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Binds the verbs, over a connection with a timeout well under a third of the lease (s).
+
+        `agree` makes sure that the number of partitions is the namespace's, where the partition
+        itself hasn't noted it yet.
+        """
+        self._agree = agree
         self._client = client
         self._session = session
         self._lease = microseconds(lease)
@@ -114,24 +126,34 @@ class Sessions:
 
         Raises:
             SessionReplaced: another process has come under this name since the session was lost.
+            OtherLayout: the namespace has another number of partitions than is configured.
+            StoreUnavailable: no answer, or nobody tells how many it has.
         """
         daemon = self._session.daemon
-        number, rows, epoch, is_witnessed = await self._client.run(
-            Verb.REGISTER,
-            daemon,
-            self._lease,
-            orjson.dumps(info),
-            "again" if again else "",
-            self._session.process,
-            self._session.number,
-            *self._shown(),
-        )
+        number, rows, epoch, is_witnessed = await self._register(info, again, "")
+        if number == b"UNNOTED" and self._agree is not None:
+            await self._agree()
+            number, rows, epoch, is_witnessed = await self._register(info, again, "agreed")
         if number == b"REPLACED":
             raise self._session.replaced()
         self._session.number = number.decode()
         self._old_at = monotonic() + seconds(self._lease)
         self._learn(epoch, number, is_witnessed)
         return [_handed_over(row, daemon) for row in rows]
+
+    async def _register(self, info: dict[str, Any], again: bool, agreed: str) -> list[Any]:
+        reply: list[Any] = await self._client.run(
+            Verb.REGISTER,
+            self._session.daemon,
+            self._lease,
+            orjson.dumps(info),
+            "again" if again else "",
+            self._session.process,
+            self._session.number,
+            agreed,
+            *self._shown(),
+        )
+        return reply
 
     async def renew(self) -> Claimable:
         """Push back the lease's end.

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from groupflow.core.errors import GroupflowError, SessionLost, SessionReplaced
+from groupflow.core.errors import GroupflowError, OtherLayout, SessionLost, SessionReplaced
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.store.sessions import HandedOver, Sessions
@@ -97,12 +97,13 @@ class Renewer:
 
         Raises:
             SessionReplaced: another process took over this daemon's name.
+            OtherLayout: the namespace was moved to another number of partitions meanwhile.
         """
         while True:
             await asyncio.sleep(self._pause())
             try:
                 await self.run_once()
-            except (SessionReplaced, asyncio.CancelledError):
+            except (SessionReplaced, OtherLayout, asyncio.CancelledError):
                 raise
             except GroupflowError as error:
                 self.steady_since = monotonic()

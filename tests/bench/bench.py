@@ -9,6 +9,7 @@ from pathlib import Path
 
 from groupflow.servers.rabbitmq import RabbitmqServer
 from groupflow.servers.redis import RedisServer
+from groupflow.servers.replicated import RedisCluster
 from tests.bench.limits import redis_round_trip
 from tests.bench.load import Load
 from tests.bench.records import Records
@@ -85,6 +86,13 @@ class Bench:
         with self.folder() as folder:
             async with RedisServer(folder / "redis") as server:
                 yield server, folder
+
+    @asynccontextmanager
+    async def cluster(self, primaries: int) -> AsyncIterator[tuple[RedisCluster, Path]]:
+        """The same of a cluster, of so many processes."""
+        with self.folder() as folder:
+            async with RedisCluster(folder / "redis", primaries, replicas=0) as cluster:
+                yield cluster, folder
 
     async def rabbitmq(self) -> str:
         """Where RabbitMQ is; started when first asked for, since that takes some seconds."""

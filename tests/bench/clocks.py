@@ -7,7 +7,7 @@ of a process has nanoseconds, where /proc has hundredths of a second.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import clock_gettime, process_time
 
@@ -27,17 +27,17 @@ def marks(tasks: int) -> tuple[int, int]:
     return max(1, warm), tasks - warm
 
 
-def looks(tasks: int, redis_pid: int, path: Path) -> Mapping[int, Callable[[], None]]:
+def looks(tasks: int, redis: Sequence[int], path: Path) -> Mapping[int, Callable[[], None]]:
     """What to call after so many tasks: notes both clocks, and writes them at the last."""
     noted = array("d")
-    redis = clock_of(redis_pid)
+    clocks = [clock_of(pid) for pid in redis]
     first, last = marks(tasks)
 
     def begin() -> None:
-        noted.extend((process_time(), clock_gettime(redis)))
+        noted.extend((process_time(), sum(map(clock_gettime, clocks))))
 
     def end() -> None:
-        noted.extend((process_time(), clock_gettime(redis)))
+        noted.extend((process_time(), sum(map(clock_gettime, clocks))))
         path.write_bytes(noted.tobytes())
 
     return {first: begin, last: end}

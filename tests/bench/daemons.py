@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -205,7 +205,7 @@ async def running(
     name: str = "d1",
     *,
     code: Path = REPOSITORY,
-    redis_pid: int = 0,
+    redis: Sequence[int] = (0,),
 ) -> AsyncIterator[Daemon]:
     """Start a daemon, wait until it works, and stop it at the end.
 
@@ -215,7 +215,7 @@ async def running(
         folder: of this run.
         name: its name.
         code: where the package is that it runs.
-        redis_pid: the process of its Redis, whose processor time it shall note too.
+        redis: the processes of its Redis, whose processor time it shall note too.
     """
     config, log = folder / f"{name}.toml", folder / f"{name}.log"
     setting.write(config)
@@ -225,7 +225,7 @@ async def running(
         "BENCH_RECORDS": str(records),
         "BENCH_TASKS": str(load.tasks),
         "BENCH_HANDLER_MS": str(load.handler_ms),
-        "BENCH_REDIS_PID": str(redis_pid),
+        "BENCH_REDIS_PID": ",".join(map(str, redis)),
     }
     only = ["--only", setting.only] if setting.only else []
     command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", name]

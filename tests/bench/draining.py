@@ -15,6 +15,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from groupflow.servers.redis import RedisServer
 from groupflow.store.partitions import keys_of
 from tests.bench import clocks
 from tests.bench.bench import Bench
@@ -34,13 +35,13 @@ class Loaded:
 
     Attributes:
         daemons: they share the load.
-        redis: their store.
+        nodes: their store's servers, most often one.
         ports: of the daemons' pages.
         records: what they did; there once they have ended.
     """
 
     daemons: list[Daemon]
-    redis: Redis
+    nodes: list[Redis]
     ports: list[int]
     records: Records = field(default_factory=Records)
 
@@ -56,6 +57,7 @@ async def drain(
     workers: int,
     daemons: int = 1,
     partitions: int = 1,
+    processes: int = 0,
     code: Path = REPOSITORY,
 ) -> Records:
     """Let daemons take a load in and drain it, and read what they recorded.
@@ -66,20 +68,23 @@ async def drain(
         workers: for grouped tasks, of each daemon.
         daemons: how many share the load.
         partitions: over which the load lies.
+        processes: of a Redis Cluster that they lie on; without any, it is one Redis by itself.
         code: where the package is that they run.
 
     Raises:
         RunFailed: a daemon died, or did not get to the end.
     """
     setting = Setting("", grouped=workers, partitions=partitions)
-    async with loaded(bench, setting, [load], daemons=daemons, code=code) as run:
-        calls = await _calls_of(run.redis)
+    async with loaded(
+        bench, setting, [load], daemons=daemons, processes=processes, code=code
+    ) as run:
+        calls = await _calls_of(run.nodes)
         await run.resume()
         if daemons == 1:
             await run.daemons[0].until(WITHIN)
         else:
-            await _until_done(run.redis, partitions, load.tasks)
-        calls = await _calls_of(run.redis) - calls
+            await _until_done(run.nodes[0], partitions, load.tasks)
+        calls = await _calls_of(run.nodes) - calls
     return replace(run.records, redis_calls=calls / load.tasks)
 
 
@@ -91,6 +96,7 @@ async def loaded(
     *,
     firsts: Sequence[int] = (0,),
     daemons: int = 1,
+    processes: int = 0,
     code: Path = REPOSITORY,
 ) -> AsyncIterator[Loaded]:
     """Start daemons on fresh servers' corners, let them take loads in, and hand them out paused.
@@ -101,28 +107,35 @@ async def loaded(
         loads: what is published, one after another.
         firsts: with which number each load begins.
         daemons: how many there are.
+        processes: of a Redis Cluster; without any, it is one Redis by itself.
         code: where the package is that they run.
     """
     rabbitmq = await bench.rabbitmq()
     tasks = sum(load.tasks for load in loads)
     whole = replace(loads[0], tasks=tasks)
-    async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
+    async with AsyncExitStack() as whole_stack:
+        servers, url, folder = await _store(bench, whole_stack, processes)
+        pids = [server.pid for server in servers]
+        nodes = [
+            await whole_stack.enter_async_context(Redis.from_url(server.url)) for server in servers
+        ]
         queue = folder.name
-        own = replace(setting, redis=server.url, rabbitmq=rabbitmq, queue=queue)
+        own = replace(setting, redis=url, rabbitmq=rabbitmq, queue=queue)
         async with AsyncExitStack() as stack:
             started = [
                 await stack.enter_async_context(
-                    running(own, whole, folder, f"d{n}", code=code, redis_pid=server.pid)
+                    running(own, whole, folder, f"d{n}", code=code, redis=pids)
                 )
                 for n in range(daemons)
             ]
-            run = Loaded(started, redis, [await daemon.page() for daemon in started])
+            run = Loaded(started, nodes, [await daemon.page() for daemon in started])
             await started[0].ask("pause", "--all")
-            cpu, redis_cpu = sum(each.cpu for each in started), cpu_of(server.pid)
+            cpu, redis_cpu = sum(each.cpu for each in started), sum(map(cpu_of, pids))
             for load, first in zip(loads, firsts, strict=True):
                 await fill_queue(rabbitmq, queue, load, first)
             await _until_taken(run, tasks)
-            cpu, redis_cpu = sum(each.cpu for each in started) - cpu, cpu_of(server.pid) - redis_cpu
+            cpu = sum(each.cpu for each in started) - cpu
+            redis_cpu = sum(map(cpu_of, pids)) - redis_cpu
             yield run
         run.records = replace(
             _recorded(started, tasks),
@@ -130,6 +143,17 @@ async def loaded(
             enqueue_cpu=redis_cpu / tasks * 1e6,
         )
         await forget_queue(rabbitmq, queue)
+
+
+async def _store(
+    bench: Bench, stack: AsyncExitStack, processes: int
+) -> tuple[Sequence[RedisServer], str, Path]:
+    """Fresh servers, where the store is, and an empty folder, until the stack ends."""
+    if processes:
+        cluster, folder = await stack.enter_async_context(bench.cluster(processes))
+        return cluster.primaries, cluster.url, folder
+    server, folder = await stack.enter_async_context(bench.redis())
+    return [server], server.url, folder
 
 
 def _recorded(ended: list[Daemon], tasks: int) -> Records:
@@ -160,10 +184,10 @@ async def _taken(port: int) -> int:
     return int(float(found[0])) if found else 0
 
 
-async def _calls_of(redis: Redis) -> int:
+async def _calls_of(nodes: Sequence[Redis]) -> int:
     """Round trips so far: scripts called, not what they call."""
-    stats: dict[str, Any] = await redis.info("commandstats")
-    return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
+    stats: list[dict[str, Any]] = [await node.info("commandstats") for node in nodes]
+    return sum(int(each.get("cmdstat_evalsha", {}).get("calls", 0)) for each in stats)
 
 
 async def _until_done(redis: Redis, partitions: int, tasks: int) -> None:

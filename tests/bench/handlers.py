@@ -24,8 +24,8 @@ _records = Path(os.environ["BENCH_RECORDS"])
 _reached = _records.with_suffix(".reached")
 _tasks = int(os.environ["BENCH_TASKS"])
 _seconds = float(os.environ["BENCH_HANDLER_MS"]) / 1000
-_redis_pid = int(os.environ["BENCH_REDIS_PID"])
-_looks = looks(_tasks, _redis_pid, _records.with_suffix(".clocks")) if _redis_pid else {}
+_redis = [int(pid) for pid in os.environ["BENCH_REDIS_PID"].split(",") if int(pid)]
+_looks = looks(_tasks, _redis, _records.with_suffix(".clocks")) if _redis else {}
 _looks = {**_looks, _tasks: _reached.touch}  # so that nobody has to ask Redis whether this is over
 
 

@@ -162,7 +162,7 @@ def test_rows_are_chosen_by_family_or_key(tmp_path: Path) -> None:
 
 
 def test_clocks_are_read_between_two_tasks(tmp_path: Path) -> None:
-    looks = clocks.looks(100, os.getpid(), tmp_path / "c")
+    looks = clocks.looks(100, [os.getpid()], tmp_path / "c")
     first, last = sorted(looks)
     assert (first, last) == (10, 90)
     looks[first]()

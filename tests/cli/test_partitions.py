@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ async def test_a_node_is_killed(cluster: RedisCluster, tmp_path: Path) -> None:
         rows = (await groupflow("tasks", "queued", "--json")).json
         assert {row["group"] for row in rows} == set(there)
         assert (await groupflow("why", there[0])).exit == Exit.FINE
-        for words in (
+        every = (
             ("why", missed),
             ("pause", missed),
             ("task", f"t{missed[1:]}"),
@@ -228,8 +229,9 @@ async def test_a_node_is_killed(cluster: RedisCluster, tmp_path: Path) -> None:
             ("dead", "show", "nobody"),
             ("dead", "redrive", "--all"),
             ("pause", "--all"),
-        ):
-            said = await groupflow(*words)
+        )
+        all_said = await asyncio.gather(*starmap(groupflow, every))
+        for words, said in zip(every, all_said, strict=True):
             assert said.exit == Exit.UNAVAILABLE, (words, said)
             assert "is away: Redis at " in said.err
         held = await groupflow("why", there[0], "--json")

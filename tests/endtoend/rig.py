@@ -227,6 +227,8 @@ class Rig:
     async def _publish(self, jobs: list[Job]) -> None:
         """Publish, and after a broken connection go on with the first that has no confirm."""
         confirmed = 0
+        has_one = len(self.queues) == 1
+        router = None if has_one else load_settings(self.config).router()
 
         def on_confirm() -> None:
             nonlocal confirmed
@@ -242,7 +244,7 @@ class Rig:
                     self.rabbitmq.url,
                     self.queue,
                     partitions=len(self.queues),
-                    router=load_settings(self.config).router(),
+                    router=router,
                 ) as publisher:
                     messages = [Outgoing(job.body, job.type, job.id) for job in jobs[confirmed:]]
                     await publisher.publish_all(messages, on_confirm)

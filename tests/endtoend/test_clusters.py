@@ -82,7 +82,7 @@ def test_partitions_that_are_away_hold_no_others_up(
     """Not even a start; what is in them is done once they are back."""
     rig = make_rig(workers={"lease": 2.0})
     leaders = [run(cluster.leader_of(keys("count"))) for keys in rig.partitions]
-    # A daemon that starts asks the namespace's own tag how many partitions there are.
+    # The first daemon to start asks the namespace's own tag how many partitions there are.
     own = run(cluster.leader_of(rig.keys("count")))
     lost = next(leader for leader in leaders if leader is not own)
     away = {n for n, leader in enumerate(leaders) if leader is lost}
@@ -92,7 +92,7 @@ def test_partitions_that_are_away_hold_no_others_up(
     run(replica.kill())
     jobs = mixed(300, seed=23)
     there = [each for each in jobs if rig.partition_of(each) not in away]
-    rig.start("d1")
+    rig.spawn("d1").wait_for("intake.started")
     rig.publish(there)
     rig.until(lambda: len(rig.events("end")) >= len(there), "the end of all that can be done")
     rig.publish([each for each in jobs if each not in there])

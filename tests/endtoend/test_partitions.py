@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 
 import pytest
 
-from groupflow.store.partitions import partition_of
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of, partition_of
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job
 from tests.endtoend.test_order import mixed
@@ -54,3 +56,45 @@ def test_another_number_is_refused(make_rig: MakeRig) -> None:
     refused = rig.spawn("d2")
     assert refused.wait() == 78
     assert "has 4: set it to 4" in refused.tail()
+
+
+def test_who_sleeps_while_a_namespace_is_moved_writes_nothing(make_rig: MakeRig) -> None:
+    """A frozen daemon has messages in hand; it wakes, is told, and they come to who runs now."""
+    rig = make_rig(redis={"partitions": 2}, workers={"lease": 2.0})
+    sleeper = rig.start("d1")
+    jobs = mixed(120, seed=16)
+    rig.publish(jobs[:40])
+    rig.wait_for_all()
+    sleeper.send(signal.SIGSTOP)
+    rig.publish(jobs[40:])
+
+    def is_moved() -> bool:
+        return rig.call("repartition", "1", "--config", str(rig.config)).returncode == 0
+
+    rig.until(is_moved, "the move, behind its lease")
+    sleeper.send(signal.SIGCONT)
+    assert sleeper.wait() == 78
+    assert "has 1: set it to 1" in sleeper.tail()
+    old = rig.partitions
+    rig.configure(redis={"partitions": 1}, workers={"lease": 2.0})
+    rig.partitions = keys_of(rig.keys.namespace, 1)
+    rig.start("d2")
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.judge(with_faults=True) == []
+    assert rig.raw.exists(*(keys(kind) for keys in old for kind in ("tasks", "daemons"))) == 0
+
+
+def test_the_node_that_knows_the_number_is_needed_once(make_rig: MakeRig) -> None:
+    """From then on each partition tells; without a note nobody guesses."""
+    rig = make_rig(redis={"partitions": 2})
+    rig.start("d1")
+    rig.stop_all()
+    common = Keys(rig.keys.namespace)("partitions")
+    rig.raw.delete(common)
+    rig.start("d2")
+    rig.publish(mixed(40, seed=17))
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.raw.exists(common) == 0
+    assert rig.judge(with_faults=False) == []

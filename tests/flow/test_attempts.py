@@ -31,6 +31,7 @@ class Store:
 
     def __init__(self) -> None:
         self.demand, self.held, self.is_settled = Demand(), 0, True
+        self.has_asked = self.waits = False
         self.position, self.has_some, self.wants = 0.0, False, False
         self.holds_lease: Callable[[], bool] = lambda: True
 

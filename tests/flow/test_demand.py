@@ -128,6 +128,20 @@ class TestWhatAnAnswerTells:
         assert demand.goes_on(short, 1, workers=8, held=3)
         assert demand.wanted(8, 3) == 5
 
+    def test_who_has_asked_before_does_not_know_of_what_is_freed_now(self) -> None:
+        """Its short answer says nothing of a group that was freed behind it, and not asked for."""
+        demand = Demand()
+        before = demand.ask(4, 0)
+        demand.ask(0, freed=2)
+        assert demand.goes_on(before, 1, workers=4, held=1)
+        assert demand.wanted(4, 1) == 3
+
+    def test_who_frees_and_asks_for_some_knows_of_all_that_it_freed(self) -> None:
+        demand = Demand()
+        asked = demand.ask(2, freed=3)
+        assert not demand.goes_on(asked, 1, workers=4, held=1)
+        assert demand.wanted(4, 1) == 0
+
     def test_one_that_asked_for_nothing_tells_nothing(self) -> None:
         demand = Demand()
         asked = demand.ask(0, 0)
@@ -182,7 +196,7 @@ def test_what_is_ahead_grows_with_what_comes() -> None:
         demand.handled(1e-9)
         exchanged(demand, 0.002, 16, number, all_came=all_came)
         numbers.append(demand.ahead)
-    assert numbers == [32, 64, 128, MOST, MOST, 6, 0]
+    assert numbers == [32, 64, 128, 128, MOST, 6, 0]
     demand.handled(1e-9)
     exchanged(demand, 0.002, 16, 8, all_came=False)
     assert demand.ahead == 16

@@ -10,9 +10,9 @@ import pytest
 from groupflow.core.backoff import Backoff
 from groupflow.flow import exchange as module
 from groupflow.flow.demand import AT_ONCE
-from groupflow.flow.exchange import UNDER_WAY
+from groupflow.flow.exchange import UNDER_WAY, Exchanger
 from groupflow.flow.hall import Slot
-from tests.flow.lobby import DEADLINE, World, names
+from tests.flow.lobby import DEADLINE, Store, World, names
 
 
 async def test_each_exchange_carries_half_until_nobody_is_idle(world: World) -> None:
@@ -31,7 +31,7 @@ async def test_a_short_answer_says_so_and_asks_no_more(world: World) -> None:
     assert world.hall.short == [True]
     assert not world.is_stirred
     assert await world.run_once() == []
-    assert world.store.calls[-1] == ([], [])
+    assert len(world.store.calls) == 1
     world.exchanger.wake()
     assert world.is_stirred
     await world.run_once()
@@ -178,10 +178,38 @@ async def test_behind_an_answer_the_next_one_goes_at_once(
 
 
 async def test_so_many_are_under_way_at_a_time(world: World) -> None:
-    world.hall.count = 1000
+    world.hall.count = 10_000
     world.store.may_answer.clear()
     await world.start()
     for _ in range(UNDER_WAY + 2):
         world.exchanger.wake()
         await world.settle_down()
     assert len(world.store.calls) == UNDER_WAY
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_what_little_is_due_of_one_of_several_waits_for_its_exchange(
+    world: World, *, is_busy: bool
+) -> None:
+    """Under way it takes more along; a store that alone has work fills its exchanges itself."""
+    other = Exchanger(world.hall, Store())
+    if not is_busy:
+        other.demand.is_empty = True
+    first, second, *_ = await world.run_once(8)
+    await other.run_once()
+    world.hall.count = 4
+    world.store.may_answer.clear()
+    world.end(first)
+    going = [asyncio.create_task(world.exchanger.run_once())]
+    await world.settle_down()
+    assert [settled for settled, _ in world.store.calls] == [[], [first.name]]
+    world.end(second)
+    going.append(asyncio.create_task(world.exchanger.run_once()))
+    await world.settle_down()
+    assert len(world.store.calls) == (2 if is_busy else 3)
+    world.exchanger._stir.clear()
+    world.store.may_answer.set()
+    await asyncio.gather(*going)
+    assert world.is_stirred == is_busy
+    await world.run_once()
+    assert [settled for settled, _ in world.store.calls][2:] == [[second.name]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
@@ -21,7 +21,8 @@ class Store:
     def __init__(self, hall: Hall, name: str = "s") -> None:
         self.name, self.demand, self.held, self.is_settled = name, Demand(), 0, True
         self.holds_lease: Callable[[], bool] = lambda: True
-        self.position, self.has_some, self.wants = 0.0, True, True
+        self.position, self.has_some, self.wants, self.waits = 0.0, True, True, True
+        self.has_asked = False
         self.heard: list[str] = []
         self.ended: list[tuple[Slot, Settlement | None]] = []
         hall.sources.append(self)
@@ -119,13 +120,13 @@ async def test_whoever_begins_to_wait_has_the_stores_asked(timers: Timers) -> No
     hall = Hall()
     store, waiting = Store(hall), Waiting(hall)
     await waiting.add("a")
-    assert store.heard == ["wake", "stir"]
+    assert store.heard == ["wake", "stir"]  # there is room for one more
     slot = store.slot()
     settlement = Complete(slot.held)
     assert hall.hand_in("a", slot, settlement) is None
     again = asyncio.create_task(hall.wait("a", slot, settlement))
     await _settle_down()
-    assert store.heard == ["wake", "stir", "stir"]
+    assert store.heard == ["wake", "stir"]  # it ends the slot: it knows of the room
     assert store.ended == [(slot, settlement)]
     again.cancel()
     waiting.stop()
@@ -258,23 +259,104 @@ async def test_a_stop_hands_back_what_lies_ready(timers: Timers) -> None:
     assert hall.ready == 0
 
 
-async def test_a_short_answer_makes_room_for_the_other_stores(timers: Timers) -> None:
+async def test_a_short_answer_makes_room_for_the_hindmost_that_waits(timers: Timers) -> None:
     hall = Hall()
-    stores = [Store(hall, name) for name in "stu"]
+    stores = [Store(hall, name) for name in "stuv"]
+    for store, position in zip(stores, (1.0, 0.0, 3.0, 2.0), strict=True):
+        store.position = position
+    waiting = Waiting(hall)
+    await waiting.add("a")
+    for store in stores:
+        store.heard.clear()
+    stores[0].waits = False
     hall.answered(stores[1], is_short=False)
-    assert [store.heard for store in stores] == [[], [], []]
+    assert [store.heard for store in stores] == [[], [], [], []]
+    stores[1].waits = False
     hall.answered(stores[1], is_short=True)
-    assert [store.heard for store in stores] == [["stir"], [], ["stir"]]
+    assert [store.heard for store in stores] == [[], [], [], ["stir"]]
+    waiting.stop()
 
 
-async def test_figures_are_of_all_stores(timers: Timers) -> None:
+async def test_all_is_settled_where_it_is_in_all_stores(timers: Timers) -> None:
     hall = Hall()
-    one, other = Store(hall, "s"), Store(hall, "t")
-    one.held, other.held = 3, 4
-    assert hall.held == 7
+    Store(hall, "s")
+    other = Store(hall, "t")
     assert hall.is_settled
     other.is_settled = False
     assert not hall.is_settled
+
+
+class TestTurns:
+    """Whose claims come next, where several stores may have some."""
+
+    @pytest.fixture
+    async def hall(self) -> AsyncIterator[Hall]:
+        hall = Hall()
+        for name, position in (("s", 1.0), ("t", 2.0), ("u", 3.0)):
+            Store(hall, name).position = position
+        waiting = Waiting(hall)
+        await waiting.add("a", "b", "c", "d")
+        yield hall
+        waiting.stop()
+
+    async def test_one_alone_asks_for_what_it_likes(self, hall: Hall) -> None:
+        first, *others = cast(list[Store], hall.sources)
+        for other in others:
+            other.waits = False
+        hall.held = 100
+        assert hall.granted(first, 7) == 7
+
+    async def test_the_hindmost_asks_first(self, hall: Hall) -> None:
+        first, second, third = cast(list[Store], hall.sources)
+        assert [hall.granted(each, 4) for each in (first, second, third)] == [4, 0, 0]
+        first.waits = False  # it has asked
+        hall.held = 1
+        assert [hall.granted(each, 3) for each in (second, third)] == [3, 0]
+
+    async def test_others_ask_beside_it_as_long_as_there_is_room_for_a_piece(
+        self, hall: Hall
+    ) -> None:
+        _, second, _ = cast(list[Store], hall.sources)
+        assert hall.granted(second, 3) == 3
+        second.demand.ahead = 8  # room for 12, and pieces of 4
+        assert hall.granted(second, 8) == 8
+        assert hall.granted(second, 9) == 0
+
+    async def test_what_is_freed_comes_in_its_turn(self, hall: Hall) -> None:
+        """The store has nothing else that it knows of: it is told of that, and waits."""
+        first, *_ = cast(list[Store], hall.sources)
+        first.demand.is_empty = True
+        assert hall.granted(first, 4) == 0
+        assert hall.granted(first, 3) == 3
+
+    async def test_nobody_asks_for_less_than_a_piece(self, hall: Hall) -> None:
+        first, second, _ = cast(list[Store], hall.sources)
+        second.demand.ahead = 8
+        hall.held = 9
+        assert hall.granted(first, 3) == 0
+        first.heard.clear()
+        hall.make_room()
+        assert first.heard == []
+        hall.held = 8
+        assert hall.granted(first, 3) == 3
+        hall.make_room()
+        assert first.heard == ["stir"]
+
+    async def test_beside_others_no_more_than_is_likely_to_come(self, hall: Hall) -> None:
+        first, *_ = cast(list[Store], hall.sources)
+        first.demand.likely = 2
+        assert hall.granted(first, 4) == 2
+
+    async def test_each_may_have_ahead_what_it_learned_and_all_the_most_of_it(
+        self, hall: Hall
+    ) -> None:
+        first, second, _ = cast(list[Store], hall.sources)
+        second.demand.ahead, hall.held, second.held, first.held = 8, 8, 8, 0
+        assert second.demand.wanted(hall.workers, hall.taken(second)) == 4
+        assert first.demand.wanted(hall.workers, hall.taken(first)) == 4
+        second.held = 0  # a third has them
+        first.held = 2
+        assert first.demand.wanted(hall.workers, hall.taken(first)) == 2
 
 
 async def test_a_store_takes_back_what_is_its_own(timers: Timers) -> None:

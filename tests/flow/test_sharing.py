@@ -15,7 +15,7 @@ from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
-from groupflow.store.settlements import Claim, Complete, Settlement
+from groupflow.store.settlements import Claim, Complete, Release, Settlement
 
 WORKERS = 4
 DEADLINE = 20.0
@@ -33,7 +33,19 @@ class Backlog:
         self.exchanges = 0
         self.asked: list[int] = []
         self.is_away = False
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.given: list[float] = []
+
+    def take(self) -> float | None:
+        """The next task's arrival; ``None`` where there is none."""
+        return self.arrivals.pop(0) if self.arrivals else None
+
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        """Their tasks are done, or wait again."""
+        for each in settlements:
+            if isinstance(each, Release):
+                self.arrivals.insert(0, each.claim.task.enqueued_at)
 
     async def exchange(
         self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
@@ -42,12 +54,13 @@ class Backlog:
         if slots:
             self.asked.append(len(slots))
         await asyncio.sleep(0)
+        await self.may_answer.wait()
         if self.is_away:
             raise StoreUnavailable("away")
+        self.settle(settlements)
         claims = []
         for slot in slots:
-            if self.arrivals:
-                at = self.arrivals.pop(0)
+            if (at := self.take()) is not None:
                 self.given.append(at)
                 task = cast(Any, Task)(
                     id=f"{self.name}{at}", type="t", group="g", body=b"", enqueued_at=at
@@ -56,15 +69,41 @@ class Backlog:
         return Answer([], claims)
 
 
+class Groups(Backlog):
+    """A partition of some groups, each with so many tasks, of which one runs at a time."""
+
+    def __init__(self, name: str, groups: int, tasks: int) -> None:
+        super().__init__(name, ())
+        self.lanes = {n: [n + groups * k for k in range(tasks)] for n in range(groups)}
+        self.running: set[int] = set()
+
+    def take(self) -> float | None:
+        free = [n for n, lane in self.lanes.items() if lane and n not in self.running]
+        if not free:
+            return None
+        self.running.add(free[0])
+        return float(self.lanes[free[0]].pop(0))
+
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        for each in settlements:
+            number = int(each.claim.task.enqueued_at)
+            group = number % len(self.lanes)
+            self.running.remove(group)
+            if isinstance(each, Release):
+                self.lanes[group].insert(0, number)
+
+
 class World:
     """Workers of one hall that take, note and settle one claim after another."""
 
-    def __init__(self, order: Order, *backlogs: Backlog) -> None:
+    def __init__(self, order: Order, *backlogs: Backlog, workers: int = WORKERS) -> None:
         self.hall = Hall()
+        self.workers = workers
         self.exchangers = [
             Exchanger(self.hall, cast(Claims, each), order=order) for each in backlogs
         ]
         self.ran: list[tuple[str, float]] = []
+        self.seconds = 60.0  # that a task takes, as far as anybody knows: none is made ahead
         self.may_run = asyncio.Event()
         self.may_run.set()
 
@@ -75,6 +114,7 @@ class World:
             self.ran.append((task.id[0], task.enqueued_at))
             await asyncio.sleep(0)
             await self.may_run.wait()
+            slot.source.demand.handled(self.seconds)
             settlement = Complete(slot.held)
             slot = self.hall.hand_in(name, slot, settlement) or await self.hall.wait(
                 name, slot, settlement
@@ -84,8 +124,9 @@ class World:
     async def working(self) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(each.run()) for each in self.exchangers]
-            running += [group.create_task(self._work(f"w{n}")) for n in range(WORKERS)]
+            running += [group.create_task(self._work(f"w{n}")) for n in range(self.workers)]
             yield
+            assert self.hall.held == sum(each.held for each in self.exchangers)
             for task in running:
                 task.cancel()
 
@@ -162,3 +203,64 @@ async def test_room_that_one_can_not_fill_is_the_others() -> None:
         assert sorted(name for name, _ in world.ran) == ["f"] + ["m"] * (WORKERS - 1)
         world.may_run.set()
         await world.until(lambda: len(world.ran) == WORKERS + 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 64])
+@pytest.mark.parametrize("seconds", [1e-6, 60.0])
+@pytest.mark.parametrize("groups", [1, 3, 40])
+async def test_all_is_drained_without_a_call(workers: int, seconds: float, groups: int) -> None:
+    """Nobody tells of what settling frees: who frees it knows, and forgets none of it."""
+    partitions = [Groups("abcdefghijklmnop"[n], groups, 10) for n in range(16)]
+    world = World("oldest", *partitions, workers=workers)
+    world.seconds = seconds
+    async with world.working():
+        await world.until(lambda: len(world.ran) == 16 * groups * 10)
+    assert len(set(world.ran)) == len(world.ran)
+
+
+@pytest.mark.parametrize("order", ["oldest", "fair"])
+async def test_what_many_partitions_have_comes_in_pieces(order: Order) -> None:
+    """As large as those of one partition, or nearly: each exchange costs the same."""
+    workers, tasks = 64, 12_800
+
+    async def pieces_of(number: int) -> int:
+        backlogs = [Backlog("abcdefghijklmnop"[n], range(n, tasks, number)) for n in range(number)]
+        world = World(order, *backlogs, workers=workers)
+        world.seconds = 1e-6
+        async with world.working():
+            await world.until(lambda: len(world.ran) == tasks)
+        return sum(backlog.exchanges for backlog in backlogs)
+
+    one, many = await pieces_of(1), await pieces_of(16)
+    assert many <= 4 * one, (one, many)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 64])
+@pytest.mark.parametrize("seconds", [1e-6, 60.0])
+@pytest.mark.parametrize("order", ["oldest", "fair"])
+async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, order: Order) -> None:
+    """It is older than what others have: they go on behind it, however much they have."""
+    floods = [Backlog("abc"[n], [1000.0 + k for k in range(6000)]) for n in range(3)]
+    lone = Backlog("l", [])
+    world = World(order, *floods, lone, workers=workers)
+    world.seconds = seconds
+    async with world.working():
+        await world.until(lambda: len(world.ran) >= 3000)
+        begun, most = len(world.ran), world.hall.held + workers + world.hall.ahead
+        lone.arrivals = [1.0]
+        world.exchangers[3].wake()
+        await world.until(lambda: ("l", 1.0) in world.ran)
+    assert world.ran.index(("l", 1.0)) - begun <= most
+
+
+@pytest.mark.parametrize("hangs", [0, 5])
+async def test_one_that_hangs_holds_nobody_up(hangs: int) -> None:
+    """It has not failed yet, and it is behind: its turn is over once it has asked."""
+    backlogs = [Backlog("abcdef"[n], [float(n + k) for k in range(400)]) for n in range(6)]
+    world = World("oldest", *backlogs)
+    world.seconds = 1e-6
+    backlogs[hangs].may_answer.clear()
+    async with world.working():
+        await world.until(lambda: len(world.ran) == 2000)
+        backlogs[hangs].may_answer.set()
+        await world.until(lambda: len(world.ran) == 2400)

@@ -57,6 +57,46 @@ async def test_it_listens_on_after_each_interruption(monkeypatch: pytest.MonkeyP
     listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
     async with asyncio.timeout(DEADLINE):
         await channel.is_over.wait()
-    assert heard == [True, False, True]
+    assert heard == [True, True]  # the first two came together
     assert pauses == ["reset", "reset", "pause", "pause", "reset", "pause"]
     listening.cancel()
+
+
+async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> None:
+    """However many are there, and however quickly they come."""
+    wakes: list[bytes | Exception] = [b"ready"] * 4000
+    wakes[1234] = b"due"
+    channel: Any = Channel(wakes)
+    heard: list[bool] = []
+    turns = 0
+    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
+    while not channel.is_over.is_set():
+        await asyncio.sleep(0)
+        turns += 1
+    listening.cancel()
+    assert turns >= len(wakes) / wake.BURST
+    assert len(heard) <= 2 * len(wakes) / wake.BURST
+    assert heard.count(True) == 1
+
+
+async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
+    """None is taken for one that has been passed on already."""
+    heard: list[bool] = []
+    more = asyncio.Event()
+
+    class Late(Channel):
+        async def _each(self, said: list[bytes | Exception]) -> AsyncIterator[bytes]:
+            yield b"ready"
+            await more.wait()
+            yield b"due"
+            await asyncio.Event().wait()
+
+    listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), heard.append))
+    async with asyncio.timeout(DEADLINE):
+        while not heard:
+            await asyncio.sleep(0)
+        more.set()
+        while len(heard) < 2:
+            await asyncio.sleep(0)
+    listening.cancel()
+    assert heard == [False, True]

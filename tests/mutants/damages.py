@@ -12,14 +12,14 @@ _DAMAGES = (
     (
         "upkeep/renew.py",
         "Renewer.run_once",
-        "sent\n        self._is_over = False\n        self._holder",
-        "monotonic()\n        self._is_over = False\n        self._holder",
+        "self._answered_at(sent)\n        if self._begin():",
+        "self._answered_at(monotonic())\n        if self._begin():",
     ),
     (
         "upkeep/renew.py",
         "Renewer.open",
-        "sent\n        self._is_over = False\n\n    async def run(",
-        "monotonic()\n        self._is_over = False\n\n    async def run(",
+        "self._answered_at(sent)\n        self.is_begun = False",
+        "self._answered_at(monotonic())\n        self.is_begun = False",
     ),
     # or from that of a renewal which had no answer.
     (

@@ -106,13 +106,18 @@ class World:
         }
 
     def dump(self) -> dict[str, bytes]:
-        return {key: self.raw.dump(key) for key in self.names()}
+        names = [*self.names()]
+        with self.raw.pipeline() as pipe:
+            for key in names:
+                pipe.dump(key)
+            return dict(zip(names, pipe.execute(), strict=True))
 
     def restore(self, dump: dict[str, bytes]) -> None:
-        for key in self.names():
-            self.raw.delete(key)
-        for key, value in dump.items():
-            self.raw.restore(key, 0, value)
+        with self.raw.pipeline() as pipe:
+            pipe.delete(*self.names())
+            for key, value in dump.items():
+                pipe.restore(key, 0, value)
+            pipe.execute()
 
     async def close(self) -> None:
         for key in self.names():

@@ -9,16 +9,18 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.core.errors import ConfigError, StoreUnavailable
+from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.moving import DaemonsRun
 from groupflow.operate.repartition import Repartition, TasksLeft
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Arrival
+from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.partitions import agree, partition_of
+from groupflow.store.partitions import agree, keys_of, partition_of
+from groupflow.store.sessions import Session, Sessions
 from groupflow.store.settlements import Retry
 from tests.history.auditor import audit
 from tests.history.snapshot import Snapshot
@@ -146,10 +148,15 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
         groups = {*snapshot.lanes, *snapshot.fields("paused"), *snapshot.fields("parked")}
         assert {partition_of(group, "", count) for group in groups} <= {number}
         assert "moved" not in snapshot.hashes
-    own = {f"{{{world.name}}}:partitions"}
     tags = tuple(f"{bench.keys.tag}:" for bench in world.at(count))
-    assert {key for key in world.names() if not key.startswith(tags)} <= own
-    assert world.raw.hgetall(f"{{{world.name}}}:partitions") == {b"number": str(count).encode()}
+    notes = {key for key in world.names() if key.endswith(":partitions")}
+    assert {key for key in world.names() if not key.startswith(tags)} <= notes
+    assert notes >= {f"{{{world.name}}}:partitions"}
+    if len(before) != count:  # those that have ended say so too
+        assert notes >= {f"{keys.tag}:partitions" for keys in keys_of(world.name, len(before))}
+        assert notes >= {f"{tag}partitions" for tag in tags}
+    for note in notes:
+        assert world.raw.hgetall(note) == {b"number": str(count).encode()}
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS)
@@ -213,7 +220,7 @@ async def test_ids_that_came_are_known_where_they_would_come_to(
 
 
 async def test_killed_at_any_step(make_world: Callable[[int], World]) -> None:
-    """Every call of a move, cut off before Redis ran it and behind: the next one goes on."""
+    """Before each call of a move, and behind the last: the next one goes on."""
     world = make_world(2)
     await fill(world, GROUPS[:8])
     was, dump = world.read(2), world.dump()
@@ -221,20 +228,70 @@ async def test_killed_at_any_step(make_world: Callable[[int], World]) -> None:
     await world.move(3, killer)
     whole = killer.calls
     assert whole > 60
-    for number in range(whole):
-        for runs_it in (False, True):
-            world.restore(dump)
-            with pytest.raises(Cut):
-                await world.move(3, Killer(number, runs_it))
-            if not world.raw.hexists(f"{{{world.name}}}:partitions", "moving_to"):
-                assert number < 2 or number == whole - 1
+    for number, runs_it in [*((number, False) for number in range(whole)), (whole - 1, True)]:
+        world.restore(dump)
+        with pytest.raises(Cut):
+            await world.move(3, Killer(number, runs_it))
+        if not world.raw.hexists(f"{{{world.name}}}:partitions", "moving_to"):
+            assert number < 5 or number == whole - 1
+        else:
+            with pytest.raises(ConfigError, match="on its way from 2 to 3"):
+                await agree(world.at(1)[0].client, 2)
+            with pytest.raises(ConfigError, match="repartition 3` first"):
+                await world.move(5)
+        await world.move(3)
+        assert_moved(world, was, 3)
+
+
+async def test_who_slept_brings_nothing_into_the_old_partitions(
+    make_world: Callable[[int], World],
+) -> None:
+    """At any step of a move: what it brings is moved as well, or it is told, and writes nothing."""
+    world, killer = make_world(2), Killer()
+    await fill(world, GROUPS[:8])
+    dump = world.dump()
+    await world.move(3, killer)
+    whole, seen = killer.calls, set()
+    sleepers = [StoreClient(world.url, bench.keys, partitions=2) for bench in world.at(2)]
+    for number in range(3, whole, 7):
+        world.restore(dump)
+        with pytest.raises(Cut):
+            await world.move(3, Killer(number))
+        for each in (arrival(f"new-{n}", f"new{n}") for n in range(4)):
+            home = sleepers[partition_of(each.envelope.group, each.id, 2)]
+            before = world.dump()
+            if await is_taken(home, each):
+                seen.add(each.id)
             else:
-                with pytest.raises(ConfigError, match="on its way from 2 to 3"):
-                    await agree(world.at(1)[0].client, 2)
-                with pytest.raises(ConfigError, match="repartition 3` first"):
-                    await world.move(5)
-            await world.move(3)
-            assert_moved(world, was, 3)
+                assert world.dump() == before
+                await refused_too(home, each)
+        await world.move(3)
+        lanes = lanes_of(world.read(3))
+        assert {id_ for id_ in lanes if id_.startswith("new")} == {f"new{id_[4:]}" for id_ in seen}
+        seen.clear()
+        with pytest.raises(OtherLayout, match="has 3: set it to 3"):
+            await Enqueuer(sleepers[0]).enqueue([arrival("later", "later")])
+    for sleeper in sleepers:
+        await sleeper.close()
+
+
+async def is_taken(home: StoreClient, each: Arrival) -> bool:
+    try:
+        await Enqueuer(home).enqueue([each])
+    except OtherLayout:
+        return False
+    return True
+
+
+async def refused_too(home: StoreClient, each: Arrival) -> None:
+    """Whatever else puts something where nothing was."""
+    with pytest.raises(OtherLayout):
+        await Groups(home).pause("new", "me")
+    with pytest.raises(OtherLayout):
+        await Sessions(home, Session("slept"), 8.0).register({}, again=True)
+    for verb in (OperatorVerb.RUN_NOW, OperatorVerb.REDRIVE):
+        with pytest.raises(OtherLayout):
+            await home.run(verb, each.id, "new")
 
 
 async def test_nothing_moves_while_a_daemon_runs(make_world: Callable[[int], World]) -> None:

@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
-from groupflow.core.errors import ConfigError
+from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree, keys_of, partition_of
+from groupflow.store.sessions import Session, Sessions
 from tests.store.bench import Bench
 
 # Written down: what is stored lies where these said.
@@ -58,6 +59,43 @@ async def test_the_first_daemon_says_how_many_there_are(bench: Bench) -> None:
     finally:
         bench.raw.delete(keys("partitions"))
         await client.close()
+
+
+async def test_a_partition_notes_whose_it_is(bench: Bench) -> None:
+    """Asked of the namespace once; from then on the partition tells by itself."""
+    keys = Keys(bench.keys.namespace, 2)
+    common, client = StoreClient(bench.url, bench.keys), StoreClient(bench.url, keys, partitions=4)
+    asked: list[int] = []
+
+    async def ask(count: int = 4) -> None:
+        asked.append(count)
+        await agree(common, count)
+
+    async def nobody() -> None:
+        raise StoreUnavailable("away")
+
+    try:
+        with pytest.raises(StoreUnavailable, match="away"):
+            await Sessions(client, Session("d1"), 8.0, nobody).register({})
+        assert bench.raw.exists(keys("daemons"), keys("partitions")) == 0
+        await Sessions(client, Session("d1"), 8.0, ask).register({})
+        await Sessions(client, Session("d1"), 8.0, nobody).register({})
+        assert asked == [4]
+        other = StoreClient(bench.url, keys, partitions=3)
+        with pytest.raises(OtherLayout, match=r"redis\.partitions = 3: .* has 4: set it to 4"):
+            await Sessions(other, Session("d2"), 8.0, nobody).register({})
+        await other.close()
+    finally:
+        bench.raw.delete(*bench.raw.keys(keys("*")), bench.keys("partitions"))
+        await client.close()
+        await common.close()
+
+
+async def test_who_would_tell_is_away(bench: Bench) -> None:
+    client = StoreClient("redis://127.0.0.1:1/0", bench.keys)
+    with pytest.raises(StoreUnavailable, match=r"isn't noted in each of them yet.* is away"):
+        await agree(client, 4)
+    await client.close()
 
 
 async def test_a_namespace_of_an_earlier_version_has_one(bench: Bench) -> None:

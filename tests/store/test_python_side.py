@@ -76,8 +76,8 @@ class TestSessions:
         with pytest.raises(SessionReplaced):
             await sessions.register({}, again=True)
         assert [call[1][3:] for call in redis.calls] == [
-            ("", session.process, "5", "", 0, 0, NEVER, ""),
-            ("again", session.process, "6", "e1", 0, 0, "6", ""),
+            ("", session.process, "5", "", "", 0, 0, NEVER, ""),
+            ("again", session.process, "6", "", "e1", 0, 0, "6", ""),
         ]
 
     @pytest.mark.parametrize(("told", "wait"), [(-1, None), (0, 0.0), (2_500_000, 2.5)])

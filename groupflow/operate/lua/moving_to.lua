@@ -1,9 +1,11 @@
 #!lua flags=allow-oom
 -- moving_to: note that a namespace is being moved to another number of partitions, and that it was.
--- Runs with the keys of the namespace itself, not of a partition.
+-- Runs with the keys of the namespace itself; 'mark' and 'end' also with those of each partition that it
+-- has or had, so that nothing is brought there by those who know nothing of the move (`layout.lua`).
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 'begin', 'end', or 'cancel' · 2 the number of partitions it is to have
+-- ARGV     1 'begin', 'mark', 'end', or 'cancel' · 2 the number of partitions it is to have · 3 for 'mark'
+--          the number that it has
 -- returns  { how many it has, 0 where nobody has ever used it, how many it is being moved to or 0 }
 local known = call('HMGET', K.partitions, 'number', 'moving_to')
 local number, moving_to = tonumber(known[1] or nil) or 0, tonumber(known[2] or nil) or 0
@@ -13,6 +15,8 @@ if ARGV[1] == 'begin' then
     call('HSET', K.partitions, 'number', number, 'moving_to', ARGV[2])
     moving_to = tonumber(ARGV[2])
   end
+elseif ARGV[1] == 'mark' then
+  call('HSET', K.partitions, 'number', ARGV[3], 'moving_to', ARGV[2])
 elseif ARGV[1] == 'end' then
   call('HSET', K.partitions, 'number', ARGV[2])
   call('HDEL', K.partitions, 'moving_to')

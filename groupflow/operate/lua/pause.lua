@@ -4,6 +4,8 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 group, '' for everything · 2 by whom
 -- returns  1, or 0 where it was paused already
+local refusal = other_layout()
+if refusal then return refusal end
 local now = clock()
 local note = cjson.encode({ ARGV[2], digits(now) })
 if ARGV[1] == '' then return call('SETNX', K.paused_all, note) end

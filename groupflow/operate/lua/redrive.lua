@@ -11,6 +11,8 @@
 --          RabbitMQ, '' where it lay here · 10 its errors · 11 its context (both JSON) where they lay there
 -- returns  1; 0 where no such dead letter is there; -1 where its body lies in RabbitMQ, and was not given;
 --          -2 where it would wait for the rest of a delay, and there is no room for that
+local refusal = other_layout()
+if refusal then return refusal end
 local id, group = ARGV[1], ARGV[2]
 local now = clock()
 local life = K.life .. id

@@ -5,6 +5,8 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 id · 2 group ('' = plain)
 -- returns  1, or 0 where no such task is delayed (any more)
+local refusal = other_layout()
+if refusal then return refusal end
 local id, group, now = ARGV[1], ARGV[2], clock()
 local life = K.life .. id
 local facts = call('HMGET', life, 'due', 'arrival')

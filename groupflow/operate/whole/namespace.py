@@ -17,7 +17,8 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from groupflow.store.partitions import Partitions, compare, open_client, partition_of
+from groupflow.store.layout import compare
+from groupflow.store.partitions import Partitions, open_client, partition_of
 
 RECALL = 1.0
 """Seconds for which everybody waits for a partition that was away when it was last asked."""

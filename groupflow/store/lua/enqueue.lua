@@ -15,6 +15,8 @@
 -- returns  { tasks that wait, but for those that wait for delays, one row of 1 (taken), 0 (duplicate), or the derived id under which
 --          it was taken, a message; the places (from 1) of those that there was no such room for;
 --          the arrival (µs) of the newest, 0 where none was taken }
+local refusal = other_layout()
+if refusal then return refusal end
 local now = clock()
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
 local any_renamed = call('EXISTS', K.renamed) == 1

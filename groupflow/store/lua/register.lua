@@ -7,12 +7,19 @@
 -- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 'again' for a process that
 --          had a session and lost it: it must not take the name back from one that came since
 --          5 the process, which no other one names so · 6 the number of its last session, 0 for none
---          7… what it shows (see `shown_from`)
--- returns  { session or REPLACED, rows of { id, group, fence } that were taken up, the epoch, 1 where
+--          7 'agreed' where the caller knows the namespace's number of partitions for sure, else ''
+--          8… what it shows (see `shown_from`)
+-- returns  { session, REPLACED, or UNNOTED where the caller has to find that out first, rows of { id, group, fence } that were taken up, the epoch, 1 where
 --          another daemon would miss it, should this server lose it, else 0 }
 local now = clock()
-local daemon, process, last, shown = ARGV[1], ARGV[5], ARGV[6], shown_from(7)
+local daemon, process, last, shown = ARGV[1], ARGV[5], ARGV[6], shown_from(8)
 local key = K.daemon .. daemon
+local refusal = other_layout()
+if refusal then return refusal end
+if PARTITIONS > 0 and call('HEXISTS', K.partitions, 'number') == 0 then
+  if ARGV[7] == '' then return { 'UNNOTED', {}, '', 0 } end
+  call('HSET', K.partitions, 'number', PARTITIONS)
+end
 enter_epoch(now, tonumber(ARGV[2]))
 local known = call('HMGET', key, 'session', 'process')
 local session, rows = known[1], {}

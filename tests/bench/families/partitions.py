@@ -1,12 +1,14 @@
-"""partitions: what a task costs where its namespace lies over several, all on one Redis.
+"""partitions: what a task costs where its namespace lies over several, on one Redis and on two.
 
-One process has all of them, so what is measured is what it costs to have more of them. What they
-are for, more processes than one, a machine of two cores that runs a daemon as well can't show.
+On one Redis, what is measured is what it costs to have more of them. What they are for, more work
+than one process can do, a machine of two cores that runs a daemon as well can't show; what it can
+is whether two processes have more work to do, together, than one.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count, islice
 
@@ -18,6 +20,7 @@ from tests.bench.rounds import Turn, take_turns
 from tests.bench.rows import OURS, Row
 
 NUMBERS = (2, 4, 16)
+PROCESSES, ON_PROCESSES = 2, 4  # so many partitions lie evenly on so many nodes of a cluster
 WORKERS = 64
 GROUPS = 1_000
 _MICROSECONDS = {
@@ -54,18 +57,37 @@ async def run(bench: Bench) -> AsyncIterator[Row]:
         title = f"{most} partitions, work in 1"
         for row in await _rows(bench, "one", title, most, InOnePartition(tasks, GROUPS)):
             yield row
+    if bench.wants("partitions.processes"):
+        title = f"{ON_PROCESSES} partitions on {PROCESSES} Redis processes"
+        sides = Sides(f"{ON_PROCESSES} on 1", (ON_PROCESSES, PROCESSES), (ON_PROCESSES, 1))
+        for row in await _rows(bench, "processes", title, ON_PROCESSES, spread, sides=sides):
+            yield row
 
 
-async def _rows(bench: Bench, key: str, title: str, number: int, load: Load) -> list[Row]:
-    beside = "1 partition"
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What stands beside what: so many partitions on so many processes of a cluster (0: none)."""
+
+    beside: str
+    ours: tuple[int, int]
+    theirs: tuple[int, int] = (1, 0)
+
+
+async def _rows(
+    bench: Bench, key: str, title: str, number: int, load: Load, *, sides: Sides | None = None
+) -> list[Row]:
+    sides = sides or Sides("1 partition", (number, 0))
     rows = [
-        Row(f"partitions.{key}.{name}", f"{what}, {title}", "µs", beside=beside)
+        Row(f"partitions.{key}.{name}", f"{what}, {title}", "µs", beside=sides.beside)
         for name, what in _MICROSECONDS.items()
     ]
-    rows.append(Row(f"partitions.{key}.rate", f"drain, {title}", "tasks/s", beside=beside))
+    rate = f"partitions.{key}.rate"
+    rows.append(Row(rate, f"drain, {title}", "tasks/s", beside=sides.beside))
 
-    async def turn(partitions: int) -> Turn:
-        found = await drain(bench, load, workers=WORKERS, partitions=partitions)
+    async def turn(partitions: int, processes: int) -> Turn:
+        found = await drain(
+            bench, load, workers=WORKERS, partitions=partitions, processes=processes
+        )
         bench.check(f"partitions.{key}", found, load)
         figures = found.cpu, found.redis_cpu, found.intake_cpu, found.enqueue_cpu, found.rate
         return Turn(
@@ -73,5 +95,6 @@ async def _rows(bench: Bench, key: str, title: str, number: int, load: Load) -> 
             {"redis_calls_per_task": found.redis_calls},
         )
 
-    await take_turns(bench, rows, {OURS: partial(turn, number), beside: partial(turn, 1)})
+    turns = {OURS: partial(turn, *sides.ours), sides.beside: partial(turn, *sides.theirs)}
+    await take_turns(bench, rows, turns)
     return rows
