@@ -79,6 +79,7 @@ class Daemon:
         self._app = app
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
+        self._process = ""  # what sessions know this process by
         self._supervisor = Supervisor.from_environment()
         self._reloader = Reloader(settings, load, self)
         self._handlers = Handlers(app)
@@ -253,6 +254,7 @@ class Daemon:
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
+                await self._name_process()
                 await self._leases.open()
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
@@ -263,6 +265,13 @@ class Daemon:
                         self._holdings[n].session_lost()  # until it is
                 return True
         return False
+
+    async def _name_process(self) -> None:
+        """Name this process, once and in all partitions alike."""
+        if not self._process:
+            self._process = await self._leases.name_process()
+            for each in self._partitions:
+                each.session.process = self._process
 
     async def _check_store(self) -> None:
         """Refuse to work on a Redis that would lose tasks; say what else somebody should know.

@@ -80,10 +80,10 @@ class Renewer:
         self._reason = UNANSWERED
         self.steady_since = monotonic()  # when a renewal last had no answer
 
-    async def open(self, *, again: bool = False) -> None:
+    async def open(self) -> None:
         """Open a session; report what an earlier process of this name had left."""
         sent = monotonic()
-        for handed in await self._sessions.register(self._info(), again=again):
+        for handed in await self._sessions.register(self._info()):
             self._measures.resumed += 1
             log_handed_over("task.resumed", handed)
         crash_point("after_register")
@@ -143,7 +143,7 @@ class Renewer:
             self._answered, self._is_over = sent - self._lease, True
             if (dropping := self._holder.session_lost()) is not None:
                 await dropping
-            await self.open(again=True)
+            await self.open()
             if self.is_begun:
                 self._holder.session_opened()
             return

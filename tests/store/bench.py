@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal
-from uuid import uuid4
 
 import orjson
 from redis import Redis
@@ -26,7 +25,7 @@ from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts
-from groupflow.store.sessions import HandedOver, Session, Sessions
+from groupflow.store.sessions import HandedOver, Session, Sessions, start
 from groupflow.store.settlements import Claim, Settlement
 from tests.history.auditor import audit, leftovers, states_of, totals_of
 from tests.history.events import Event, History, event_of, published
@@ -221,7 +220,7 @@ class Daemon:
 
     async def register(self) -> list[HandedOver]:
         """Open a session, as a new process."""
-        self.session.process, self.session.number = uuid4().hex, NEVER
+        self.session.process, self.session.number = await start(self.bench.client), NEVER
         self.session.seen, self.session.epoch = Seen(), Epoch()
         return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
 
