@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal
+from uuid import uuid4
 
 import orjson
 from redis import Redis
@@ -25,7 +26,7 @@ from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts
-from groupflow.store.sessions import HandedOver, Session, Sessions, start
+from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Claim, Settlement
 from tests.history.auditor import audit, leftovers, states_of, totals_of
 from tests.history.events import Event, History, event_of, published
@@ -40,6 +41,7 @@ _SET_LEASE = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1,
 # namespace that is empty again is used again.
 _numbers = itertools.count(1)
 _free: list[Keys] = []
+_births = itertools.count(1)  # of processes
 
 
 def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
@@ -220,7 +222,8 @@ class Daemon:
 
     async def register(self) -> list[HandedOver]:
         """Open a session, as a new process."""
-        self.session.process, self.session.number = await start(self.bench.client), NEVER
+        self.session.process = f"{next(_births):016d}{uuid4().hex}"
+        self.session.number = NEVER
         self.session.seen, self.session.epoch = Seen(), Epoch()
         return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
 
