@@ -94,39 +94,42 @@ class Links:
             way.set()
 
     async def _listen(self, node: LinkedNode, *, is_bus: bool) -> int:
-        serve = partial(self._serve, node, is_bus)
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(partial(self._accept, node, is_bus), "127.0.0.1", 0)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
-    async def _serve(
+    def _accept(
         self,
         node: LinkedNode,
         is_bus: bool,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._carrying.add(task)
-        task.add_done_callback(self._carrying.discard)
         source: str = writer.get_extra_info("peername")[0]
         number = int(source.removeprefix(_ADDRESSES)) - 1 if _ADDRESSES in source else CLIENTS
         way = self._ways[frozenset((number, node.number))]
+        port = node.bus_port if is_bus else node.port
+        task = asyncio.create_task(_serve(reader, writer, way, port))
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
+
+
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: asyncio.Event, port: int
+) -> None:
+    try:
+        await way.wait()
+        far, near = await asyncio.open_connection("127.0.0.1", port)
         try:
-            await way.wait()
-            port = node.bus_port if is_bus else node.port
-            far, near = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(_carry(reader, near, way))
-                    both.create_task(_carry(far, writer, way))
-            finally:
-                near.transport.abort()
-        except* (OSError, EOFError):
-            pass
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_carry(reader, near, way))
+                both.create_task(_carry(far, writer, way))
         finally:
-            writer.transport.abort()
+            near.transport.abort()
+    except* (OSError, EOFError):
+        pass
+    finally:
+        writer.transport.abort()
 
 
 def _free() -> asyncio.Event:
