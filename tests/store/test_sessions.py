@@ -365,10 +365,12 @@ async def test_a_birth_is_above_all_that_have_registered(bench: Bench) -> None:
     older.session.process = ahead + "0" * 32
     await older.sessions.register({})
     other, away = StoreClient(bench.url, Keys("other")), StoreClient(NOWHERE, Keys("other"))
-    for clients in ([other, bench.client], [bench.client, away, other]):
-        assert (await start(clients))[:16] == f"{int(ahead) + 2}"
-    assert (await start([other]))[:16] < ahead
-    await other.close()
+    try:
+        for clients in ([other, bench.client], [bench.client, away, other]):
+            assert (await start(clients))[:16] == f"{int(ahead) + 2}"
+        assert (await start([other]))[:16] < ahead
+    finally:
+        await other.close()
 
 
 async def test_a_process_is_named_by_those_that_answer(bench: Bench) -> None:
