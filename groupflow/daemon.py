@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 import structlog
@@ -134,7 +135,11 @@ class Daemon:
         """What `/readyz` tells of this daemon's own parts."""
         if self.is_stopping:
             return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
-        return [self._lease_check(), *([self._intake.check()] if self._intake else [])]
+        return [
+            self._lease_check(),
+            *self._claims_check(),
+            *([self._intake.check()] if self._intake else []),
+        ]
 
     def _lease_check(self) -> Check:
         without, of = self._without_lease, len(self._partitions)
@@ -144,6 +149,17 @@ class Daemon:
             missing = ", ".join(map(str, without))
             return Check("lease", "warn", f"none in {len(without)} of {of} partitions: {missing}")
         return Check("lease", "ok", "held")
+
+    def _claims_check(self) -> list[Check]:
+        """Where Redis gives nothing out for now; see ADR 0045."""
+        ends = {n: renewer.held_until for n, renewer in enumerate(self._leases.renewers)}
+        held = {n: end - monotonic() for n, end in ends.items() if end is not None}
+        if not held:
+            return []
+        where = f"partition {', '.join(map(str, held))}" if len(ends) > 1 else "Redis"
+        left = max(0.0, *held.values(), 0.0)
+        found = f"{where} gives nothing out: it may have lost claims; {left:.1f} s at the most"
+        return [Check("claims", "warn", found, "They go on once every daemon has renewed.")]
 
     def _info(self) -> dict[str, Any]:
         return {

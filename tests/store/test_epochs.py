@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.operate.groups import Groups
 from groupflow.store.clock import microseconds
 from groupflow.store.epochs import NEVER
 from groupflow.store.sessions import Claimable, Sessions
@@ -51,7 +52,15 @@ async def test_where_nothing_was_lost_all_goes_on_once_all_have_come(bench: Benc
     assert await bench.enqueue(arrival("c2", "c")) == [True]
     assert await first.complete(held[0]) == [], "what is held is settled meanwhile"
     assert await first.claim("grouped", "w2") == []
+    (held_back,) = (await bench.status()).held_back
+    why = await Groups(bench.client).why("c")
+    assert (why.state, why.since, why.until) == ("ready", held_back.since, held_back.until)
+    assert "may have lost claims" in why.reason
+    assert held_back.partition == 0
+    assert LONG / 2 < held_back.until - held_back.since <= LONG + 1
     assert await second.sessions.renew() == Claimable(0, 2)
+    assert (await bench.status()).held_back == []
+    assert "workers are busy" in (await Groups(bench.client).why("c")).reason
     assert ids(await first.claim("grouped", "w2")) == ["a1"]
     assert await second.complete(held[1]) == []
     assert bench.judge() == []
