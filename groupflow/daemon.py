@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 import structlog
@@ -79,6 +80,7 @@ class Daemon:
         self._app = app
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
+        self._process = ""  # what sessions know this process by
         self._supervisor = Supervisor.from_environment()
         self._reloader = Reloader(settings, load, self)
         self._handlers = Handlers(app)
@@ -133,7 +135,11 @@ class Daemon:
         """What `/readyz` tells of this daemon's own parts."""
         if self.is_stopping:
             return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
-        return [self._lease_check(), *([self._intake.check()] if self._intake else [])]
+        return [
+            self._lease_check(),
+            *self._claims_check(),
+            *([self._intake.check()] if self._intake else []),
+        ]
 
     def _lease_check(self) -> Check:
         without, of = self._without_lease, len(self._partitions)
@@ -143,6 +149,17 @@ class Daemon:
             missing = ", ".join(map(str, without))
             return Check("lease", "warn", f"none in {len(without)} of {of} partitions: {missing}")
         return Check("lease", "ok", "held")
+
+    def _claims_check(self) -> list[Check]:
+        """Where Redis gives nothing out for now; see ADR 0045."""
+        ends = {n: renewer.held_until for n, renewer in enumerate(self._leases.renewers)}
+        held = {n: end - monotonic() for n, end in ends.items() if end is not None}
+        if not held:
+            return []
+        where = f"partition {', '.join(map(str, held))}" if len(ends) > 1 else "Redis"
+        left = max(0.0, *held.values(), 0.0)
+        found = f"{where} gives nothing out: it may have lost claims; {left:.1f} s at the most"
+        return [Check("claims", "warn", found, "They go on once every daemon has renewed.")]
 
     def _info(self) -> dict[str, Any]:
         return {
@@ -253,6 +270,7 @@ class Daemon:
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
+                await self._name_process()
                 await self._leases.open()
             except StoreUnavailable as error:
                 log.warning("store.unavailable", error=str(error))
@@ -263,6 +281,13 @@ class Daemon:
                         self._holdings[n].session_lost()  # until it is
                 return True
         return False
+
+    async def _name_process(self) -> None:
+        """Name this process, once and in all partitions alike."""
+        if not self._process:
+            self._process = await self._leases.name_process()
+            for each in self._partitions:
+                each.session.process = self._process
 
     async def _check_store(self) -> None:
         """Refuse to work on a Redis that would lose tasks; say what else somebody should know.

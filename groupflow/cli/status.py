@@ -58,6 +58,12 @@ def _print(found: Totals) -> None:
             f"intake of {standing.daemon} stands since {moment(standing.since)}: {standing.paused}"
         )
         console.print(Text(plain_text(line), style="bold"))
+    for held in found.held_back:
+        console.print(
+            f"partition {held.partition} gives nothing out since {moment(held.since)}, until every "
+            f"daemon has renewed or {moment(held.until)}: its Redis may have lost claims",
+            style="bold",
+        )
     if not found.daemons:
         console.print("no daemon is running")
         return

@@ -103,8 +103,9 @@ def _total(look: Look, count: str) -> int:
 
 def draw(view: View, width: int, height: int) -> RenderableType:
     """The screen, in `height` lines of `width` columns at most."""
-    away = view.now.totals.away
-    rows = max(3, height - _FIXED - (1 if view.trouble else 0) - (1 if away else 0))
+    away, held_back = view.now.totals.away, view.now.totals.held_back
+    lines = [view.trouble, away, held_back]
+    rows = max(3, height - _FIXED - sum(1 for each in lines if each))
     daemons = view.now.totals.daemons
     for_daemons = min(max(1, len(daemons)), max(1, rows // 4))
     for_dead = min(max(1, len(view.now.dead)), max(1, rows // 4))
@@ -114,6 +115,10 @@ def draw(view: View, width: int, height: int) -> RenderableType:
         parts.append(_line(f"held: {view.trouble}", "bold red", width))
     if away:
         parts.append(_line("; ".join(map(str, away)), "bold red", width))
+    if held_back:
+        which = ", ".join(str(each.partition) for each in held_back)
+        words = f"nothing is given out in partition {which}: its Redis may have lost claims"
+        parts.append(_line(words, "bold red", width))
     parts += [
         *_totals(view, width),
         Text(),

@@ -23,7 +23,7 @@ from groupflow.doctor.files import examine_files
 from groupflow.doctor.http import examine_http
 from groupflow.doctor.partitions import examine_partitions
 from groupflow.doctor.rabbitmq import examine_broker
-from groupflow.doctor.redis import EVICTION, examine_at_start
+from groupflow.doctor.redis import CLUSTER, EVICTION, examine_at_start
 from groupflow.operate.whole.namespace import check_number
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
@@ -151,7 +151,7 @@ async def check_at_start(client: StoreClient, settings: Settings) -> None:
     A Redis that doesn't answer just now, or won't say, is no reason not to start.
 
     Raises:
-        ConfigError: it evicts keys when memory is full.
+        ConfigError: it evicts keys when memory is full, or is no node of a cluster where it should.
     """
     try:
         checks = await examine_at_start(
@@ -164,7 +164,7 @@ async def check_at_start(client: StoreClient, settings: Settings) -> None:
         log.warning("doctor.not_checked", error=str(error), remedy="Grant +info.")
         return
     for check in checks:
-        if check.name == EVICTION and check.verdict == "fail":
+        if check.name in (EVICTION, CLUSTER) and check.verdict == "fail":
             raise ConfigError([Problem("redis.url", "", f"{check.found}. {check.remedy}")])
         if check.verdict != "ok":
             log.warning("doctor.finding", check=check.name, found=check.found, remedy=check.remedy)

@@ -13,13 +13,13 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from groupflow.core.checkup import Check, Verdict
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
-from groupflow.doctor.redis import examine_node, examine_store
+from groupflow.doctor.redis import CLUSTER, examine_node, examine_store
 from groupflow.store.client import address_of, translated
 from groupflow.store.keys import Keys
 from groupflow.store.pool import make_pool
-from groupflow.store.whereabouts import BySentinel, whereabouts_of
+from groupflow.store.whereabouts import BySentinel, InCluster, whereabouts_of
 
-CLUSTER = "redis.cluster"
+NODES = "redis.nodes"
 PARTITIONS = "redis.partitions"
 SENTINELS = "redis.sentinels"
 SLOTS = 16384
@@ -48,13 +48,13 @@ async def examine_partitions(
             *await examine_store(url, every[0], lease, timeout, replicas),
             await _sentinels(where, timeout),
         ]
-    if not where.is_cluster:
+    if not isinstance(where, InCluster):
         return await examine_store(url, every[0], lease, timeout, replicas)
     homes, away = await _homes(url, every, timeout)
     nodes: dict[str, list[int]] = defaultdict(list)
     for number, node in homes.items():
         nodes[node].append(number)
-    checks = [*away]
+    checks = [*judge_answers(await where.told(timeout)), *away]
     for node, numbers in nodes.items():
         keys = every[numbers[0]]
         examination = examine_node(node, keys, lease, timeout, replicas=replicas, leader="cluster")
@@ -63,6 +63,22 @@ async def examine_partitions(
     told = await asyncio.gather(*(_cluster_info(node, timeout) for node in nodes))
     info = next(filter(None, told), {})
     return [*checks, *judge_cluster(info, [len(numbers) for numbers in nodes.values()])]
+
+
+def judge_answers(told: Mapping[str, str]) -> list[Check]:
+    """Whether nodes are of one cluster.
+
+    Args:
+        told: for each that answered, where it says that the first partition is; by address.
+    """
+    if len(set(told.values())) <= 1:
+        return []
+    found = "; ".join(f"{node} says {home}" for node, home in told.items())
+    remedy = (
+        "Name the nodes of one cluster in redis.url, and of that alone. In the midst of a "
+        "fail-over they differ for some seconds: look again."
+    )
+    return [Check(NODES, "fail", f"they disagree where the first partition is: {found}", remedy)]
 
 
 async def _homes(
@@ -158,5 +174,6 @@ async def _sentinels(where: BySentinel, timeout: float) -> Check:
     if not wrong:
         return Check(SENTINELS, "ok", f"{len(said)} of {len(said)} say: {said[0]}")
     remedy = "Bring them back: without enough of them nobody replaces a primary that is gone."
-    verdict: Verdict = "fail" if len(wrong) == len(said) else "warn"
+    # It takes more than half of them to have another one lead.
+    verdict: Verdict = "warn" if len(wrong) * 2 < len(said) else "fail"
     return Check(SENTINELS, verdict, "; ".join(wrong), remedy)

@@ -26,6 +26,7 @@ from groupflow.store.whereabouts import whereabouts_of
 OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full
 EVICTION = "redis.eviction"
 ROLE = "redis.role"
+CLUSTER = "redis.cluster"
 NEAR_FULL = 0.9  # of maxmemory
 MEGABYTE = 1 << 20
 
@@ -103,7 +104,7 @@ async def examine_node(
     try:
         checks = await _examine_info(redis, ask, lease, replicas, leader)
         checks += await _examine_files(redis, ask, checks)
-        checks += await _examine_rights(redis, ask, keys, checks)
+        checks += await _examine_rights(redis, ask, keys, checks, leader)
         checks += await try_wait(redis, ask) if replicas else []
     except NoPermissionError as error:
         remedy = "deploy/redis/groupflow.acl has all that the user needs."
@@ -118,12 +119,14 @@ async def examine_node(
     return checks
 
 
-async def _examine_rights(redis: Redis, ask: Any, keys: Keys, checks: list[Check]) -> list[Check]:
+async def _examine_rights(
+    redis: Redis, ask: Any, keys: Keys, checks: list[Check], leader: Leader | None
+) -> list[Check]:
     """What the user may do, where this Redis runs scripts at all."""
-    if any(check.name == ROLE and check.verdict == "fail" for check in checks):
+    if any(check.name in (ROLE, CLUSTER) and check.verdict == "fail" for check in checks):
         return []
     try:
-        return await examine_rights(redis, ask, keys)
+        return await examine_rights(redis, ask, keys, in_cluster=leader == "cluster")
     except StoreUnavailable as error:  # it answered before: it is busy, or can't write its disk
         return [Check("redis.rights", "fail", str(error), "See Redis's own log.")]
 
@@ -200,6 +203,9 @@ def _role(info: Mapping[str, Any], *, in_cluster: bool) -> Check:
     if role != "master":
         found = f"a replica of {info.get('master_host')}:{info.get('master_port')}"
         return Check(ROLE, "fail", found, "Give redis.url the address of the primary.")
+    if in_cluster and not int(info.get("cluster_enabled", 1)):
+        remedy = "Give redis.url as redis://host:port/0; redis+cluster:// is for a Redis Cluster."
+        return Check(CLUSTER, "fail", "it is no node of a cluster", remedy)
     if int(info.get("cluster_enabled", 0)) and not in_cluster:
         remedy = "Give redis.url as redis+cluster://, with several of its nodes."
         return Check(ROLE, "warn", "a node of a cluster", remedy)

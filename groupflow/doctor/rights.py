@@ -66,8 +66,10 @@ def tried_commands() -> set[str]:
     return {"SET", *_TRIES}
 
 
-async def examine_rights(redis: Redis, ask: Any, keys: Keys) -> list[Check]:
-    """Try everything, as the user of this connection.
+async def examine_rights(
+    redis: Redis, ask: Any, keys: Keys, *, in_cluster: bool = False
+) -> list[Check]:
+    """Try everything, as the user of this connection; in a cluster wakes are told by slot.
 
     Raises:
         StoreUnavailable: no answer.
@@ -77,15 +79,16 @@ async def examine_rights(redis: Redis, ask: Any, keys: Keys) -> list[Check]:
     except NoPermissionError as error:
         return [Check(NAME, "fail", f"scripts can't be loaded: {error}", _REMEDY)]
     try:
-        denied = await _try_all(redis, ask, keys, sha)
+        denied = await _try_all(redis, ask, keys, sha, in_cluster=in_cluster)
     except NoPermissionError as error:
         return [Check(NAME, "fail", f"scripts can't be run on {keys('*')}: {error}", _REMEDY)]
     pubsub = redis.pubsub()
     try:
-        await ask(lambda: pubsub.subscribe(keys.wake))
+        subscribe = pubsub.ssubscribe if in_cluster else pubsub.subscribe
+        await ask(lambda: subscribe(keys.wake))
         await ask(lambda: pubsub.get_message(timeout=1.0))  # a refusal is an answer to be read
     except NoPermissionError as error:
-        denied.append(f"SUBSCRIBE to {keys.wake} ({error})")
+        denied.append(f"{'S' * in_cluster}SUBSCRIBE to {keys.wake} ({error})")
     finally:
         await pubsub.aclose()  # type: ignore[no-untyped-call]
     if denied:
@@ -93,7 +96,7 @@ async def examine_rights(redis: Redis, ask: Any, keys: Keys) -> list[Check]:
     return [Check(NAME, "ok", f"the user may do all that scripts need on {keys('*')}")]
 
 
-async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str) -> list[str]:
+async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: bool) -> list[str]:
     """What is denied, each as a command or a key with what was tried on it."""
     token = uuid4().hex
     names = {_KEY: keys("doctor", token), _NONE: keys("doctor", f"{token}-none"), _WAKE: keys.wake}
@@ -109,7 +112,10 @@ async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str) -> list[str]:
         # Without it the others would not be harmless, and nothing works anyway.
         return [_denial("SET", names[_KEY], refusal) or f"SET ({refusal})"]
     wanted = sorted(script_commands(keys) & set(_TRIES))
-    tries = [(name, *(names.get(word, word) for word in _TRIES[name])) for name in wanted]
+    sent = {"PUBLISH": "SPUBLISH"} if in_cluster else {}
+    tries = [
+        (sent.get(name, name), *(names.get(word, word) for word in _TRIES[name])) for name in wanted
+    ]
     # On every kind of key: reading, and a write that has nothing to do.
     every = _all_kinds(keys, token)
     tries += [("EXISTS", key) for key in every]

@@ -18,6 +18,10 @@ from groupflow.store.life import Life
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
 ALL = ""  # in place of a group: everything
+HELD_BACK = (
+    "nothing is given out there: Redis was started anew, or another one leads, and may have lost "
+    "claims; it goes on once every daemon has renewed, or when a lease has passed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         reason = _delay_reason(life, until - seconds(facts["now"]), with_words)
         return answer(state="delayed", reason=reason, until=until)
     if "ready" in facts:
-        busy = [name.decode() for name in facts["busy"]]
-        return answer(state="ready", reason=_ready_reason(life.crashes, busy))
+        return _ready(answer, facts, life.crashes)
     return answer(state="idle", reason="nothing waits in it")
 
 
@@ -123,6 +126,14 @@ def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -
         f"{seconds(facts['now']) - since:.1f} s; its lease has {left:.1f} s left"
     )
     return answer(state="running", reason=reason, holder=holder, since=since)
+
+
+def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], crashes: int) -> Why:
+    if "recovering" in facts:
+        since, until = (seconds(int(each)) for each in facts["recovering"])
+        return answer(state="ready", reason=HELD_BACK, since=since, until=until)
+    busy = [name.decode() for name in facts["busy"]]
+    return answer(state="ready", reason=_ready_reason(crashes, busy))
 
 
 def _ready_reason(crashes: int, busy: list[str]) -> str:

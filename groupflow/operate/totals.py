@@ -12,6 +12,7 @@ from groupflow.operate.groups import paused_by
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
+from groupflow.store.clock import seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,15 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A partition that gives nothing out, since its Redis may have lost claims (ADR 0045)."""
+
+    partition: int
+    since: float  # Unix seconds by Redis's clock, as the next
+    until: float  # at the latest
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What waits, runs and is over."""
 
@@ -69,6 +79,7 @@ class Totals:
     everything_paused: Hold | None  # by whom and since when, or None
     daemons: list[DaemonStatus]  # those with a lease
     intake: list[IntakeStatus]  # those of them whose intake stands
+    held_back: list[HeldBack] = field(default_factory=list)  # partitions that give nothing out
     away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
     def as_json(self) -> dict[str, Any]:
@@ -89,6 +100,7 @@ class Totals:
             "failed_total": self.buried_total,
             "daemons": [asdict(daemon) for daemon in self.daemons],
             "intake": [asdict(standing) for standing in self.intake],
+            **({"held_back": [asdict(each) for each in self.held_back]} if self.held_back else {}),
             **({"away": [each.partition for each in self.away]} if self.away else {}),
         }
 
@@ -99,6 +111,7 @@ async def read_totals(client: StoreClient) -> Totals:
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]
     note = facts.pop("everything_paused", None)
+    recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
     waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
     facts |= {name: count[name] for name in waiting}
@@ -107,6 +120,7 @@ async def read_totals(client: StoreClient) -> Totals:
         **facts,
         groups=count["running_grouped"] + sum(states),
         everything_paused=Hold(*paused_by(note)) if note else None,
+        held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
         daemons=[_status_of(each) for each in known],
         intake=[
             IntakeStatus(each.name, standing["paused"], standing["since"])

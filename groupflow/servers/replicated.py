@@ -23,12 +23,17 @@ class ClusterNode(RedisServer):
 
     port_count: ClassVar[int] = 2
 
+    def __init__(self, folder: Path, *, timeout: int = NODE_TIMEOUT) -> None:
+        """A node whose primary is replaced after so many milliseconds of silence."""
+        super().__init__(folder)
+        self._timeout = timeout
+
     def command(self) -> list[str]:
         """The program and its arguments."""
         return [
             *super().command(),
             *("--cluster-enabled", "yes", "--cluster-port", str(self._ports[1])),
-            *("--cluster-node-timeout", str(NODE_TIMEOUT)),
+            *("--cluster-node-timeout", str(self._timeout)),
             # A node that was away for long may lead all the same: there is nobody else.
             *("--cluster-replica-validity-factor", "0"),
             *("--repl-diskless-sync-delay", "0"),
@@ -40,6 +45,16 @@ class ClusterNode(RedisServer):
     def bus_port(self) -> int:
         """Where the other nodes speak to it."""
         return self._ports[1]
+
+    @property
+    def shown_port(self) -> int:
+        """Where it says that clients and replicas find it."""
+        return self.port
+
+    @property
+    def shown_bus_port(self) -> int:
+        """Where it says that the other nodes do."""
+        return self.bus_port
 
 
 class Sentinel(RedisServer):
@@ -106,19 +121,24 @@ class _Group:
 class RedisCluster(_Group):
     """A Redis Cluster: some primaries that share the slots, each with some replicas."""
 
-    def __init__(self, folder: Path, primaries: int = 3, replicas: int = 1) -> None:
-        """Describes it; nothing is started."""
-        self.primaries = [ClusterNode(folder / f"node-{n}") for n in range(primaries)]
-        self.replicas = [
-            ClusterNode(folder / f"node-{n}") for n in range(primaries, primaries * (1 + replicas))
-        ]
-        self.nodes = [*self.primaries, *self.replicas]
+    def __init__(
+        self,
+        folder: Path,
+        primaries: int = 3,
+        replicas: int = 1,
+        *,
+        make: Callable[[Path], ClusterNode] = ClusterNode,
+    ) -> None:
+        """Describes it; nothing is started. `make` makes a node, given its folder."""
+        count = primaries * (1 + replicas)
+        self.nodes = [make(folder / f"node-{n}") for n in range(count)]
+        self.primaries, self.replicas = self.nodes[:primaries], self.nodes[primaries:]
         self.servers = self.nodes
 
     @property
     def url(self) -> str:
         """All nodes."""
-        return f"redis+cluster://{','.join(f'127.0.0.1:{each.port}' for each in self.servers)}"
+        return f"redis+cluster://{','.join(f'127.0.0.1:{each.shown_port}' for each in self.nodes)}"
 
     async def start(self) -> None:
         """Start all nodes, share out the slots, and wait until every node sees all of it."""
@@ -131,7 +151,7 @@ class RedisCluster(_Group):
             await command(node, f"CLUSTER ADDSLOTSRANGE {low} {high}")
             await command(node, f"CLUSTER SET-CONFIG-EPOCH {n + 1}")
         for node in others:
-            await command(first, f"CLUSTER MEET 127.0.0.1 {node.port} {node.bus_port}")
+            await command(first, f"CLUSTER MEET 127.0.0.1 {node.shown_port} {node.shown_bus_port}")
         await until(self._all_know_each_other, "nodes did not meet")
         for n, replica in enumerate(self.replicas):
             id_ = ids[self.primaries[n % len(self.primaries)]]
@@ -172,7 +192,7 @@ class RedisCluster(_Group):
             ServerFailed: none does.
         """
         for node in self.nodes:
-            if node.running and f"master_port:{leader.port}\r" in await command(
+            if node.running and f"master_port:{leader.shown_port}\r" in await command(
                 node, "INFO replication"
             ):
                 return node

@@ -78,7 +78,8 @@ class Redis(Server):
     """`[redis]`: where tasks live."""
 
     url: RedisUrl = SecretUrl("redis://localhost:6379/0")
-    """The server: redis:// or rediss://user:password@host:port/db, or unix://path."""
+    """The server: redis:// or rediss://user:password@host:port/db, or unix://path; several:
+    redis+cluster://host:port,host:port or redis+sentinel://host:port,host:port/name/db."""
     namespace: str = Field(default="groupflow", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     """The prefix of all keys; daemons with the same one share their tasks."""
     partitions: Whole = Field(default=1, ge=1, le=1024)

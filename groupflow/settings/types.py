@@ -92,8 +92,11 @@ def _is_tls(option: str) -> bool:
     return name.startswith("ssl") or name in _TLS_IN_URL
 
 
-def _url_check(*schemes: str, server: bool) -> Callable[[SecretUrl], SecretUrl]:
-    """A validator for URLs of these schemes; its messages never hold the URL itself."""
+def _url_check(*schemes: str, server: bool, several: str = "") -> Callable[[SecretUrl], SecretUrl]:
+    """A validator for URLs of these schemes; its messages never hold the URL itself.
+
+    `several` names schemes of many nodes, which another one checks.
+    """
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
 
     def check(url: SecretUrl) -> SecretUrl:
@@ -107,7 +110,7 @@ def _url_check(*schemes: str, server: bool) -> Callable[[SecretUrl], SecretUrl]:
                 "percent-encode @ : / # ? in the password."
             ) from None
         if parts.scheme not in schemes:
-            raise ValueError(f"Start it with {wanted}.")
+            raise ValueError(f"Start it with {wanted}{several}.")
         if port_is_wrong or any(ord(character) <= 0x20 for character in value):  # noqa: PLR2004
             raise ValueError("Write a URL without spaces, its port between 1 and 65535.")
         if parts.scheme != "unix" and not parts.hostname:
@@ -122,7 +125,11 @@ def _url_check(*schemes: str, server: bool) -> Callable[[SecretUrl], SecretUrl]:
     return check
 
 
-_one_redis = _url_check("redis", "rediss", "unix", server=True)
+_one_redis = _url_check(
+    *("redis", "rediss", "unix"),
+    server=True,
+    several=", or, for several nodes, redis+cluster:// or redis+sentinel:// (TLS: rediss+...)",
+)
 _LIST_NODES = 'Write several nodes as a list of URLs: ["amqps://a/", "amqps://b/"].'
 _one_rabbitmq = _url_check("amqp", "amqps", server=True)
 

@@ -49,6 +49,7 @@ class Verb(AnyVerb):
     """Those of the path."""
 
     AGREE = "agree"
+    START = "start"
     REGISTER = "register", (*_EPOCHS, LAYOUT)
     RENEW = "renew", _EPOCHS
     LEAVE = "leave", _EPOCHS

@@ -8,7 +8,8 @@ back and frees their groups; nothing expires by itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 import orjson
 
-from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.epochs import NEVER, Epoch, Seen
@@ -51,8 +52,9 @@ class Session:
 
     def __init__(self, daemon: str) -> None:
         self.daemon = daemon
-        # tells this process from any other that has come, or will come, under that name
-        self.process = uuid4().hex
+        # tells this process from any other that has come, or will come, under that name; and, once
+        # `start` has named it, from which of them it replaces, and by which it is replaced
+        self.process = NEVER + uuid4().hex
         self.number = NEVER  # of the newest session that it knows to have had
         self.seen = Seen()
         # Claims go to a server of this one only: any other may not know what this daemon runs.
@@ -71,7 +73,7 @@ class Session:
 
         Raises:
             SessionLost: the session shown is over; the claims made under it are gone.
-            SessionReplaced: another process registered under the same name.
+            SessionReplaced: a process that started later registered under the same name.
         """
         if state == b"OK":
             return
@@ -92,6 +94,26 @@ class Session:
             f"another process registered as daemon {self.daemon!r}: "
             "give each daemon a --name of its own"
         )
+
+
+async def start(partitions: Sequence[StoreClient]) -> str:
+    """Name a process that starts: all that registered before, where it is known, sort before it.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+        ServerUnreachable: a Redis refused the credentials.
+    """
+    asking = (each.run(Verb.START) for each in partitions)
+    births, refusals = list[str](), list[BaseException]()
+    for answer in await asyncio.gather(*asking, return_exceptions=True):
+        if isinstance(answer, BaseException):
+            refusals.append(answer)
+        else:
+            births.append(answer[0].decode())
+    for error in refusals:
+        if not (births and isinstance(error, StoreUnavailable)):
+            raise error
+    return max(births) + uuid4().hex
 
 
 class Sessions:
@@ -116,24 +138,24 @@ class Sessions:
         self._has_news = False
         self._old_at = 0.0  # when (monotonic) the session will be a lease old
 
-    async def register(self, info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
+    async def register(self, info: dict[str, Any]) -> list[HandedOver]:
         """Open a session, and put back what an earlier process of this name still held.
 
-        `info` is what `status` tells of the daemon; `again`: this process had one and lost it.
+        `info` is what `status` tells of the daemon.
 
         Returns:
             The tasks taken up, each the next of its group again.
 
         Raises:
-            SessionReplaced: another process has come under this name since the session was lost.
+            SessionReplaced: a process that started later has this name.
             OtherLayout: the namespace has another number of partitions than is configured.
             StoreUnavailable: no answer, or nobody tells how many it has.
         """
         daemon = self._session.daemon
-        number, rows, epoch, is_witnessed = await self._register(info, again, "")
+        number, rows, epoch, is_witnessed = await self._register(info, "")
         if number == b"UNNOTED" and self._agree is not None:
             await self._agree()
-            number, rows, epoch, is_witnessed = await self._register(info, again, "agreed")
+            number, rows, epoch, is_witnessed = await self._register(info, "agreed")
         if number == b"REPLACED":
             raise self._session.replaced()
         self._session.number = number.decode()
@@ -141,13 +163,12 @@ class Sessions:
         self._learn(epoch, number, is_witnessed)
         return [_handed_over(row, daemon) for row in rows]
 
-    async def _register(self, info: dict[str, Any], again: bool, agreed: str) -> list[Any]:
+    async def _register(self, info: dict[str, Any], agreed: str) -> list[Any]:
         reply: list[Any] = await self._client.run(
             Verb.REGISTER,
             self._session.daemon,
             self._lease,
             orjson.dumps(info),
-            "again" if again else "",
             self._session.process,
             self._session.number,
             agreed,

@@ -108,6 +108,18 @@ class InCluster(Whereabouts):
         said = await most_say(self._nodes.all, self._ask, timeout)
         return self._nodes.at(*said)
 
+    async def told(self, timeout: float) -> dict[str, str]:
+        """Where each node that answers says the slot is, as host and port by host and port."""
+        nodes = self._nodes.all
+        answers = await asyncio.gather(
+            *(self._ask(node, timeout) for node in nodes), return_exceptions=True
+        )
+        return {
+            _shown(address_in(node)): _shown(said)
+            for node, said in zip(nodes, answers, strict=True)
+            if not isinstance(said, BaseException)
+        }
+
     async def _ask(self, node: str, timeout: float) -> tuple[str, int]:
         answer = await _ask(node, self._question, timeout)
         if not isinstance(answer, ResponseError):
@@ -228,6 +240,10 @@ def address_in(url: str) -> tuple[str, int]:
     """Host and port of a node's URL."""
     parts = urlsplit(url)
     return parts.hostname or "localhost", parts.port or 0
+
+
+def _shown(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
 
 
 Address = tuple[str, int]

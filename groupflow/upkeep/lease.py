@@ -25,6 +25,7 @@ import structlog
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.store.client import StoreClient
+from groupflow.store.sessions import start
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.renew import Holder, Renewer
 
@@ -91,6 +92,15 @@ class LeaseThread:
         finally:
             for client in self._clients:
                 await client.close()
+
+    async def name_process(self) -> str:
+        """Name this process, by all partitions that answer (`store.sessions.start`).
+
+        Raises:
+            StoreUnavailable: none answers.
+            ServerUnreachable: a Redis refused the credentials.
+        """
+        return await self.carry(start(self._clients))
 
     async def open(self) -> None:
         """Open a session in each partition that answers; the others' are opened when they do.

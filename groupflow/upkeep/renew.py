@@ -75,15 +75,16 @@ class Renewer:
         self._answered = monotonic() - lease
         self._is_over = True
         self.is_open = False  # there is, or was, a session
-        self._is_recovering = False
+        # When (monotonic) its Redis gives tasks out again at the latest; None where it does.
+        self.held_until: float | None = None
         self.is_begun = False  # and claims may be made under it
         self._reason = UNANSWERED
         self.steady_since = monotonic()  # when a renewal last had no answer
 
-    async def open(self, *, again: bool = False) -> None:
+    async def open(self) -> None:
         """Open a session; report what an earlier process of this name had left."""
         sent = monotonic()
-        for handed in await self._sessions.register(self._info(), again=again):
+        for handed in await self._sessions.register(self._info()):
             self._measures.resumed += 1
             log_handed_over("task.resumed", handed)
         crash_point("after_register")
@@ -143,7 +144,7 @@ class Renewer:
             self._answered, self._is_over = sent - self._lease, True
             if (dropping := self._holder.session_lost()) is not None:
                 await dropping
-            await self.open(again=True)
+            await self.open()
             if self.is_begun:
                 self._holder.session_opened()
             return
@@ -163,16 +164,16 @@ class Renewer:
 
     def _tell_of_recovery(self, seconds: float | None) -> None:
         """Say once that nothing is claimed, and when that is over."""
-        if seconds is not None and not self._is_recovering:
+        if seconds is not None and self.held_until is None:
             log.warning(
                 "claims.held_back",
                 seconds=round(seconds, 3),
                 reason="Redis was started anew, or another one leads: it may have lost claims",
                 remedy="they go on once every daemon has renewed, or by then",
             )
-        elif seconds is None and self._is_recovering:
+        elif seconds is None and self.held_until is not None:
             log.info("claims.go_on")
-        self._is_recovering = seconds is not None
+        self.held_until = None if seconds is None else monotonic() + seconds
 
     def _answered_at(self, sent: float) -> None:
         """The lease runs from the sending on; and not at all while nobody would miss the session.

@@ -98,3 +98,22 @@ def test_the_node_that_knows_the_number_is_needed_once(make_rig: MakeRig) -> Non
     rig.stop_all()
     assert rig.raw.exists(common) == 0
     assert rig.judge(with_faults=False) == []
+
+
+def test_of_two_with_one_name_the_later_lives_on(make_rig: MakeRig) -> None:
+    """In all partitions, though in some of them the later one isn't known when the earlier asks."""
+    rig = make_rig(redis={"partitions": 6}, workers={"lease": 2.0})
+    earlier = rig.start("d1")
+    earlier.send(signal.SIGSTOP)
+    later = rig.start("d1")
+    for keys in rig.partitions[1::2]:  # as after a fail-over that lost its registration
+        rig.raw.delete(keys("daemon", "d1"))
+        rig.raw.zrem(keys("daemons"), "d1")
+    earlier.send(signal.SIGCONT)
+    assert earlier.wait() == 78
+    assert "another process registered" in earlier.tail()
+    rig.publish(mixed(60, seed=18))
+    rig.wait_for_all()
+    assert later.is_running
+    assert not later.events("lease.ended")
+    assert later.stop() == 0

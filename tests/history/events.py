@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -18,7 +18,7 @@ import orjson
 
 from groupflow.core.task import Task
 
-Kind: TypeAlias = Literal["published", "start", "end", "settle", "killed"]
+Kind: TypeAlias = Literal["published", "start", "end", "settle", "killed", "lossy"]
 State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped"]
 
 
@@ -28,8 +28,9 @@ class Event:
 
     Attributes:
         kind: ``published`` (and confirmed), ``start`` and ``end`` of an attempt, the ``settle`` of
-            a claim as the store answered it, or ``killed``: the daemon `pid` is no more.
-        id: the task; empty for a kill.
+            a claim as the store answered it, ``killed``: the daemon `pid` is no more, or ``lossy``:
+            partition `n` may lose what it was last told, or that is over.
+        id: the task; empty for the last two.
         at: monotonic seconds.
         group: its group, ``None`` for a plain one.
         tenant: its tenant.
@@ -41,7 +42,7 @@ class Event:
         wall: Unix seconds.
         enqueued_at: when the store took it in, which tells two tasks of one id apart.
         how: an end is ``done``, ``failed`` or ``cut`` (cancelled); a settle ``accepted`` or
-            ``refused``.
+            ``refused``; what may be lost ``began`` or ``ended`` to be.
     """
 
     kind: Kind
@@ -97,6 +98,11 @@ def killed(pid: int) -> Event:
     return Event("killed", "", time.monotonic(), pid=pid, wall=time.time())
 
 
+def lossy(how: Literal["began", "ended"], partition: int) -> Event:
+    """A server may lose its last writes of a partition, from now on or until now."""
+    return Event("lossy", "", time.monotonic(), n=partition, pid=os.getpid(), how=how)
+
+
 class Journal:
     """A file of events, which only ever grows: what was read of it once is not read again."""
 
@@ -149,6 +155,8 @@ class History:
         states: where the store has each task at the end; one that it doesn't know is not in it.
         totals: its counters at the end, where they were read.
         left_in_queue: messages that RabbitMQ still holds.
+        undone: starts of attempts that a server may have forgotten: they may be made again.
+        given_back: starts of attempts whose daemon gave its claims back itself and lived on.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
     """
 
@@ -156,6 +164,8 @@ class History:
     states: Mapping[str, State] = field(default_factory=dict)
     totals: Totals | None = None
     left_in_queue: int = 0
+    undone: Set[Event] = frozenset()
+    given_back: Set[Event] = frozenset()
     with_faults: bool = True
 
 

@@ -3,6 +3,10 @@
 A group's attempts may overlap in one case only: where a daemon lost its lease, its handler may
 still be running when the same task starts anew under a higher fence and one crash richer. From that
 start on the older attempt is a ghost: nothing that it does is accepted, so it ends there.
+
+A server that is replaced may forget what it was told last, claims and settles. What it may have
+forgotten (`History.undone`) may be run again, under a fence that it has had, and its group goes on
+from there once more, in order and one at a time.
 """
 
 from __future__ import annotations
@@ -52,8 +56,8 @@ def check(history: History) -> list[Violation]:
     return [
         *_s1(history, ordered),
         *_s2(history, ordered),
-        *_s3(events, attempts),
-        *_s4(ordered, attempts),
+        *_s3(history, events, attempts),
+        *_s4(history, ordered, attempts),
         *_s5(history, attempts),
         *_s6(history, events, ordered),
         *_s7(history),
@@ -114,7 +118,7 @@ def _s2(history: History, ordered: list[Event]) -> Iterator[Violation]:
         )
 
 
-def _s3(events: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
+def _s3(history: History, events: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
     """One accepted settle a claim; none under a fence that a later claim has made stale."""
     accepted: set[tuple[str, int]] = set()
     newest: dict[str, int] = {}
@@ -127,21 +131,21 @@ def _s3(events: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
             if event.fence < newest.get(event.id, 0):
                 yield Violation("S3", f"a stale fence {event.fence} could settle {event.id}")
             accepted.add((event.id, event.fence))
-    holders: dict[int, str] = {}
+    holders: dict[int, Event] = {}
     for attempt in attempts:
         start = attempt.start
-        if start.fence in holders:
-            yield Violation(
-                "S3", f"{holders[start.fence]} and {start.id} ran under one fence {start.fence}"
-            )
-        holders[start.fence] = start.id
+        held = holders.get(start.fence)
+        if held is not None and not (held.id == start.id and held in history.undone):
+            yield Violation("S3", f"{held.id} and {start.id} ran under one fence {start.fence}")
+        holders[start.fence] = start
     for id_, runs in _by_task(attempts).items():
         for before, after in pairwise(runs):
-            if after.start.fence <= before.start.fence:
+            is_same = after.start.fence == before.start.fence and before.start in history.undone
+            if after.start.fence <= before.start.fence and not is_same:
                 yield Violation("S3", f"the fences of {id_} do not rise")
 
 
-def _s4(ordered: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
+def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
     """The order of a group is the order of publishing; k+1 never starts before k is settled."""
     place = {event.id: number for number, event in enumerate(ordered)}
     groups: dict[str, list[Attempt]] = defaultdict(list)
@@ -150,9 +154,13 @@ def _s4(ordered: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
             groups[attempt.start.group].append(attempt)
     for group, runs in groups.items():
         ends = _ends(runs)
+        undone: set[str] = set()
         for before, after in pairwise(runs):
             one, two = before.start, after.start
-            if two.id in place and place[two.id] < place.get(one.id, 0):
+            if one in history.undone:
+                undone.add(one.id)
+            is_late = two.id in place and place[two.id] < place.get(one.id, 0)
+            if is_late and two.id not in undone:
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         for number, run in enumerate(runs):
             for later in runs[number + 1 :]:
@@ -190,6 +198,8 @@ def _s5(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
             one, two = before.start, after.start
             if two.crashes > one.crashes or two.attempt > one.attempt or before.was_cut:
                 continue
+            if one in history.undone or one in history.given_back:
+                continue
             yield Violation("S5", f"{id_} ran again as attempt {two.attempt} for no reason")
 
 
@@ -197,7 +207,7 @@ def _s6(history: History, events: list[Event], ordered: list[Event]) -> Iterator
     """One message id is one task."""
     taken_at: dict[str, set[float]] = defaultdict(set)
     for event in events:
-        if event.kind == "start":
+        if event.kind == "start" and event not in history.undone:
             taken_at[event.id].add(event.enqueued_at)
     for id_, times in taken_at.items():
         if len(times) > 1:

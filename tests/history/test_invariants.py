@@ -210,6 +210,58 @@ def test_s5_crash_in_a_run_without_faults() -> None:
     assert "S5" in _seen(_history(*_run("p1", 1, 2.0, 3.0, crashes=1)))
 
 
+def _forgotten() -> tuple[list[Event], list[Event]]:
+    """A server forgets the settle of a1, and all of a2; how the two began, and then began again."""
+    first = [*_run("a1", 1, 2.0, 3.0), *_run("a2", 2, 3.5, 4.0)]
+    again = [
+        *_run("a1", 1, 6.0, 6.5),
+        *_run("a2", 9, 7.0, 7.5),
+        *_run("p1", 3, 2.1, 2.2, how="failed"),
+    ]
+    return first, again
+
+
+def _starts(events: list[Event]) -> frozenset[Event]:
+    return frozenset(event for event in events if event.kind == "start")
+
+
+def test_what_a_server_forgot_is_run_again() -> None:
+    """In order, one at a time, the first of them under the fence that it had."""
+    first, again = _forgotten()
+    assert _seen(_history(*first, *again)) == {"S3", "S4", "S5"}
+    assert check(_history(*first, *again, undone=_starts(first))) == []
+
+
+def test_what_it_took_in_and_forgot_is_taken_in_again() -> None:
+    first, again = _forgotten()
+    later = [replace(e, enqueued_at=5.0) if e.id == "a2" else e for e in again]
+    assert check(_history(*first, *later, undone=_starts(first))) == []
+    assert "S6" in _seen(_history(*first, *later, undone=_starts(first[:2])))
+
+
+def test_what_it_forgot_excuses_nothing_else() -> None:
+    """Neither an overlap, nor the order or a third run of what it knew."""
+    first, again = _forgotten()
+    undone = _starts(first)
+    early = [replace(e, at=3.7) if e.kind == "start" and e.id == "a1" else e for e in again]
+    assert _seen(_history(*first, *early, undone=undone)) == {"S4"}
+    assert _seen(_history(*first, *again, undone=_starts(first[2:]))) == {"S3", "S4", "S5"}
+    third = _run("a2", 10, 8.0, 8.5)
+    assert _seen(_history(*first, *again, *third, undone=undone)) == {"S5"}
+    stranger = [replace(e, fence=1) for e in _run("p1", 3, 5.0, 5.1, how="failed")]
+    assert "S3" in _seen(_history(*first, *again[:-2], *stranger, undone=undone))
+
+
+def test_what_a_daemon_gave_back_runs_again() -> None:
+    """Under another fence, and before the next of its group."""
+    first, second = _run("a1", 1, 2.0, 3.0), _run("a1", 4, 3.1, 3.2)
+    rest = [*_run("a2", 5, 3.5, 4.0), *_run("p1", 3, 2.1, 2.2, how="failed")]
+    assert _seen(_history(*first, *second, *rest)) == {"S5"}
+    assert check(_history(*first, *second, *rest, given_back=_starts(first))) == []
+    late = _run("a1", 6, 5.0, 5.1)
+    assert _seen(_history(*first, *rest, *late, given_back=_starts(first))) == {"S4"}
+
+
 def test_s6_one_id_two_tasks() -> None:
     """S6: one id was taken in twice."""
     runs = _run("p1", 1, 2.0, 3.0)

@@ -126,7 +126,7 @@ class Losses(Machine):
             one.held, one.suspect = dict(before), kept.suspects[name]
             return True
         one.forget()
-        handed = self.run(one.sessions.register({}, again=True))
+        handed = self.run(one.sessions.register({}))
         assert {each.id for each in handed} == {claim.task.id for claim in before.values()}
         for claim in before.values():
             self._put_back(claim, crashed=not is_same)

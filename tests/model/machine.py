@@ -39,6 +39,8 @@ daemons = st.sampled_from(DAEMONS)
 pools = st.sampled_from(("plain", "grouped"))
 numbers = st.integers(0, 50)
 
+_births = itertools.count(1)
+
 
 class Daemon:
     """A daemon's side: what it believes to hold."""
@@ -57,7 +59,7 @@ class Daemon:
 
     def begin(self) -> None:
         """Another process has its name from here on."""
-        self.session.process, self.session.number = uuid4().hex, NEVER
+        self.session.process, self.session.number = f"{next(_births):016d}{uuid4().hex}", NEVER
         self.session.seen, self.session.epoch = Seen(), Epoch()
 
     def idle(self, pool: Pool) -> list[str]:

@@ -288,7 +288,7 @@ async def refused_too(home: StoreClient, each: Arrival) -> None:
     with pytest.raises(OtherLayout):
         await Groups(home).pause("new", "me")
     with pytest.raises(OtherLayout):
-        await Sessions(home, Session("slept"), 8.0).register({}, again=True)
+        await Sessions(home, Session("slept"), 8.0).register({})
     for verb in (OperatorVerb.RUN_NOW, OperatorVerb.REDRIVE):
         with pytest.raises(OtherLayout):
             await home.run(verb, each.id, "new")

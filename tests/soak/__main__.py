@@ -121,7 +121,11 @@ async def _end(
         if took > 10.0:
             whole.broken.append(f"L5: {slot.name} took {took:.1f} s to leave an idle store")
     verdict = await asyncio.to_thread(
-        judge, whole.journal, whole.store, await _left_in_queue(whole)
+        judge,
+        whole.journal,
+        whole.store,
+        await _left_in_queue(whole),
+        [slot.log for slot in whole.slots],
     )
     broken = [Violation(*text.split(": ", 1)) for text in whole.broken]
     verdict.violations += [*broken, *tracebacks([slot.log for slot in whole.slots])]

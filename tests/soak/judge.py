@@ -11,18 +11,22 @@ under guard of its fence is accepted. It is counted, and left out of what is jud
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+
+import orjson
 
 from groupflow.store.partitions import partition_of
 from tests.history.auditor import audit, leftovers, states_of, totals_of
 from tests.history.events import Event, History, Journal, State, Totals, in_order
 from tests.history.invariants import Violation, check, pair
 from tests.soak.stores import Store
+
+UNSENT = 1.0  # seconds for which replicas may lack what a server has answered
 
 
 @dataclass(slots=True)
@@ -44,8 +48,15 @@ class Verdict:
         return Counter(violation.invariant for violation in self.violations)
 
 
-def judge(journal: Journal, store: Store, left_in_queue: int) -> Verdict:
-    """Judge a drained store, whose daemons have left, and the history that led to it."""
+def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Path] = ()) -> Verdict:
+    """Judge a drained store, whose daemons have left, and the history that led to it.
+
+    Args:
+        journal: the history.
+        store: the store.
+        left_in_queue: messages that RabbitMQ still holds.
+        logs: of the daemons.
+    """
     verdict, states, all_totals = Verdict(), dict[str, State](), list[Totals]()
     with closing(store.client()) as raw:
         for keys in store.partitions:
@@ -59,7 +70,11 @@ def judge(journal: Journal, store: Store, left_in_queue: int) -> Verdict:
     events = _with_stages(in_order(found))
     stale = stale_starts(events)
     sound = [e for e in events if (e.id, e.fence) not in stale]
-    history = History(sound, _with_stage_states(events, states), totals, left_in_queue)
+    undone = undone_starts(sound, len(store.partitions))
+    back = given_back(sound, logs, len(store.partitions))
+    history = History(
+        sound, _with_stage_states(events, states), totals, left_in_queue, undone, back
+    )
     verdict.violations += check(history)
     ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}
     known_done = sum(state == "done" for state in states.values())
@@ -71,6 +86,7 @@ def judge(journal: Journal, store: Store, left_in_queue: int) -> Verdict:
         verdict.violations.append(Violation("S6", text))
     _count(verdict, events, sound, ids, states)
     verdict.figures["stale starts"] = len(stale)
+    verdict.figures["attempts that a server may have forgotten"] = len(undone)
     return verdict
 
 
@@ -79,6 +95,39 @@ def unique_fence(event: Event, partitions: int) -> Event:
     id_ = event.id.partition("#")[0]
     place = partition_of(event.group, id_, partitions)
     return replace(event, fence=event.fence * partitions + place)
+
+
+def undone_starts(events: list[Event], partitions: int) -> set[Event]:
+    """The starts of attempts of which a server may have forgotten the claim, or the settle."""
+    losses: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for event in events:
+        if event.kind == "lossy" and event.how == "began":
+            losses[event.n].append((event.at, float("inf")))
+        elif event.kind == "lossy":
+            losses[event.n][-1] = losses[event.n][-1][0], event.at
+    undone = set[Event]()
+    for attempt in pair(events):
+        start, end = attempt.start, attempt.end
+        place = partition_of(start.group, start.id.partition("#")[0], partitions)
+        for began, ended in losses[place]:
+            if start.at < ended and (end is None or end.at > began - UNSENT):
+                undone.add(start)
+    return undone
+
+
+def given_back(events: list[Event], logs: Sequence[Path], partitions: int) -> set[Event]:
+    """The starts under claims that a daemon gave back, itself or its namesake, to begin anew."""
+    resumed = set[tuple[str, int]]()
+    for line in (line for log in logs for line in log.read_bytes().splitlines()):
+        if b'"task.resumed"' in line:
+            said = orjson.loads(line)
+            place = partition_of(said["group"], said["task"], partitions)
+            resumed.add((said["task"], said["fence"] * partitions + place))
+    return {
+        event
+        for event in events
+        if event.kind == "start" and (event.id.partition("#")[0], event.fence) in resumed
+    }
 
 
 def stale_starts(events: list[Event]) -> set[tuple[str, int]]:

@@ -2,7 +2,8 @@
 
 Three nodes, three daemons, some partitions. Groups publish one message after another, each as soon
 as the one before it is confirmed. Again and again the node that leads the most queues is killed
-with SIGKILL, and started again. For each kill: the longest time that any group was without a
+with SIGKILL, and started again; with `--freeze`, with SIGSTOP, and thawed once tasks have gone on
+without it. For each time: the longest time that any group was without a
 confirm, and without the start of a task. At the end the history is checked as in the end-to-end
 tests.
 """
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -83,20 +84,48 @@ def main() -> int:
     """Kill, start again, and tell."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--kills", type=int, default=20)
-    kills = arguments.parse_args().kills
+    arguments.add_argument("--freeze", action="store_true", help="SIGSTOP in place of SIGKILL")
+    chosen = arguments.parse_args()
+    lose = freeze if chosen.freeze else kill
     with tempfile.TemporaryDirectory(prefix="groupflow-kills-") as name:
         folder = Path(name)
         cluster, redis = RabbitmqCluster(folder / "rabbitmq"), RedisServer(folder / "redis")
         run(cluster.start())
         run(redis.start())
         try:
-            return measure(folder, cluster, redis, kills)
+            return measure(folder, cluster, redis, chosen.kills, lose)
         finally:
             run(redis.stop())
             run(cluster.stop())
 
 
-def measure(folder: Path, cluster: RabbitmqCluster, redis: RedisServer, kills: int) -> int:
+def kill(rig: Rig, node: ClusterNode) -> None:
+    run(node.kill())
+    run(node.start())  # takes longer than the others need
+    wait_for_more(rig)
+
+
+def freeze(rig: Rig, node: ClusterNode) -> None:
+    run(node.pause())
+    try:
+        wait_for_more(rig)
+    finally:
+        run(node.resume())
+    wait_for_more(rig)
+
+
+def wait_for_more(rig: Rig) -> None:
+    over = len(rig.jobs)
+    rig.until(lambda: rig.is_over(over + 200), "200 tasks more")
+
+
+def measure(
+    folder: Path,
+    cluster: RabbitmqCluster,
+    redis: RedisServer,
+    kills: int,
+    lose: Callable[[Rig, ClusterNode], None],
+) -> int:
     rabbitmq = {"url": cluster.urls, "partitions": PARTITIONS}
     rig = Rig(folder, cluster, redis, rabbitmq=rabbitmq)
     groups = Groups(rig)
@@ -108,11 +137,8 @@ def measure(folder: Path, cluster: RabbitmqCluster, redis: RedisServer, kills: i
         for _ in range(kills):
             node = leader_of_most(cluster, rig.queues)
             began = time.monotonic()
-            run(node.kill())
-            run(node.start())  # takes longer than the others need
+            lose(rig, node)
             at.append((began, time.monotonic()))
-            over = len(rig.jobs)
-            rig.until(lambda over=over: rig.is_over(over + 200), "200 tasks more")  # type: ignore[misc]
         groups.end()
         rig.wait_for_all()
         rig.stop_all()
@@ -127,7 +153,7 @@ def measure(folder: Path, cluster: RabbitmqCluster, redis: RedisServer, kills: i
     handled = [max(longest(t, *each) for t in starts.values()) for each in at]
     for what, found in (("a confirm", confirms), ("a start", handled)):
         print(f"without {what}: median {median(found):.1f} s, worst {max(found):.1f} s")
-    print(f"{kills} kills, {len(rig.jobs)} tasks, violations: {violations or 'none'}")
+    print(f"{kills} times, {len(rig.jobs)} tasks, violations: {violations or 'none'}")
     return bool(violations)
 
 

@@ -20,6 +20,7 @@ from groupflow.servers.replicated import RedisCluster
 from tests.history.events import Journal
 from tests.soak.config import LEASE, write_config
 from tests.soak.daemons import Slot
+from tests.soak.links import Links
 from tests.soak.proxy import Proxy
 from tests.soak.stores import PARTITIONS, Clustered, OneRedis, Store, counts_of
 from tests.soak.workload import Workload
@@ -47,6 +48,7 @@ class World:
         disk: Redis's own small file system, ``None`` where none could be mounted.
         one: where there is a single Redis: it, and the proxy that daemons reach it through.
         cluster: where there is a cluster.
+        links: the network among its nodes, and before them.
         lease: of the daemons, seconds.
         broken: what no fault explains, as it was noticed.
     """
@@ -61,6 +63,7 @@ class World:
     disk: Path | None
     one: tuple[RedisServer, Proxy] | None = None
     cluster: RedisCluster | None = None
+    links: Links | None = None
     lease: float = LEASE
     broken: list[str] = field(default_factory=list)
 
@@ -99,11 +102,14 @@ async def world(
         disk = await _small_disk(stack)
         rabbitmq = PatientRabbitmq(folder / "rabbitmq")
         stack.push_async_callback(rabbitmq.stop)
-        one, cluster = None, None
+        one, cluster, links = None, None, None
         async with asyncio.TaskGroup() as starts:
             starts.create_task(rabbitmq.start())
             if clustered:
-                cluster = RedisCluster((disk or folder) / "cluster")
+                links = Links()
+                cluster = RedisCluster((disk or folder) / "cluster", make=links.make)
+                await links.start()
+                stack.push_async_callback(links.stop)
                 stack.push_async_callback(cluster.stop)
                 starts.create_task(cluster.start())
             else:
@@ -133,7 +139,10 @@ async def world(
             stack.push_async_callback(slot.kill)
             await slot.start()
         yield World(
-            folder, store, rabbitmq, rabbitmq_wire, slots, workload, journal, disk, one, cluster
+            *(folder, store, rabbitmq, rabbitmq_wire, slots, workload, journal, disk),
+            one=one,
+            cluster=cluster,
+            links=links,
         )
 
 

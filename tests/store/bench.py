@@ -41,6 +41,7 @@ _SET_LEASE = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1,
 # namespace that is empty again is used again.
 _numbers = itertools.count(1)
 _free: list[Keys] = []
+_births = itertools.count(1)  # of processes
 
 
 def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
@@ -221,7 +222,8 @@ class Daemon:
 
     async def register(self) -> list[HandedOver]:
         """Open a session, as a new process."""
-        self.session.process, self.session.number = uuid4().hex, NEVER
+        self.session.process = f"{next(_births):016d}{uuid4().hex}"
+        self.session.number = NEVER
         self.session.seen, self.session.epoch = Seen(), Epoch()
         return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
 

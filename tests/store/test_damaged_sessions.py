@@ -7,14 +7,14 @@ import pytest
 from groupflow.servers import RedisServer
 from groupflow.store.scripts import Verb
 from tests.store import test_sessions
-from tests.store.damage import Damage, assert_seen
+from tests.store.damage import Damage, assert_seen, same
 
 DAMAGES = [
     Damage(
         "a name that is taken back from who came since",
         Verb.REGISTER,
-        "and ARGV[4] == 'again'",
-        "and false",
+        "if session and came_before(process, known[2] or '')",
+        "if false",
         test_sessions.test_a_process_that_lost_its_session_does_not_take_the_name_back,
     ),
     Damage(
@@ -22,21 +22,42 @@ DAMAGES = [
         Verb.REGISTER,
         "known[2] == process",
         "call('HGET', key, 'info') == ARGV[3]",
-        test_sessions.test_a_process_that_lost_its_session_does_not_take_the_name_back,
+        test_sessions.test_a_late_registration_takes_nothing_from_the_living,
     ),
     Damage(
         "a name that whoever came before keeps",
         Verb.REGISTER,
-        "and session >= last",
-        "",
-        test_sessions.test_a_session_that_redis_lost_is_opened_again,
+        "came_before(process, known[2] or '')",
+        "not is_own and session >= last",
+        test_sessions.test_of_two_with_one_name_the_later_has_it_everywhere,
     ),
     Damage(
-        "a name that is taken back from a namesake in number",
+        "a birth that is as high as the last one",
+        Verb.START,
+        "tonumber(last) + 1",
+        "tonumber(last)",
+        test_sessions.test_a_birth_is_above_all_that_have_registered,
+    ),
+    Damage(
+        "a birth that Redis's clock has no part in",
+        Verb.START,
+        "math.max(clock(), ",
+        "math.max(0, ",
+        test_sessions.test_a_birth_is_redis_clock,
+    ),
+    Damage(
+        "a birth that nobody notes",
         Verb.REGISTER,
-        "session >= last",
-        "session > last",
-        test_sessions.test_who_came_since_redis_lost_a_session_has_the_name,
+        "if birth > (",
+        "if false and birth > (",
+        test_sessions.test_a_birth_is_above_all_that_have_registered,
+    ),
+    Damage(
+        "a birth that falls",
+        Verb.REGISTER,
+        "if birth > (",
+        "if birth ~= (",
+        test_sessions.test_a_birth_is_above_all_that_have_registered,
     ),
     Damage(
         "a late registration that takes the claims of the living",
@@ -68,28 +89,35 @@ DAMAGES = [
     ),
     *(
         Damage(
-            f"who came before replaces who came since, by {verb}",
+            f"whoever is found there replaces, by {verb}",
             verb,
-            "(is_older or is_own) and",
-            "is_own and",
-            test_sessions.test_a_session_that_redis_lost_is_opened_again,
+            "came_before(sub(session, 17), process) and",
+            "sub(session, 17) ~= process and",
+            test_sessions.test_of_two_with_one_name_the_later_has_it_everywhere,
         )
         for verb in (Verb.RENEW, Verb.CLAIM_GROUPED)
     ),
     *(
         Damage(
-            f"a process that replaces itself, by {verb}",
+            f"the higher number replaces, by {verb}",
             verb,
-            "(is_older or is_own) and",
-            "is_older and",
-            test_sessions.test_own_registration_is_no_replacement,
+            "came_before(sub(session, 17), process) and",
+            "sub(session, 1, 16) < number and",
+            test_sessions.test_of_two_with_one_name_the_later_has_it_everywhere,
         )
         for verb in (Verb.RENEW, Verb.CLAIM_GROUPED)
     ),
     Damage(
+        "a name of another length sorted as text",
+        Verb.RENEW,
+        "if #one ~= #other then return #one < #other end",
+        "",
+        same(test_sessions.test_a_version_that_knew_no_births_came_before, "f" * 32),
+    ),
+    Damage(
         "nobody is replaced",
         Verb.RENEW,
-        "and 'EXPIRED' or 'REPLACED'",
+        "and 'REPLACED' or 'EXPIRED'",
         "and 'EXPIRED' or 'EXPIRED'",
         test_sessions.test_name_taken_over,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.operate.groups import Groups
 from groupflow.store.clock import microseconds
 from groupflow.store.epochs import NEVER
 from groupflow.store.sessions import Claimable, Sessions
@@ -51,7 +52,15 @@ async def test_where_nothing_was_lost_all_goes_on_once_all_have_come(bench: Benc
     assert await bench.enqueue(arrival("c2", "c")) == [True]
     assert await first.complete(held[0]) == [], "what is held is settled meanwhile"
     assert await first.claim("grouped", "w2") == []
+    (held_back,) = (await bench.status()).held_back
+    why = await Groups(bench.client).why("c")
+    assert (why.state, why.since, why.until) == ("ready", held_back.since, held_back.until)
+    assert "may have lost claims" in why.reason
+    assert held_back.partition == 0
+    assert LONG / 2 < held_back.until - held_back.since <= LONG + 1
     assert await second.sessions.renew() == Claimable(0, 2)
+    assert (await bench.status()).held_back == []
+    assert "workers are busy" in (await Groups(bench.client).why("c")).reason
     assert ids(await first.claim("grouped", "w2")) == ["a1"]
     assert await second.complete(held[1]) == []
     assert bench.judge() == []
@@ -71,7 +80,7 @@ async def test_a_lost_claim_is_given_out_again(bench: Bench) -> None:
         await second.sessions.renew()
     assert await first.claim("grouped", "w1") == []
     second.drop(lost)
-    assert await second.sessions.register({}, again=True) == []
+    assert await second.sessions.register({}) == []
     again = await first.claim_one()
     assert (again.task.id, again.task.crashes) == ("a0", 0)
     assert again.fence > lost.fence
@@ -105,7 +114,7 @@ async def test_a_claim_whose_settle_was_lost_comes_to_light_when_all_have_come(
     assert (await first.exchange("grouped", [], ["w1"]))[1] == []
     with pytest.raises(SessionLost):
         await second.sessions.renew()
-    await second.sessions.register({}, again=True)
+    await second.sessions.register({})
     bench.events = events
     again = await first.claim_one(worker="w1")
     assert (again.task.id, again.fence) == ("a0", held.fence)
@@ -161,7 +170,7 @@ async def test_what_a_daemon_drops_by_itself_is_no_crash(bench: Bench) -> None:
     with pytest.raises(SessionLost):
         await daemon.sessions.renew()
     daemon.drop(*held)
-    rows = await daemon.sessions.register({}, again=True)
+    rows = await daemon.sessions.register({})
     assert sorted(row.id for row in rows) == ["a0", "p0"]
     bench.end_recovery()
     await daemon.sessions.renew()
@@ -250,7 +259,7 @@ async def test_who_knows_an_epoch_that_was_lost_begins_anew(bench: Bench) -> Non
     with pytest.raises(SessionLost):
         await second.sessions.renew()
     second.drop(lost)
-    await second.sessions.register({}, again=True)
+    await second.sessions.register({})
     bench.end_recovery()
     await second.sessions.renew()
     assert (await second.claim_one()).fence > lost.fence
@@ -322,7 +331,7 @@ async def test_no_fence_comes_twice_though_the_clock_has_gone_back(bench: Bench)
     with pytest.raises(SessionLost):
         await second.sessions.renew()
     second.drop(*lost)
-    await second.sessions.register({}, again=True)
+    await second.sessions.register({})
     await first.sessions.renew()
     assert (await first.claim_one()).fence > max(claim.fence for claim in lost)
 

@@ -111,7 +111,7 @@ class TestRestart:
             await renew(second)
         assert await claim(first, "w1", "w2") == []
         second.drop(lost)
-        assert await second.sessions.register({}, again=True) == []
+        assert await second.sessions.register({}) == []
         assert await claim(first, "w1", "w2") == ["a0", "b0"]
         fences = [event.fence for event in store.events if event.kind == "start"]
         assert fences == sorted(set(fences))
@@ -185,7 +185,7 @@ class TestFailOver:
             await renew(second)
         assert await claim(first, "w1") == []
         second.drop(lost)
-        await persist(partial(second.sessions.register, {}, again=True))
+        await persist(partial(second.sessions.register, {}))
         (again,) = await persist(partial(first.claim, "grouped", "w1"))
         assert (again.task.id, again.task.crashes) == (lost.task.id, 0)
         assert again.fence > lost.fence

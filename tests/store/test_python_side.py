@@ -74,10 +74,10 @@ class TestSessions:
         assert await sessions.register({}) == [HandedOver("t1", None, 7, "d1")]
         assert session.number == "6"
         with pytest.raises(SessionReplaced):
-            await sessions.register({}, again=True)
+            await sessions.register({})
         assert [call[1][3:] for call in redis.calls] == [
-            ("", session.process, "5", "", "", 0, 0, NEVER, ""),
-            ("again", session.process, "6", "", "e1", 0, 0, "6", ""),
+            (session.process, "5", "", "", 0, 0, NEVER, ""),
+            (session.process, "6", "", "e1", 0, 0, "6", ""),
         ]
 
     @pytest.mark.parametrize(("told", "wait"), [(-1, None), (0, 0.0), (2_500_000, 2.5)])

@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
+from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Pool
 from groupflow.store.epochs import NEVER
+from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
+from groupflow.store.sessions import start
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
-from tests.store.bench import LEASE, Bench, arrival, bury, ids
+from tests.store.bench import LEASE, Bench, Daemon, arrival, bury, ids
+
+NOWHERE = "redis://127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
@@ -187,10 +192,10 @@ async def test_name_taken_over(bench: Bench) -> None:
     assert (again.task.id, again.task.crashes) == ("a0", 1)
 
 
-async def late_register(bench: Bench, process: str, last: str, how: str = "") -> str:
+async def late_register(bench: Bench, process: str, last: str) -> str:
     """A registration that nobody waits for any more; the session that it answers."""
     lease = microseconds(LEASE)
-    call = (Verb.REGISTER, "d1", lease, b"{}", how, process, last, "", 0, 0, NEVER, "")
+    call = (Verb.REGISTER, "d1", lease, b"{}", process, last, "", "", 0, 0, NEVER, "")
     number, rows, *_ = await bench.client.run(*call)
     assert rows == []
     found: bytes = number
@@ -207,14 +212,14 @@ async def test_own_registration_is_no_replacement(bench: Bench) -> None:
     old = daemon.session.number
     bench.expire("d1")
     await daemon.sessions.reap()
-    opened = await late_register(bench, daemon.session.process, old, "again")
+    opened = await late_register(bench, daemon.session.process, old)
     assert old == daemon.session.number < opened, "its reply was lost"
     for refuse in (daemon.sessions.renew, partial(daemon.claim, "grouped", "w1")):
         with pytest.raises(SessionLost):
             await refuse()
     assert await daemon.sessions.leave() == []
     bench.expire("d1")
-    assert await daemon.sessions.register({}, again=True) == []
+    assert await daemon.sessions.register({}) == []
     assert daemon.session.number == opened
     wait, handed = await daemon.sessions.reap()
     assert handed == []
@@ -250,7 +255,7 @@ async def test_a_session_that_redis_lost_is_opened_again(bench: Bench) -> None:
         with pytest.raises(SessionLost):
             await refuse()
     lost = daemon.session.number
-    assert [each.id for each in await daemon.sessions.register({}, again=True)] == ["a0"]
+    assert [each.id for each in await daemon.sessions.register({})] == ["a0"]
     assert daemon.session.number > lost, "though the counter has gone back"
     await daemon.sessions.renew()
     with pytest.raises(SessionReplaced):
@@ -268,7 +273,7 @@ async def test_who_came_since_redis_lost_a_session_has_the_name(bench: Bench) ->
     bench.restore(kept)
     newer = await bench.daemon("d1")
     assert newer.session.number == older.session.number
-    for refuse in (older.sessions.renew, partial(older.sessions.register, {}, again=True)):
+    for refuse in (older.sessions.renew, partial(older.sessions.register, {})):
         with pytest.raises(SessionReplaced):
             await refuse()
     assert await older.sessions.leave() == []
@@ -302,12 +307,12 @@ async def test_a_process_that_lost_its_session_does_not_take_the_name_back(bench
     info = {"pid": 1, "host": "h"}
     old = await bench.daemon("d1")
     await old.sessions.leave()
-    assert await old.sessions.register(info, again=True) == []
+    assert await old.sessions.register(info) == []
     told = info | {"intake": "stands"}
-    assert await old.sessions.register(told, again=True) == [], "its own reply was lost"
+    assert await old.sessions.register(told) == [], "its own reply was lost"
     newcomer = await bench.daemon("d1")
     with pytest.raises(SessionReplaced):
-        await old.sessions.register(info, again=True)
+        await old.sessions.register(info)
     await newcomer.sessions.renew()
     assert await newcomer.sessions.leave() == []
     assert bench.judge_drained() == []
@@ -323,11 +328,79 @@ async def test_a_new_session_takes_the_next_number(bench: Bench) -> None:
         assert int(daemon.session.number) == int(last) + 1
 
 
-async def test_a_session_of_a_version_that_named_no_process_is_not_ours(bench: Bench) -> None:
-    daemon = await bench.daemon("d1")
-    bench.raw.hdel(bench.keys("daemon", "d1"), "process")
+async def test_of_two_with_one_name_the_later_has_it_everywhere(bench: Bench) -> None:
+    """Whichever of them is heard first, and whatever number the other's session has there."""
+    older, newer = await bench.daemon("d1"), Daemon(bench, "d1")
+    newer.session.process = await start([bench.client])
+    for _ in range(3):  # where the newer one comes, it has the higher number; or the older one has
+        await older.sessions.leave()
+        await older.sessions.register({})
+    assert await newer.sessions.register({}) == []
+    for refuse in (older.sessions.renew, partial(older.sessions.register, {})):
+        with pytest.raises(SessionReplaced):
+            await refuse()
+    await newer.sessions.leave()
+    await older.sessions.register({})  # there, nobody has heard of the newer one yet
+    assert newer.session.number < older.session.number
+    for refuse_newer in (newer.sessions.renew, partial(newer.claim, "grouped", "w1")):
+        with pytest.raises(SessionLost):
+            await refuse_newer()
+    await newer.sessions.register({})
     with pytest.raises(SessionReplaced):
+        await older.sessions.renew()
+    await newer.sessions.renew()
+
+
+async def test_a_birth_is_above_all_that_have_registered(bench: Bench) -> None:
+    """Where Redis's clock is behind, too; and of several partitions the one that knows most."""
+    daemon, ahead = Daemon(bench, "d1"), f"{10**15 * 9:016d}"
+    assert (await start([bench.client]))[:16] < ahead
+    daemon.session.process = ahead + "f" * 32
+    await daemon.sessions.register({})
+    await daemon.sessions.leave()
+    assert (await start([bench.client]))[:16] == f"{int(ahead) + 1}"
+    daemon.session.process = await start([bench.client])
+    await daemon.sessions.register({})
+    older = Daemon(bench, "d2")
+    older.session.process = ahead + "0" * 32
+    await older.sessions.register({})
+    other, away = StoreClient(bench.url, Keys("other")), StoreClient(NOWHERE, Keys("other"))
+    try:
+        for clients in ([other, bench.client], [bench.client, away, other]):
+            assert (await start(clients))[:16] == f"{int(ahead) + 2}"
+        assert (await start([other]))[:16] < ahead
+    finally:
+        await other.close()
+
+
+async def test_a_process_is_named_by_those_that_answer(bench: Bench) -> None:
+    away = StoreClient(NOWHERE, Keys("other"))
+    assert len(await start([away, bench.client])) == 48
+    with pytest.raises(StoreUnavailable):
+        await start([away, away])
+
+
+async def test_a_birth_is_redis_clock(bench: Bench) -> None:
+    """So one that was lost is below those that come."""
+    lost = await start([bench.client])
+    again = await start([bench.client])
+    assert lost[:16] < again[:16]
+    seconds, micros = bench.raw.time()
+    assert 0 <= seconds * 1_000_000 + micros - int(again[:16]) < 60_000_000
+
+
+@pytest.mark.parametrize("named", ["", "f" * 32])
+async def test_a_version_that_knew_no_births_came_before(bench: Bench, named: str) -> None:
+    """It named its process otherwise, or not at all."""
+    daemon = await bench.daemon("d1")
+    bench.raw.hset(bench.keys("daemon", "d1"), "process", named)
+    with pytest.raises(SessionLost):
         await daemon.sessions.renew()
+    bench.raw.hdel(bench.keys("daemon", "d1"), "process")
+    with pytest.raises(SessionLost):
+        await daemon.sessions.renew()
+    await daemon.sessions.register({})
+    await daemon.sessions.renew()
 
 
 async def test_a_daemon_tells_of_itself_alone(bench: Bench) -> None:

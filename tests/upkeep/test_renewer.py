@@ -39,13 +39,13 @@ class Answers(Sessions):
         self.takes = 0.0  # seconds for an answer
         self.error: Exception | None = None
         self.never = False
-        self.again: list[bool] = []  # of each register
+        self.registered = 0
         self.before_renewal: Callable[[], None] = lambda: None
 
-    async def register(self, info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
-        self.again.append(again)
+    async def register(self, info: dict[str, Any]) -> list[HandedOver]:
+        self.registered += 1
         self.clock.now += self.takes
-        return [HandedOver("t1", "g", 7, "d1")] if len(self.again) == 1 else []
+        return [HandedOver("t1", "g", 7, "d1")] if self.registered == 1 else []
 
     async def renew(self) -> Claimable:
         self.before_renewal()
@@ -106,9 +106,9 @@ async def test_an_open_session_holds_from_the_sending(world: World) -> None:
     """And says what was found."""
     assert world.measures.resumed == 1
     world.sessions.takes = 1.0
-    await world.renewer.open(again=True)
+    await world.renewer.open()
     assert world.renewer.left == LEASE - 1.0
-    assert world.sessions.again == [False, True]
+    assert world.sessions.registered == 2
 
 
 async def test_a_lease_ends_at_its_end_and_not_before(world: World) -> None:
@@ -188,15 +188,15 @@ async def test_a_lost_session_is_over_until_there_is_a_new_one(world: World) -> 
     world.sessions.error = SessionLost("reaped")
     register, told = world.sessions.register, []
 
-    async def refuses(info: dict[str, Any], *, again: bool = False) -> list[HandedOver]:
-        told.append((again, world.renewer.holds_lease, list(world.heard.all)))
+    async def refuses(info: dict[str, Any]) -> list[HandedOver]:
+        told.append((world.renewer.holds_lease, list(world.heard.all)))
         raise StoreUnavailable("away")
 
     world.sessions.register = refuses  # type: ignore[method-assign]
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
             await world.renewer.run_once()
-    assert told == [(True, False, ["lost"]), (True, False, ["lost", "lost"])]
+    assert told == [(False, ["lost"]), (False, ["lost", "lost"])]
     world.sessions.register = register  # type: ignore[method-assign]
     await world.renewer.run_once()
     assert world.heard.all == ["lost", "lost", "lost", "opened"]

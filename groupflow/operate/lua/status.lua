@@ -6,6 +6,7 @@
 -- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by people
 --          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed;
+--          recovering: { since, until } (µs) where nothing is claimed, since this server may have lost writes;
 --          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
 local now, daemons = clock(), {}
 local known = call('ZRANGE', K.daemons, 0, 999, 'WITHSCORES')
@@ -37,4 +38,6 @@ return named({
   ready = count_in(READY), delayed = call('ZCARD', K.held), parked = call('HLEN', K.parked), paused = paused,
   delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying),
   waited_plain = plain, waited_grouped = grouped, everything_paused = call('GET', K.paused_all) or nil,
+  recovering = call('EXISTS', K.recovering) == 1
+    and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
 })

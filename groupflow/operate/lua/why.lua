@@ -5,7 +5,8 @@
 -- ARGV     1 group
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
---          ready, until (µs), parked, paused, everything_paused (JSON), each where it is; busy: where its head
+--          ready, until (µs), parked, paused, everything_paused (JSON), each where it is; recovering: { since,
+--          until } (µs) where nothing is claimed, since this server may have lost writes; busy: where its head
 --          waits as a suspect, the daemons that run another one }
 local group = ARGV[1]
 local now = clock()
@@ -24,4 +25,6 @@ return named({
   ready = suspect or call('ZSCORE', K.ready, group) or nil, ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,
   everything_paused = call('GET', K.paused_all) or nil, busy = busy,
+  recovering = call('EXISTS', K.recovering) == 1
+    and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
 })

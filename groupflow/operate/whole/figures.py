@@ -55,6 +55,7 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         daemons=_by_name(chain.from_iterable(part.daemons for part in every)),
         # A daemon tells all partitions the same.
         intake=[*{each.daemon: each for part in every for each in part.intake}.values()],
+        held_back=[each for part in every for each in part.held_back],
         away=[*away],
     )
 

@@ -48,7 +48,7 @@ local function begin_epoch(now, lease, id, before, replication)
   local fence = tonumber(call('GET', K.fence) or 0)
   epoch = { id = id, before = before or '', fence = fence, enrolled = call('HGET', K.epoch, 'enrolled') or NEVER }
   local awaited, has_doubt = call('ZCARD', K.daemons), call('EXISTS', K.recovering) == 1
-  call('HSET', K.epoch, 'id', id, 'before', epoch.before, 'fence', fence, 'found', epoch.enrolled,
+  call('HSET', K.epoch, 'id', id, 'since', digits(now), 'before', epoch.before, 'fence', fence, 'found', epoch.enrolled,
     'awaited', awaited, 'doubt', (has_doubt or awaited == 0) and 1 or 0)
   -- No fence comes twice, whatever was lost, and whoever saw it: each takes more than a microsecond.
   if now > fence then call('INCRBY', K.fence, now - fence) end

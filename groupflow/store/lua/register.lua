@@ -1,31 +1,33 @@
 #!lua flags=allow-oom
 -- register: open a session for a daemon, and take up at once what an earlier process of the same
 -- name still held. What its own process opened since is taken for the answer: so a call that comes late,
--- behind the one that was made in its place, takes nothing away from the daemon that lives.
+-- behind the one that was made in its place, takes nothing away from the daemon that lives. Nor does a
+-- process take the name from one that was born later, whichever of the two is heard first.
 --
 -- KEYS[1]  any key of the namespace (it names the slot)
--- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 'again' for a process that
---          had a session and lost it: it must not take the name back from one that came since
---          5 the process, which no other one names so · 6 the number of its last session, 0 for none
---          7 'agreed' where the caller knows the namespace's number of partitions for sure, else ''
---          8… what it shows (see `shown_from`)
--- returns  { session, REPLACED, or UNNOTED where the caller has to find that out first, rows of { id, group, fence } that were taken up, the epoch, 1 where
---          another daemon would miss it, should this server lose it, else 0 }
+-- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 the process, which no other
+--          one names so · 5 the number of its last session, 0 for none
+--          6 'agreed' where the caller knows the namespace's number of partitions for sure, else ''
+--          7… what it shows (see `shown_from`)
+-- returns  { session, REPLACED, or UNNOTED where the caller has to find that number out first, rows of
+--          { id, group, fence } that were taken up, the epoch, 1 where another daemon would miss it,
+--          should this server lose it, else 0 }
 local now = clock()
-local daemon, process, last, shown = ARGV[1], ARGV[5], ARGV[6], shown_from(8)
+local daemon, process, last, shown = ARGV[1], ARGV[4], ARGV[5], shown_from(7)
 local key = K.daemon .. daemon
 local refusal = other_layout()
 if refusal then return refusal end
 if PARTITIONS > 0 and call('HEXISTS', K.partitions, 'number') == 0 then
-  if ARGV[7] == '' then return { 'UNNOTED', {}, '', 0 } end
+  if ARGV[6] == '' then return { 'UNNOTED', {}, '', 0 } end
   call('HSET', K.partitions, 'number', PARTITIONS)
 end
 enter_epoch(now, tonumber(ARGV[2]))
 local known = call('HMGET', key, 'session', 'process')
 local session, rows = known[1], {}
 local is_own = session and known[2] == process
--- A smaller number than the caller's last one stands here where Redis lost what it had written.
-if session and not is_own and ARGV[4] == 'again' and session >= last then return { 'REPLACED', {}, '', 0 } end
+if session and came_before(process, known[2] or '') then return { 'REPLACED', {}, '', 0 } end
+local birth = sub(process, 1, 16)
+if birth > (call('HGET', K.epoch, 'birth') or NEVER) then call('HSET', K.epoch, 'birth', birth) end
 -- Should this server lose it, its name is awaited; or nobody is known whose coming could end a recovery.
 local witnessed = call('HGET', K.epoch, 'witnessed') or NEVER
 local is_missed = (session and session <= witnessed) or call('ZCARD', K.daemons) == 0 or has_elder()

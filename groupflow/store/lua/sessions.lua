@@ -13,17 +13,23 @@
 -- its power doesn't run hours of tasks one by one. Who has crashed twice keeps it to the end.
 local mark -- of the daemon that this script acts for, or false
 
+-- Whether a process came before another one. Each begins with its birth (see start.lua), by which all
+-- partitions know alike which of two with one name lives on; whatever is shorter is of a version that knew none.
+local function came_before(one, other)
+  if #one ~= #other then return #one < #other end
+  return one < other
+end
+
 -- A session is a number and the process that opened it, written one behind the other where a daemon
--- shows its own. Numbers only rise: a smaller one than the caller's stands here where Redis lost what it
--- had written, so whoever opened it came before the caller. And where it is the caller's own process
--- that opened another one, nobody replaced it.
+-- shows its own. Only a later process replaces the caller. An earlier one stands here where it found
+-- nobody: the caller was reaped, or Redis lost what it had written. And where it is the caller's own
+-- process that opened another session, nobody replaced it.
 local function session_state(daemon, session)
   local known = call('HMGET', K.daemon .. daemon, 'session', 'process', 'suspect')
   local number, process = known[1], known[2] or ''
   if not number then return 'EXPIRED' end
   if number .. process ~= session then
-    local is_older, is_own = number < sub(session, 1, 16), process == sub(session, 17)
-    return (is_older or is_own) and 'EXPIRED' or 'REPLACED'
+    return came_before(sub(session, 17), process) and 'REPLACED' or 'EXPIRED'
   end
   mark = known[3]
   return 'OK'

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from tests.soak.faults.base import Fault, Skipped
 from tests.soak.faults.cluster import (
-    FailOver,
+    FailOverForced,
+    FailOverWhole,
     FreezePrimary,
     KillPrimary,
     KillReplica,
     MovePartition,
+    PartitionClients,
+    PartitionPrimary,
+    PartitionReplica,
+    TakeOver,
 )
 from tests.soak.faults.daemons import (
     BlockLoop,
@@ -68,6 +73,8 @@ _OF_ONE_REDIS: frozenset[type[Fault]] = frozenset(
 )
 CLUSTER_FAULTS: tuple[type[Fault], ...] = (
     *(kind for kind in FAULTS if kind not in _OF_ONE_REDIS),
-    *(KillPrimary, FreezePrimary, KillReplica, FailOver, MovePartition),
+    *(KillPrimary, FreezePrimary, KillReplica, MovePartition),
+    *(PartitionPrimary, PartitionReplica, PartitionClients),
+    *(FailOverWhole, FailOverForced, TakeOver),
 )
 SLOW: frozenset[type[Fault]] = frozenset({RestartRabbitmq, KillRabbitmq})

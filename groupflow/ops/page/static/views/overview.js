@@ -43,11 +43,12 @@ export function overview(_params, context) {
       card("Longest queues", "from a survey that walks through all groups", longest)),
   ];
 
-  const showNotices = whenChanged((pause, alive, waits, standing) => {
+  const showNotices = whenChanged((pause, alive, waits, standing, heldBack) => {
     const found = [];
     if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything ${time(pause.since)}: nothing is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
     if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
     for (const one of standing) found.push(h("div", { class: "notice bad" }, `The intake of ${one.daemon} stands ${time(one.since)}: ${one.paused}.`));
+    for (const one of heldBack) found.push(h("div", { class: "notice" }, h("span", {}, `Partition ${one.partition} gives nothing out since ${time(one.since)}: its Redis may have lost claims. It goes on once every daemon has renewed, or at ${time(one.until)}.`)));
     notices.hidden = !found.length;
     replace(notices, found);
   });
@@ -90,7 +91,7 @@ export function overview(_params, context) {
     element,
     every: 2000,
     onOverview(o) {
-      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain, o.intake);
+      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain, o.intake, o.held_back);
       showTiles({ ...o, at: 0, daemons: 0 });
       showDaemons(o);
     },

@@ -1,0 +1,8 @@
+#!lua flags=no-writes
+-- start: when a process was born that starts now: Redis's clock, or one more than the last birth that was
+-- registered here (docs/adr/0050).
+--
+-- KEYS[1]  any key of the namespace
+-- returns  { birth }
+local last = call('HGET', K.epoch, 'birth') or 0
+return { digits(math.max(clock(), tonumber(last) + 1)) }

@@ -1,0 +1,109 @@
+"""Several Redis nodes that aren't what the URL says, and what may break next: a clear line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from pydantic import ValidationError
+
+from groupflow.core.checkup import Check
+from groupflow.core.errors import ConfigError, StoreUnavailable
+from groupflow.doctor.examination import check_at_start
+from groupflow.doctor.partitions import examine_partitions
+from groupflow.servers import RedisServer
+from groupflow.servers.replicated import RedisCluster, WatchedRedis, command, until
+from groupflow.settings.model import Settings
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of
+
+
+async def examined(url: str) -> dict[str, list[Check]]:
+    found: dict[str, list[Check]] = {}
+    for check in await examine_partitions(url, keys_of("nodes", 4), 8.0, 2.0):
+        found.setdefault(check.name, []).append(check)
+    return found
+
+
+def address(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+async def test_nodes_of_a_cluster(tmp_path: Path, redis_server: RedisServer) -> None:
+    """All is well; a stranger in the list; a user who may not listen by slot; slots nobody has."""
+    async with RedisCluster(tmp_path / "one", 1, 0) as one, RedisCluster(tmp_path, 1, 0) as other:
+        (node,) = one.nodes
+        well = await examined(one.url)
+        assert [each.verdict for each in well["redis.rights"]] == ["ok"]
+        assert "redis.nodes" not in well
+        for stranger in (address(redis_server.url), address(other.url)):
+            (found,) = (await examined(f"{one.url},{stranger}"))["redis.nodes"]
+            assert found.verdict == "fail"
+            assert f"{stranger} says {stranger}" in found.found
+            assert f"{address(one.url)} says {address(one.url)}" in found.found
+            assert "Name the nodes of one cluster" in found.remedy
+
+        rights = "on nopass ~* &* +@all -ssubscribe -spublish"
+        assert await command(node, f"ACL SETUSER deaf {rights}") == "OK"
+        deaf = one.url.replace("://", "://deaf:any@")
+        (denied,) = (await examined(deaf))["redis.rights"]
+        assert denied.verdict == "fail"
+        assert "SPUBLISH" in denied.found
+        assert "SSUBSCRIBE to {nodes:0}:wake" in denied.found
+
+        assert await command(node, "CLUSTER DELSLOTSRANGE 0 99") == "OK"
+        await until(lambda: _has_lost(node), "it never noticed")
+        (holes,) = (await examined(one.url))["redis.cluster"]
+        assert (holes.verdict, "16284 of 16384 slots" in holes.found) == ("fail", True)
+
+
+async def _has_lost(node: RedisServer) -> bool:
+    return "cluster_slots_ok:16284" in await command(node, "CLUSTER INFO")
+
+
+async def test_a_server_that_is_no_node_of_a_cluster(redis_server: RedisServer) -> None:
+    """A daemon ends with 78, and says what to write."""
+    url = f"redis+cluster://{address(redis_server.url)}"
+    assert (await examined(url))["redis.cluster"][0].verdict == "fail"
+    client = StoreClient(url, Keys("nodes"))
+    settings = Settings.model_validate({"redis": {"url": url}})
+    with pytest.raises(ConfigError, match=r"no node of a cluster\. Give redis\.url as redis://"):
+        await check_at_start(client, settings)
+    await client.close()
+
+
+async def test_sentinels(tmp_path: Path) -> None:
+    """Enough of them; too few; and a name that none of them knows."""
+    async with WatchedRedis(tmp_path, replicas=1) as watched:
+        (well,) = (await examined(watched.url))["redis.sentinels"]
+        assert (well.verdict, well.found[:7]) == ("ok", "3 of 3 ")
+        for sentinel in watched.sentinels[1:]:
+            await sentinel.kill()
+        await until(lambda: _has_no_quorum(watched.sentinels[0]), "it never noticed")
+        (few,) = (await examined(watched.url))["redis.sentinels"]
+        assert (few.verdict, "NOQUORUM" in few.found) == ("fail", True)
+        assert "without enough of them nobody replaces a primary" in few.remedy
+        strange = watched.url.replace(f"/{watched.primary}", "/nobody")
+        with pytest.raises(StoreUnavailable, match="Sentinel knows no primary named 'nobody'"):
+            await examined(strange)
+
+
+async def _has_no_quorum(sentinel: RedisServer) -> bool:
+    return "NOQUORUM" in await command(sentinel, f"SENTINEL CKQUORUM {WatchedRedis.primary}")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis+clusters://127.0.0.1", r"redis\+cluster:// or redis\+sentinel://"),
+        ("redis+cluster://127.0.0.1/1", "Leave the database out: a cluster has only 0."),
+        ("redis+cluster://127.0.0.1:0", "each port between 1 and 65535"),
+        ("redis+sentinel://127.0.0.1", "Name the primary as Sentinel does"),
+        ("redis+sentinel://127.0.0.1/mymaster/x", "Name the primary as Sentinel does"),
+    ],
+)
+def test_a_url_that_cannot_be(url: str, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Settings.model_validate({"redis": {"url": url}})
