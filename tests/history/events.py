@@ -98,9 +98,10 @@ def killed(pid: int) -> Event:
     return Event("killed", "", time.monotonic(), pid=pid, wall=time.time())
 
 
-def lossy(how: Literal["began", "ended"], partition: int) -> Event:
-    """A server may lose its last writes of a partition, from now on or until now."""
-    return Event("lossy", "", time.monotonic(), n=partition, pid=os.getpid(), how=how)
+def lossy(how: Literal["began", "ended"], partition: int, at: float | None = None) -> Event:
+    """A server may lose its last writes of a partition from then on, or until then (or now)."""
+    when = time.monotonic() if at is None else at
+    return Event("lossy", "", when, n=partition, pid=os.getpid(), how=how)
 
 
 class Journal:
