@@ -85,8 +85,10 @@ class Connections:
 class Handlers:
     """What runs tasks, by one configuration after another; attempts may still run by an old one."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, daemon: str) -> None:
+        """Binds the application; `daemon` is the name under which its attempts run."""
         self._app = app
+        self._daemon = daemon
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
         self._runners: list[AllRunners] = []
 
@@ -99,7 +101,9 @@ class Handlers:
         connections = max(1, sum(sizes_of(settings).values()))
         runners = AllRunners(self._app, settings.handlers, self._threads, connections=connections)
         self._runners.append(runners)
-        return Rules(runners, settings.policies(), settings.workers.max_crashes)
+        return Rules(
+            runners, settings.policies(), settings.workers.max_crashes, daemon=self._daemon
+        )
 
     async def close(self) -> None:
         """Close their connections, and wait for no thread."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
+from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
-from groupflow.cli.task import moment
 from groupflow.core.errors import (
     BodyMissing,
     NoRoomForDelay,
@@ -112,9 +112,7 @@ def show(
         return
     say(f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}")
     say(f"died {moment(letter.died_at)}: {letter.reason}")
-    for error in letter.errors:
-        line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
-        say(f"  {line}")
+    print_attempts(letter.errors)
     for name, value in headers.items():
         say(f"  {name}: {value}")
     say(body.decode(errors="backslashreplace"))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from groupflow.cli.attempts import moment
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import plain_text
 from groupflow.cli.store import ask_store
-from groupflow.cli.task import moment
 
 if TYPE_CHECKING:
     from groupflow.operate.totals import Totals

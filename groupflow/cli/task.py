@@ -5,7 +5,6 @@ What is done to a task stands in `waiting.py`, in the same group of verbs.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from groupflow.cli import waiting
+from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
@@ -131,13 +131,4 @@ def _print(found: Found) -> None:
     for name, fact in facts.items():
         if fact is not None:
             say(f"{name:8} {fact}")
-    for error in found.errors:
-        line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
-        say(f"         {line}")
-
-
-def moment(seconds: float | None) -> str | None:
-    """Unix seconds as people read them, in UTC."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    print_attempts(found.errors, "         ")
