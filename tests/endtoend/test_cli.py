@@ -25,7 +25,8 @@ def test_publish_and_status(rig: Rig) -> None:
     config = ("--config", str(rig.config))
     empty = json_of(rig, "status")
     assert empty == {
-        "plain": {"queued": 0, "running": 0},
+        "paused": None,
+        "plain": {"queued": 0, "running": 0, "waited": 0.0},
         "grouped": {
             "queued": 0,
             "running": 0,
@@ -33,6 +34,8 @@ def test_publish_and_status(rig: Rig) -> None:
             "ready": 0,
             "delayed": 0,
             "parked": 0,
+            "paused": 0,
+            "waited": 0.0,
         },
         "dead": 0,
         "dead_staying": 0,
@@ -40,6 +43,7 @@ def test_publish_and_status(rig: Rig) -> None:
         "failed_total": 0,
         "daemons": [],
         "intake": [],
+        "rates": None,
     }
     held = {"gate": str(rig.gate())}
     bodies = [Job(f"{n}", "a", facts=held).body for n in range(3)] + [Job("p").body]
@@ -54,11 +58,14 @@ def test_publish_and_status(rig: Rig) -> None:
     rig.until(lambda: rig.is_over(2) and rig.count("running_grouped") == 1, "its work")
     status = json_of(rig, "status")
     (shown,) = status.pop("daemons")
+    rates = status.pop("rates")  # of a minute; nobody may have kept two samples yet
+    assert rates is None or rates.keys() == {"taken_in", "done", "buried"}
     age = shown.pop("heartbeat_age")
     assert isinstance(age, float)
     assert shown == {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
     assert status == {
-        "plain": {"queued": 0, "running": 0},
+        "paused": None,
+        "plain": {"queued": 0, "running": 0, "waited": 0.0},
         "grouped": {
             "queued": 2,
             "running": 1,
@@ -66,6 +73,8 @@ def test_publish_and_status(rig: Rig) -> None:
             "ready": 0,
             "delayed": 0,
             "parked": 0,
+            "paused": 0,
+            "waited": 0.0,
         },
         "dead": 1,
         "dead_staying": 0,
