@@ -50,9 +50,16 @@ def test_publish_and_status(rig: Rig) -> None:
     lines = b"\n".join(bodies)
     done = rig.call("publish", *config, "--type", "work", "-", stdin=lines)
     assert done.returncode == Exit.FINE, done.stderr.decode()
+    assert b", all confirmed, as " in done.stdout
     one = rig.folder / "one.json"
     one.write_bytes(b'{"app_name": "plain", "type": "fail"}\n')
-    assert json_of(rig, "publish", str(one)) == {"published": 1, "queue": rig.queue}
+    assert json_of(rig, "publish", str(one), "--id", "one") == {
+        "published": 1,
+        "queue": rig.queue,
+        "ids": ["one"],
+        "refused": [],
+    }
+    assert json_of(rig, "publish", str(one), "--id", "one")["published"] == 1  # and counts once
 
     daemon = rig.start("d1")
     rig.until(lambda: rig.is_over(2) and rig.count("running_grouped") == 1, "its work")
@@ -86,6 +93,25 @@ def test_publish_and_status(rig: Rig) -> None:
     rig.wait_for_all(tasks=5)
     rig.stop_all()
     assert json_of(rig, "status")["daemons"] == []
+
+
+def test_what_publish_is_given_reaches_the_task(rig: Rig) -> None:
+    """Ids by number, headers, priority, delay; and the rest where a line can't be one."""
+    rig.configure(workers={"plain": 0})
+    rig.start("d1")
+    config = ("--config", str(rig.config), "--type", "work", "--id", "batch")
+    body = b'{"app_name": "plain"}'
+    facts = ("--delay", "9000", "--priority", "7", "--header", "x-note=a=b", "--partial")
+    done = rig.call("publish", *config, *facts, stdin=body + b"\nnot json\n" + body)
+    assert done.returncode == Exit.FAILED, "a line was left out"
+    assert b"line 2: not JSON" in done.stderr
+    assert b"1 of 3 would be dead letters: the others are published" in done.stderr
+    assert b"published 2" in done.stdout
+    rig.until(lambda: rig.count("taken") == 2, "the tasks")
+    for id_ in ("batch-1", "batch-3"):
+        assert json_of(rig, "task", id_)["state"] == "delayed"
+    assert json_of(rig, "status")["dead"] == 0
+    rig.stop_all()
 
 
 def test_waiting_tasks_are_dropped_and_run_now(rig: Rig) -> None:

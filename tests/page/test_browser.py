@@ -133,7 +133,8 @@ class TestViews:
         expect(page.locator("pre")).to_have_count(0)
         page.get_by_role("button", name="Enter the token").click()
         enter_token(page, "Ada")
-        expect(page.locator("pre")).to_contain_text("<script>")
+        expect(page.locator("pre").last).to_contain_text("<script>")
+        expect(page.get_by_label("Traceback of attempt 1")).to_contain_text("ValueError")
         expect(page.get_by_text("on purpose").first).to_be_visible()
 
     def test_configuration(self, page: Page) -> None:
