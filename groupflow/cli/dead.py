@@ -14,7 +14,7 @@ import typer
 
 from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.options import ConfigOption, JsonOption, confirm, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.core.errors import (
@@ -118,7 +118,7 @@ def show(
     say(body.decode(errors="backslashreplace"))
 
 
-def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
+def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _Act]:
     """Make a verb of what is done to one dead letter; its docstring is the verb's help."""
 
     def registered(act: _Act) -> _Act:
@@ -144,10 +144,9 @@ def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
                 )
             if ids and (everything or wanted.is_set):
                 raise typer.BadParameter("Name ids, or a filter or --all: not both.")
-            if not ids and not yes and sys.stdin.isatty():
+            if not ids and not yes and (deletes or sys.stdin.isatty()):
                 found = ask_store(config, lambda namespace: _collect(namespace, wanted, 10**9))
-                count = len(found)
-                typer.confirm(f"{name} {count} dead letters?", abort=True)
+                confirm(f"{name} {len(found)} dead letters?", deletes=deletes)
             bound = partial(act, load_settings(config))
             done = ask_store(config, lambda namespace: _act_on_each(namespace, ids, wanted, bound))
             _report(past, done, as_json=as_json)
@@ -173,9 +172,11 @@ async def redrive(settings: Settings, letters: AllLetters, lying: AnyLying) -> b
     return await letters.redrive(settings, lying)
 
 
-@_verb("drop", "dropped")
+@_verb("drop", "dropped", deletes=True)
 async def drop(_: Settings, letters: AllLetters, lying: AnyLying) -> bool:
     """Remove dead letters for good. A group that was parked behind one goes on.
+
+    Where they aren't named by id it asks first; where nobody can be asked, it wants --yes.
 
     For example:
 

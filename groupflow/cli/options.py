@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import orjson
 import typer
 
-from groupflow.core.escaping import plain_json
+from groupflow.core.escaping import plain_json, plain_text
 
 ConfigOption: TypeAlias = Annotated[
     Path | None,
@@ -32,3 +33,18 @@ JsonOption: TypeAlias = Annotated[
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout, safe for a terminal."""
     typer.echo(plain_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
+
+
+def confirm(question: str, *, deletes: bool) -> None:
+    """Ask a person; where nobody sits at a terminal, what deletes is not done.
+
+    Raises:
+        typer.Abort: the answer is no.
+        typer.BadParameter: it deletes, and nobody can be asked.
+    """
+    if sys.stdin.isatty():
+        typer.confirm(plain_text(question), abort=True)
+    elif deletes:
+        raise typer.BadParameter(
+            f"{plain_text(question)} This is no terminal to ask at: give --yes."
+        )

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import orjson
@@ -132,6 +133,12 @@ def _text(output: bytes) -> str:
     return mask_secrets(output.decode(errors="backslashreplace")).strip()
 
 
-def is_runnable(command: str) -> bool:
-    """Whether a command's program is there; a bare name is looked up on the path when it runs."""
-    return "/" not in command or Path(command).is_file()
+def what_is_wrong(command: str) -> str:
+    """Why a command's program can't be run from here, with what to do; empty where it can."""
+    if "/" not in command:
+        return "" if which(command) else "There is no such program on the PATH."
+    if not Path(command).is_file():
+        return "There is no such program; a relative path starts where the daemon does."
+    if not os.access(command, os.X_OK):
+        return "It may not be executed by this user: chmod +x it, or name its interpreter first."
+    return ""

@@ -26,6 +26,9 @@ async def import_contacts(task): ...
 """
 
 
+START = "from groupflow import App\napp = App()\n"
+
+
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
@@ -139,6 +142,10 @@ class TestCheckConfig:
         ("import not_there_at_all", "{m}:app", "ModuleNotFoundError"),
         ("def (", "{m}:app", "SyntaxError"),
         ("raise SystemExit(3)", "{m}:app", "SystemExit: 3"),
+        (START + '@app.handler("t")\ndef f(): ...\n', "{m}:app", "{m}.py:3. Correct"),
+        (START + "@app.handler\ndef f(task): ...\n", "{m}:app", "{m}.py:3. Correct"),
+        (START + 'app.handler("t", timeout=-1)\n', "{m}:app", "{m}.py:3. Correct"),
+        (START + "import json\njson.loads('{')\n", "{m}:app", "{m}.py:4. Correct"),
     ],
 )
 def test_apps_that_cannot_be_loaded(
@@ -149,9 +156,37 @@ def test_apps_that_cannot_be_loaded(
     code, _, err = run("check-config", "--app", target.format(m=module))
     assert code == 78
     assert "--app" in err
-    assert said in err
+    assert said.format(m=module) in err
     if source.startswith("1"):
         assert f"{module}.py:1" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "mode", "said"),
+    [
+        ("./gone", None, "There is no such program"),
+        ("./there", 0o644, "chmod +x"),
+        ("there-is-no-such-command", None, "no such program on the PATH"),
+        ("./there", 0o755, ""),
+        ("sh", None, ""),
+    ],
+)
+def test_a_command_that_cant_be_run(
+    run: Run, tmp_path: Path, command: str, mode: int | None, said: str
+) -> None:
+    """With the application it is an error: a daemon here would fail all of its tasks."""
+    module = f"app_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(APP)
+    (tmp_path / "groupflow.toml").write_text(f'[handlers."t"]\nexec = ["{command}"]\n')
+    if mode is not None:
+        (tmp_path / "there").touch()
+        (tmp_path / "there").chmod(mode)
+    code, out, err = run("check-config", "--app", f"{module}:app")
+    assert code == (78 if said else 0)
+    assert said in err
+    code, out, _ = run("check-config")
+    assert code == 0  # elsewhere it may be there
+    assert ("it can't run here: handlers." in out) is bool(said)
 
 
 class TestRoute:

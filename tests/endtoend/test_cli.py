@@ -197,3 +197,20 @@ def test_wrong_credentials(make_rig: MakeRig) -> None:
     daemon = rig.spawn("d1")
     assert daemon.wait() == Exit.UNAVAILABLE
     assert "hushhush" not in daemon.tail() + done.stderr.decode()
+
+
+def test_nothing_is_deleted_without_a_word_where_nobody_can_be_asked(rig: Rig) -> None:
+    """Scripts have no terminal: what is chosen by a filter wants --yes; what is named does not."""
+    rig.start("d1")
+    rig.publish(Job(f"dead-{n}", None, type="fail") for n in range(3))
+    rig.until(lambda: len(rig.dead()) == 3, "the dead letters")
+    config = ("--config", str(rig.config))
+    for chosen in (("--all",), ("--type", "fail")):
+        done = rig.call("dead", "drop", *chosen, *config)
+        assert done.returncode == Exit.USAGE
+        assert b"drop 3 dead letters?" in done.stderr
+        assert b"--yes" in done.stderr
+    assert len(rig.dead()) == 3
+    assert json_of(rig, "dead", "drop", "dead-0")["dropped"] == ["dead-0"]
+    assert len(json_of(rig, "dead", "drop", "--all", "--yes")["dropped"]) == 2
+    rig.stop_all()
