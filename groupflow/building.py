@@ -15,6 +15,7 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
+from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.holding import Holding
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.pressure import Pressure
@@ -57,6 +58,7 @@ class Connections:
     def __init__(self, settings: Settings, measures: ScriptMeasures) -> None:
         self._settings = settings
         self._measures = measures
+        self._hearing = StoreHearing()
         self._opened: list[StoreClient] = []
 
     def make(self, keys: Keys, timeout: float) -> StoreClient:
@@ -68,6 +70,7 @@ class Connections:
             timeout=timeout,
             measures=self._measures,
             partitions=self._settings.redis.partitions,
+            hearing=self._hearing,
         )
 
     def open(self, keys: Keys) -> StoreClient:

@@ -273,7 +273,7 @@ class Daemon:
                 await self._name_process()
                 await self._leases.open()
             except StoreUnavailable as error:
-                log.warning("store.unavailable", error=str(error))
+                log.debug("session.not_opened", error=str(error))
                 await asyncio.sleep(backoff.next())
             else:
                 for n, renewer in enumerate(self._leases.renewers):
