@@ -14,7 +14,7 @@ import typer
 
 from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, confirm, print_json
+from groupflow.cli.options import ConfigOption, FullHelp, JsonOption, confirm, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.core.errors import (
@@ -34,14 +34,19 @@ if TYPE_CHECKING:
 _Act: TypeAlias = "Callable[[Settings, AllLetters, AnyLying], Awaitable[bool]]"
 
 verbs = typer.Typer()
-dead = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
+dead = typer.Typer(
+    help="Dead letters: list, show, redrive, drop.", no_args_is_help=True, cls=FullHelp
+)
 verbs.add_typer(dead, name="dead")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")]
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Those whose reason has this in it.")
 ]
-TypeOption = Annotated[str | None, typer.Option("--type", metavar="T", help="Those of a type.")]
+TypeOption = Annotated[
+    str | None,
+    typer.Option("--type", metavar="T", help="Those of a type; of several: import.*"),
+]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")]
 TenantOption = Annotated[
     str | None, typer.Option("--tenant", metavar="T", help="Those of a tenant.")

@@ -8,8 +8,30 @@ from typing import Annotated, Any, TypeAlias
 
 import orjson
 import typer
+from typer.core import TyperGroup
 
 from groupflow.core.escaping import plain_json, plain_text
+
+
+class FullHelp(TyperGroup):
+    """A group of verbs whose help shows each one's first sentence whole, however long it is."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of verbs."""
+        rows = [
+            (name, command.get_short_help_str(limit=10_000))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _or_before_the_verb(context: typer.Context, file: Path | None) -> Path | None:
+    """The file that was named here, or else in front of the verb."""
+    named: Path | None = context.find_root().params.get("config")
+    return file or named
+
 
 ConfigOption: TypeAlias = Annotated[
     Path | None,
@@ -17,6 +39,7 @@ ConfigOption: TypeAlias = Annotated[
         "--config",
         "-c",
         metavar="FILE",
+        callback=_or_before_the_verb,
         help="The TOML file. Without it: groupflow.toml here, else "
         "/etc/groupflow/groupflow.toml, else the defaults.",
     ),

@@ -87,7 +87,7 @@ def _print(status: _Status) -> None:
     from rich.text import Text
 
     found = status.totals
-    console = Console()
+    console = Console(soft_wrap=True)
     if found.everything_paused:
         console.print(Text(plain_text(paused_line(found)), style="bold red"))
     tasks = Table("", "queued", "running", "oldest wait", box=None)

@@ -9,12 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from groupflow.cli import waiting
 from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.options import ConfigOption, FullHelp, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 verbs = typer.Typer()
 
 
-class ShownByDefault(TyperGroup):
+class ShownByDefault(FullHelp):
     """`groupflow task ID` is `groupflow task show ID`: looking is what is mostly wanted."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -59,7 +59,10 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_version_and_help(run: Run) -> None:
     assert run("--version") == (0, f"groupflow {groupflow.__version__}\n", "")
-    assert "check-config" in run("--help")[1]
+    shown = run("--help")[1]
+    assert "check-config" in shown
+    assert "…" not in shown
+    assert "..." not in shown.replace("COMMAND [ARGS]...", "")
     assert run("nonsense")[0] == 2
 
 
@@ -70,6 +73,13 @@ class TestCheckConfig:
         assert out.endswith("ok\n")
         assert 'url = "amqp://guest:***@localhost/"' in out
         assert str(CONFIG / "groupflow.toml") in out
+
+    def test_the_file_may_be_named_before_the_verb(self, run: Run, tmp_path: Path) -> None:
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.toml").write_text(f'[redis]\nnamespace = "{name}"\n')
+        assert 'namespace = "one"' in run("-c", "one.toml", "check-config")[1]
+        assert 'namespace = "two"' in run("-c", "one.toml", "check-config", "-c", "two.toml")[1]
+        assert run("--config", "none.toml", "check-config")[0] == 78
 
     def test_json(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GROUPFLOW_REDIS__URL", "redis://:hunter2@h/1")
