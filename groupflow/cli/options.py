@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import orjson
 import typer
@@ -56,6 +56,25 @@ JsonOption: TypeAlias = Annotated[
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout, safe for a terminal."""
     typer.echo(plain_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
+
+
+class JsonList:
+    """One JSON list on stdout, written as its entries come; a context."""
+
+    def __init__(self) -> None:
+        self._lead = "["
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, entry: Any) -> None:
+        """Another entry."""
+        typer.echo(f"{self._lead}\n{plain_json(orjson.dumps(entry).decode())}", nl=False)
+        self._lead = ","
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:  # one that isn't whole is no JSON, and whoever reads it notices
+            typer.echo("[]" if self._lead == "[" else "\n]")
 
 
 def confirm(question: str, *, deletes: bool) -> None:
