@@ -167,9 +167,14 @@ def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> No
     try:
         signature.bind(*given)
     except TypeError as error:
+        takes = signature.replace(
+            parameters=[
+                each.replace(annotation=each.empty) for each in signature.parameters.values()
+            ],
+            return_annotation=signature.empty,
+        )
         raise ValueError(
-            f"{name}{signature}, the handler of {type!r}, is called with ({', '.join(given)}): "
-            f"{error}"
+            f"{name}{takes}, the handler of {type!r}, is called with ({', '.join(given)}): {error}"
         ) from None
 
 

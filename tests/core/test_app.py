@@ -128,7 +128,7 @@ async def _yields_async(task: Task) -> Any:
 @pytest.mark.parametrize(
     ("function", "model", "said"),
     [
-        (_nothing, None, r"_nothing\(\) -> None, the handler of 't', is called with \(task\)"),
+        (_nothing, None, r"_nothing\(\), the handler of 't', is called with \(task\)"),
         (_two, None, "missing a required argument: 'more'"),
         (_by_name, None, "missing a required"),
         (plain_function, Contact, r"is called with \(task, body\): too many"),
