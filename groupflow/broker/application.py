@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -109,7 +110,7 @@ class Publisher:
         self._declare = declare
         self._term: _Term | None = None
         self._trouble: BrokerUnavailable | None = None
-        self._outage = Outage()
+        self._outage = Outage(monotonic)
         self._is_closed = False
         self._opening = asyncio.Lock()
         self._many = asyncio.Lock()

@@ -6,17 +6,15 @@ Callers try several times a second, many of them at once, and each try that fail
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
-from time import monotonic
 
 EVERY = 60.0  # seconds between two lines about one outage
 TOGETHER = 5.0  # seconds in which others that go are of the same outage
 
 
 class Outage:
-    """What is away of one kind: a server, or some of its parts. From any thread."""
+    """What is away of one kind: a server, or some of its parts."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic, settles: float = 0.0) -> None:
+    def __init__(self, clock: Callable[[], float], settles: float = 0.0) -> None:
         """Nothing is away yet.
 
         Args:
@@ -27,7 +25,6 @@ class Outage:
         self.is_away = False  # whether anything is; asked often, and so no more than an attribute
         self._clock = clock
         self._settles = settles
-        self._lock = Lock()
         self._failed: dict[str, float] = {}  # who is away, and when that was last noticed
         self._began = 0.0
         self._told = 0.0
@@ -39,19 +36,18 @@ class Outage:
             What to log beside the error, ``away_for`` in seconds where that is not new; ``None``
             where nothing is to be logged.
         """
-        with self._lock:
-            now = self._clock()
-            is_new = who not in self._failed
-            self._failed[who] = now
-            if not self.is_away:
-                self.is_away = True
-                self._began = self._told = now
-                return {}
-            wait = TOGETHER if is_new else EVERY
-            if now - self._told < wait:
-                return None
-            self._told = now
-            return {"away_for": round(now - self._began, 1)}
+        now = self._clock()
+        is_new = who not in self._failed
+        self._failed[who] = now
+        if not self.is_away:
+            self.is_away = True
+            self._began = self._told = now
+            return {}
+        wait = TOGETHER if is_new else EVERY
+        if now - self._told < wait:
+            return None
+        self._told = now
+        return {"away_for": round(now - self._began, 1)}
 
     def answered(self, who: str = "") -> float | None:
         """A try went well.
@@ -59,19 +55,17 @@ class Outage:
         Returns:
             For how many seconds something was away, where this was the last of it; else ``None``.
         """
-        with self._lock:
-            now = self._clock()
-            last = self._failed.get(who)
-            if last is None or now - last < self._settles:
-                return None
-            del self._failed[who]
-            if self._failed:
-                return None
-            self.is_away = False
-            return round(now - self._began, 1)
+        now = self._clock()
+        last = self._failed.get(who)
+        if last is None or now - last < self._settles:
+            return None
+        del self._failed[who]
+        if self._failed:
+            return None
+        self.is_away = False
+        return round(now - self._began, 1)
 
     def forget(self, who: str = "") -> None:
         """It is not asked any more."""
-        with self._lock:
-            self._failed.pop(who, None)
-            self.is_away = bool(self._failed)
+        self._failed.pop(who, None)
+        self.is_away = bool(self._failed)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from threading import Lock
+from time import monotonic
+
 import structlog
 
 from groupflow.core.outages import Outage
@@ -15,21 +18,22 @@ class StoreHearing:
     """Hears of all scripts of a daemon, of whichever client and partition. From any thread."""
 
     def __init__(self) -> None:
-        self._outage = Outage(settles=SETTLES)
-
-    @property
-    def is_away(self) -> bool:
-        """Whether some partition's Redis doesn't answer."""
-        return self._outage.is_away
+        self.is_away = False  # whether some partition's Redis doesn't answer
+        self._outage = Outage(monotonic, settles=SETTLES)
+        self._lock = Lock()
 
     def failed(self, who: str, error: str) -> None:
         """A script had no answer."""
-        facts = self._outage.failed(who)
+        with self._lock:
+            facts = self._outage.failed(who)
+            self.is_away = True
         if facts is not None:
             log.warning("store.unavailable", error=error, **facts)
 
     def answered(self, who: str) -> None:
         """A script had one."""
-        away_for = self._outage.answered(who)
+        with self._lock:
+            away_for = self._outage.answered(who)
+            self.is_away = self._outage.is_away
         if away_for is not None:
             log.info("store.back", away_for=away_for)

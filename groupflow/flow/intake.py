@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
+from time import monotonic
 
 import structlog
 
@@ -337,7 +338,7 @@ class Intake:
 
     async def _enqueue(self, consumer: Consumer, arrivals: list[Arrival]) -> Enqueued:
         """Write a batch, however long that takes, as long as its deliveries are still ours."""
-        backoff, batch, refused = Backoff(), self._entrance.batch(arrivals), Outage()
+        backoff, batch, refused = Backoff(), self._entrance.batch(arrivals), Outage(monotonic)
         while True:
             try:
                 enqueued = await batch.write()

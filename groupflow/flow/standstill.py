@@ -39,7 +39,7 @@ class Standstill:
         self._kind: Kind
         self._kind, self._reason = self._worst()
         self._since = 0.0
-        self.outage = Outage()  # of RabbitMQ, by queue: what of it the log is told
+        self.outage = Outage(time.monotonic)  # of RabbitMQ, by queue: what of it the log is told
 
     def set(self, kind: Kind, reason: str = "", queue: str = "") -> None:
         """From here on nothing is taken in, or messages are where `kind` is empty."""

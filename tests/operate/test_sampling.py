@@ -41,7 +41,7 @@ async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = KEPT)
 def sample_at(at: float, rate: float | None) -> Sample:
     rates = dict.fromkeys(("taken_in", "done", "buried", "crashed"), rate)
     counts = dict.fromkeys(("queued", "running", "ready", "delayed", "dead", "measured"), 0)
-    return Sample(at, **rates, **counts, latency_p50=None, latency_p99=None)  # type: ignore[arg-type]
+    return Sample(at, **rates, **counts, latency_p50=None, latency_p99=None)
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
