@@ -110,9 +110,15 @@ def _plain(annotation: Any) -> str:
 def _text(docstring: str) -> str:
     """A docstring as Markdown: its sections become lists."""
     lines: list[str] = []
-    entries = False
+    entries = is_code = False
+    # What stands fenced as `python` in a document is run by a test; these are but glimpses.
+    docstring = docstring.replace("```python", "```py")
     for line in re.sub(r"(?<!`)``(?!`)", "`", docstring).split("\n"):
-        if section := _SECTION.match(line):
+        if line.startswith("```"):
+            is_code = not is_code
+        if is_code:
+            lines.append(line)
+        elif section := _SECTION.match(line):
             entries = section[1] in ("Args", "Attributes", "Raises")
             lines += [f"**{_ROLES.get(section[1], section[1])}**", ""]
         elif entries and (entry := _ENTRY.match(line)):
