@@ -50,6 +50,7 @@ class App:
     ```python
     app = App()
 
+
     @app.handler("import.contacts")
     async def import_contacts(task: Task) -> None: ...
     ```
