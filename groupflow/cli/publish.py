@@ -50,6 +50,7 @@ class _Batch:
     outgoing: list[Outgoing] = field(default_factory=list)
     refused: list[_Refused] = field(default_factory=list)
     confirmed: int = 0
+    has_begun: bool = False  # whether some may have been sent
 
     @property
     def ids(self) -> list[str]:
@@ -160,7 +161,7 @@ def _send(settings: Settings, batch: _Batch) -> None:
     try:
         asyncio.run(_publish(settings, batch))
     except GroupflowError:
-        if batch.confirmed or len(batch.outgoing) == 1:
+        if batch.has_begun:
             say(
                 f"{batch.confirmed} of {len(batch.outgoing)} confirmed, some of the rest may be "
                 f"there too: give the same again with --id {batch.first_id}, and each counts once",
@@ -215,6 +216,7 @@ async def _publish(settings: Settings, batch: _Batch) -> None:
             router=settings.router(),
             tracing=tracing,
         ) as publisher:
+            batch.has_begun = True
             await publisher.publish_all(batch.outgoing, on_confirm)
 
 
