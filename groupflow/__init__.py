@@ -52,6 +52,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """What `dir` and `help` show: all of it, before anything is imported."""
+    return sorted([*__all__, "__all__", "__doc__", "__name__", "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for: a handler needs no AMQP, `--help` nothing."""
     if name not in __all__:

@@ -15,6 +15,7 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
+from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.holding import Holding
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.pressure import Pressure
@@ -57,6 +58,7 @@ class Connections:
     def __init__(self, settings: Settings, measures: ScriptMeasures) -> None:
         self._settings = settings
         self._measures = measures
+        self._hearing = StoreHearing()
         self._opened: list[StoreClient] = []
 
     def make(self, keys: Keys, timeout: float) -> StoreClient:
@@ -68,6 +70,7 @@ class Connections:
             timeout=timeout,
             measures=self._measures,
             partitions=self._settings.redis.partitions,
+            hearing=self._hearing,
         )
 
     def open(self, keys: Keys) -> StoreClient:
@@ -85,8 +88,10 @@ class Connections:
 class Handlers:
     """What runs tasks, by one configuration after another; attempts may still run by an old one."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, daemon: str) -> None:
+        """Binds the application; `daemon` is the name under which its attempts run."""
         self._app = app
+        self._daemon = daemon
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
         self._runners: list[AllRunners] = []
 
@@ -99,7 +104,9 @@ class Handlers:
         connections = max(1, sum(sizes_of(settings).values()))
         runners = AllRunners(self._app, settings.handlers, self._threads, connections=connections)
         self._runners.append(runners)
-        return Rules(runners, settings.policies(), settings.workers.max_crashes)
+        return Rules(
+            runners, settings.policies(), settings.workers.max_crashes, daemon=self._daemon
+        )
 
     async def close(self) -> None:
         """Close their connections, and wait for no thread."""

@@ -83,7 +83,7 @@ class Daemon:
         self._process = ""  # what sessions know this process by
         self._supervisor = Supervisor.from_environment()
         self._reloader = Reloader(settings, load, self)
-        self._handlers = Handlers(app)
+        self._handlers = Handlers(app, name)
         rules = self._handlers.rules(settings)
         sizes = {} if only == "intake" else sizes_of(settings)
         measures = Measures([*app.types, *settings.handlers], sizes)
@@ -273,7 +273,7 @@ class Daemon:
                 await self._name_process()
                 await self._leases.open()
             except StoreUnavailable as error:
-                log.warning("store.unavailable", error=str(error))
+                log.debug("session.not_opened", error=str(error))
                 await asyncio.sleep(backoff.next())
             else:
                 for n, renewer in enumerate(self._leases.renewers):

@@ -41,6 +41,8 @@ def check_config(
 ) -> None:
     """Check the configuration and print what it comes to, passwords hidden.
 
+    With --app the handlers too: those of the application can be called, commands can be run here.
+
     For example:
 
       groupflow check-config --config config/groupflow.toml
@@ -56,6 +58,11 @@ def check_config(
         settings = load_settings(config)
         loaded = load_app(app) if app else None
         sources = find_sources(config)
+        if loaded is not None:
+            from groupflow.flow.runners import problems_with
+
+            if problems := problems_with(loaded.types, settings.handlers, on_path=True):
+                raise ConfigError(problems, str(sources.file or ""))
     except ConfigError as error:
         if not as_json:
             raise
@@ -159,6 +166,7 @@ def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
     """What is to be said of this machine, which need not be the one where it will run."""
     from groupflow.doctor.files import examine_files
     from groupflow.doctor.http import examine_http
+    from groupflow.flow.runners import problems_with
 
     files = examine_files(settings, sources)
     notes = [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
@@ -174,6 +182,7 @@ def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
         except ConfigError as error:
             unsafe.append(error)
     problems = [problem for error in unsafe for problem in error.problems]
+    problems += problems_with((), settings.handlers, on_path=True)
     return notes + [f"it can't run here: {problem}" for problem in problems]
 
 

@@ -50,6 +50,7 @@ class App:
     ```python
     app = App()
 
+
     @app.handler("import.contacts")
     async def import_contacts(task: Task) -> None: ...
     ```
@@ -87,8 +88,13 @@ class App:
                 instance, and a body that doesn't fit is a dead letter whose reason names the field.
 
         Raises:
-            ValueError: the type is empty or already has a handler, or a number is out of range.
+            ValueError: the type is empty or already has a handler, or a number is out of range; or
+                the function can't be called with what it would be given.
         """
+        if not isinstance(type, str):  # `@app.handler` without its brackets registers nothing
+            raise ValueError(  # noqa: TRY004  as for all else that is wrong with it
+                '@app.handler wants the task type: @app.handler("import.contacts")'
+            )
         if not type:
             raise ValueError("a handler needs a non-empty task type")
         if type in self._handlers:
@@ -103,6 +109,7 @@ class App:
             raise ValueError(f"jitter = {jitter} of handler {type!r}: a share from 0 to 1")
 
         def register(function: _Registered) -> _Registered:
+            _check_callable(type, function, ("task",) if model is None else ("task", "body"))
             self._handlers[type] = Handler(
                 type=type,
                 function=function,
@@ -141,6 +148,35 @@ class App:
     @property
     def types(self) -> list[str]:
         return sorted(self._handlers)
+
+
+def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> None:
+    """Refuse a function that every attempt would fail to call.
+
+    Raises:
+        ValueError: it is none, or takes something else than it would be given.
+    """
+    name = getattr(function, "__qualname__", function.__class__.__name__)
+    if not callable(function) or inspect.isclass(function):
+        raise ValueError(f"the handler of {type!r} has to be a function, not {name}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"{name}, the handler of {type!r}, has a yield in it: it would never run")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of C, some have none
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        takes = signature.replace(
+            parameters=[
+                each.replace(annotation=each.empty) for each in signature.parameters.values()
+            ],
+            return_annotation=signature.empty,
+        )
+        raise ValueError(
+            f"{name}{takes}, the handler of {type!r}, is called with ({', '.join(given)}): {error}"
+        ) from None
 
 
 def _is_async(function: Function) -> bool:

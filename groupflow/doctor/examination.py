@@ -29,8 +29,8 @@ from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
-from groupflow.store.client import address_of as store_address
 from groupflow.store.partitions import keys_of, open_partitions
+from groupflow.store.refusals import address_of as store_address
 
 log = structlog.get_logger("groupflow.doctor")
 

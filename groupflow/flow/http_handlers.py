@@ -9,6 +9,7 @@ Answers are asked for as they are, and never unpacked: a few bytes of gzip in gz
 
 from __future__ import annotations
 
+import asyncio
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import quote
 
@@ -57,7 +58,11 @@ class HttpRunner:
                 "POST", self._url, content=task.body, headers=_headers_of(task)
             ) as response:
                 return _outcome(self._url, response, await _read_capped(response))
+        except asyncio.CancelledError as error:
+            error.__traceback__ = None  # where in the client's code that was tells nothing
+            raise
         except Exception as error:  # noqa: BLE001  what TLS or a pool raises comes through as it is
+            # Without a traceback: it would be the client's, with the URL in it.
             what = mask_parts(str(error), self._url) or type(error).__name__
             return Failed(type(error).__name__, f"{mask_place(self._url)} did not answer: {what}")
 

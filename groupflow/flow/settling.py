@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -17,19 +18,42 @@ from groupflow.store import settlements
 from groupflow.store.settlements import Claim, Settlement
 
 ERRORS_KEPT = 20  # of a task's failed attempts; the oldest go first
+EARLIER_CHARS = 300  # of an error's text once another has followed; its traceback goes altogether
 CONTEXT_BYTES = 1024 * 1024  # of a stage's context: it is carried with every claim
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """When an attempt ran, and where: kept with one that failed."""
+
+    at: float  # when it began, Unix seconds by its daemon's clock
+    seconds: float  # how long it took
+    daemon: str  # who ran it
 
 
 def settlement_of(
     claim: Claim,
     outcome: Outcome | Failed,
     policy: Policy,
+    ran: Ran,
     chance: Callable[[], float] = random.random,
 ) -> Settlement:
     """The one settlement that an outcome leads to.
 
     `chance` gives a random number from 0 to 1, for the jitter of a delay.
     """
+    settlement = _settlement_of(claim, outcome, policy, chance)
+    if isinstance(settlement, (settlements.Retry, settlements.Bury)):
+        facts = {"at": round(ran.at, 3), "seconds": round(ran.seconds, 6), "daemon": ran.daemon}
+        if isinstance(outcome, Failed) and outcome.traceback:
+            facts["traceback"] = outcome.traceback
+        settlement.errors[-1].update(facts)
+    return settlement
+
+
+def _settlement_of(
+    claim: Claim, outcome: Outcome | Failed, policy: Policy, chance: Callable[[], float]
+) -> Settlement:
     match outcome:
         case Done():
             return settlements.Complete(claim)
@@ -101,4 +125,11 @@ def _errors(claim: Claim, error: str, message: str) -> list[dict[str, Any]]:
         "error": error,
         "message": message_of(message),
     }
-    return [*claim.errors, entry][-ERRORS_KEPT:]
+    earlier = [earlier_error(error) for error in claim.errors[1 - ERRORS_KEPT :]]
+    return [*earlier, entry]
+
+
+def earlier_error(error: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of an error once another has followed, so that twenty of them stay small."""
+    short = {name: fact for name, fact in error.items() if name != "traceback"}
+    return {**short, "message": error["message"][:EARLIER_CHARS]}

@@ -149,5 +149,6 @@ def _ready_reason(crashes: int, busy: list[str]) -> str:
 def _delay_reason(life: Life, left: float, with_words: bool) -> str:
     if not life.errors:
         return f"its head is delayed for another {left:.1f} s"
-    said = life.errors[-1]["message" if with_words else "error"]
+    error, message = life.errors[-1]["error"], life.errors[-1]["message"]
+    said = f"{error}: {message}" if with_words and message else error
     return f"attempt {life.attempt} of its head is due in {left:.1f} s, after {said}"

@@ -20,7 +20,7 @@ class OperatorVerb(AnyVerb):
     BUSY = "busy", (*_WALKING, *_NAMING)
     TOPS = "tops", (*_WALKING, *_NAMING)
     FIND = "find", (*_WALKING, "store/facts", *_NAMING)
-    LIST = "list", _WALKING
+    LIST = "list", (*_WALKING, "store/facts", *_NAMING)
     GROUPS = "groups", (*_WALKING, "store/facts", *_NAMING)
     LANE = "lane", (*FACTS, *_NAMING)
     CONFIGURATION = "configuration"

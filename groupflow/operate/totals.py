@@ -85,14 +85,21 @@ class Totals:
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
         return {
-            "plain": {"queued": self.queued_plain, "running": self.running_plain},
+            "paused": asdict(self.everything_paused) if self.everything_paused else None,
+            "plain": {
+                "queued": self.queued_plain,
+                "running": self.running_plain,
+                "waited": self.waited_plain,
+            },
             "grouped": {
                 "queued": self.queued_grouped,
                 "running": self.running_grouped,
+                "waited": self.waited_grouped,
                 "groups": self.groups,
                 "ready": self.ready,
                 "delayed": self.delayed,
                 "parked": self.parked,
+                "paused": self.paused,
             },
             "dead": self.dead,
             "dead_staying": self.dead_staying,

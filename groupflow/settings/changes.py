@@ -26,7 +26,6 @@ SETTINGS_AT_ONCE = frozenset(
         "rabbitmq.max_values",
     }
 )
-_ABSENT = object()
 _DIGESTS = "digests"
 _DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guessed secret by
 
@@ -86,9 +85,10 @@ def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Chan
     changes = []
     before, after = dict(_flat(old)), dict(_flat(new))
     for setting in dict.fromkeys([*before, *after]):
-        values = before.get(setting, _ABSENT), after.get(setting, _ABSENT)
+        # What isn't there and what isn't set are shown alike, and are alike.
+        values = before.get(setting), after.get(setting)
         if values[0] != values[1]:
-            changes.append(_change(setting, *(None if v is _ABSENT else v for v in values)))
+            changes.append(_change(setting, *values))
     return changes
 
 

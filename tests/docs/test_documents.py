@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import pytest
 import typer
 
+import groupflow
 from groupflow.cli import app
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule
@@ -123,6 +124,19 @@ def test_the_reference_is_of_these_settings() -> None:
     written = runpy.run_path(str(of("docs/configuration.py")))["page"]()
     now = of("docs/configuration.md").read_text()
     assert now == written, "run: .venv/bin/python docs/configuration.py"
+
+
+def test_the_python_api_is_of_these_docstrings() -> None:
+    written = runpy.run_path(str(of("docs/python_api.py")))["page"]()
+    now = of("docs/python-api.md").read_text()
+    assert now == written, "run: .venv/bin/python docs/python_api.py"
+    for name in groupflow.__all__:
+        assert f"\n### {name}\n" in now
+
+
+def test_the_package_shows_its_names() -> None:
+    """Though it imports each only when it is asked for."""
+    assert {*groupflow.__all__, "__version__"} <= set(dir(groupflow))
 
 
 def test_the_reference_leaves_no_setting_out() -> None:

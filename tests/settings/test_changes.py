@@ -70,6 +70,12 @@ def test_rules_go_by_their_names() -> None:
     assert gone["groups.all.key"] == ("{tenant_id}", None, False)
 
 
+def test_what_a_new_rule_does_not_set_is_no_change() -> None:
+    found = changed({}, {"groups": [RULE]})
+    assert found["groups.crm.key"] == (None, "{entity}", False)
+    assert all(old != new for old, new, _ in found.values()), found
+
+
 def test_passwords_are_compared_and_never_shown() -> None:
     found = changed(
         {

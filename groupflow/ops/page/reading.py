@@ -35,7 +35,6 @@ from groupflow.ops.page.shapes import (
     RouteQuery,
     TaskList,
     TaskQuery,
-    TaskRow,
     TasksQuery,
 )
 from groupflow.ops.page.withholding import (
@@ -136,8 +135,8 @@ class Reading:
 
     async def _tasks(self, query: TasksQuery, _: Caller) -> TaskList:
         namespace = self._context.namespace
-        rows = await list_tasks(namespace, query.state, query.limit)
-        return TaskList(query.state, [TaskRow(*row) for row in rows])
+        found = await list_tasks(namespace, query.state, query.limit)
+        return TaskList(query.state, found.rows)
 
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await AllTasks(self._context.namespace).find(query.id)

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.operate.groups import Why
 from groupflow.operate.listing import Lane
+from groupflow.operate.tasks import TaskRow
 
 MOST_IDS = 500  # dead letters an action
 _CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
@@ -131,14 +132,6 @@ class GroupStory:
 
     why: Why
     lane: Lane
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A task in a list; a plain one has no group."""
-
-    id: str
-    group: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ _Shown = TypeVar("_Shown", Found, Waiting)
 
 
 def without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Failed attempts by their number and kind; what they said is left out."""
-    return [{**error, "message": WITHHELD} for error in errors]
+    """Failed attempts by their number, kind, time and daemon; what they said is left out."""
+    shown = ({name: fact for name, fact in e.items() if name != "traceback"} for e in errors)
+    return [{**error, "message": WITHHELD} for error in shown]
 
 
 def withheld(tasks: Sequence[_Shown]) -> list[_Shown]:
