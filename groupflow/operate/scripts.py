@@ -53,5 +53,6 @@ class OperatorVerb(AnyVerb):
     MOVE_DONE = "move_done", (*_MOVING, "operate/burial")
     MOVE_HISTORY = "move_history", _MOVING
     MOVE_NOTES = "move_notes"
+    MOVE_SCHEDULES = "move_schedules", ROWS
     MOVE_COUNTERS = "move_counters"
     MOVE_END = "move_end"

@@ -25,7 +25,7 @@ from groupflow.store.clock import seconds
 log = structlog.get_logger("groupflow.schedule")
 
 PRESENT = 10.0  # seconds between two calls that say which schedules a daemon has
-SETTLED = 600.0  # seconds that a daemon has to be there until it ends what nobody presents
+SETTLED = 600.0  # the same without any, and until it ends what nobody presents
 _AT_ONCE = 50  # schedules a round trip
 _BEHIND = 500  # µs; a little late rather than early, which would be one more call
 
@@ -68,7 +68,7 @@ class Ticker:
         await self._table.look()
         if monotonic() >= self._present_at:
             await self._present()
-            self._present_at = monotonic() + PRESENT
+            self._present_at = monotonic() + (PRESENT if self._schedules else SETTLED)
         now = self._table.now
         due = [each for each in self._own.values() if each.due <= now]
         for n in range(0, len(due), _AT_ONCE):

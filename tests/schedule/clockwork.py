@@ -115,3 +115,16 @@ def waiting(bench: Bench) -> list[str]:
     """The ids of all tasks that are there, sorted."""
     found: Any = bench.raw.hkeys(bench.keys("tasks"))
     return sorted(each.decode() for each in found)
+
+
+def schedule(**facts: Any) -> Schedule:
+    """A schedule of every hour that nobody has read: due, and never made yet."""
+    told: dict[str, Any] = {
+        **{"name": "nightly", "next_at": 0.0, "last_at": None, "last_task": None},
+        **{"last_outcome": None, "missed_total": 0, "paused": False, "ticks_total": 0},
+        **{"skipped_total": 0, "paused_by": None, "paused_since": None, "cron": "0 * * * *"},
+        **{"every": None, "timezone": "UTC", "type": "t", "group": None, "tenant": None},
+        **{"overlap": "queue", "missed": "once", "overdue": 0.0, "interval": 3600.0},
+        **{"daemon": "d1", "daemon_age": 0.0, "rival": None, "runs": []},
+    }
+    return Schedule(**{**told, **facts})
