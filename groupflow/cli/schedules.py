@@ -42,6 +42,9 @@ def schedules(
       groupflow schedules run nightly
     """
     if context.invoked_subcommand is not None:
+        if config is not None or as_json:
+            verb = f"groupflow schedules {context.invoked_subcommand} NAME"
+            raise typer.BadParameter(f"Put options behind the verb: {verb} --config FILE.")
         return
     from groupflow.operate.whole.schedules import read_schedules
 

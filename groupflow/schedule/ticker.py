@@ -14,19 +14,21 @@ from typing import overload
 
 import structlog
 
+from groupflow.core.errors import StoreUnavailable
 from groupflow.core.measures import ScheduleMeasures
 from groupflow.core.timing import tick_text
 from groupflow.crashpoints import crash_point
 from groupflow.schedule.deciding import ON_TIME, Decision, decide, first_due
 from groupflow.schedule.definitions import Definition, Loaded, loaded_anew
-from groupflow.schedule.table import Row, Table, Ticked
+from groupflow.schedule.table import Retired, Row, Table, Ticked
 from groupflow.store.clock import seconds
 
 log = structlog.get_logger("groupflow.schedule")
 
 PRESENT = 10.0  # seconds between two calls that say which schedules a daemon has
 SETTLED = 600.0  # the same without any, and until it ends what nobody presents
-_AT_ONCE = 50  # schedules a round trip
+_AT_ONCE = 50  # schedules whose ticks are made in a round trip
+_PRESENTED = 100  # schedules a script
 _BEHIND = 500  # µs; a little late rather than early, which would be one more call
 
 
@@ -85,41 +87,56 @@ class Ticker:
     async def _present(self) -> None:
         presented = self._schedules
         schedules = [*presented.values()]
+        rows: dict[str, Row] = {}
         may_end = monotonic() - self._began > SETTLED
-        rows, ended = await self._table.present(schedules, may_end=may_end)
-        for name in ended:
-            log.warning("schedule.ended", schedule=name, reason="nobody has it any more")
+        for n in range(0, max(1, len(schedules)), _PRESENTED):
+            some = schedules[n : n + _PRESENTED]
+            found, ended = await self._table.present(some, may_end=may_end)
+            rows |= found
+            for name in ended:
+                log.warning("schedule.ended", schedule=name, reason="nobody has it any more")
         own: dict[str, _Own] = {}
-        for loaded in schedules:
-            row = rows[loaded.definition.name]
-            due = await self._claimed(loaded, row)
+        for name, loaded in presented.items():
+            due = await self._claimed(loaded, rows[name])
             if due is not None:
-                own[loaded.definition.name] = _Own(loaded, due)
+                own[name] = _Own(loaded, due)
         if presented is self._schedules:  # no reload came between
             self._own = own
 
     async def _claimed(self, loaded: Loaded, row: Row) -> int | None:
         """When it is due, where it is ours to make; else ``None``."""
         definition = loaded.definition
-        due: int | None
+        due: int | None = None
         match row.state:
             case "OURS":
                 due = row.due
-            case "OUTDONE":
-                due = None
             case "CHANGED":
                 first = first_due(definition, self._table.now, row.due, row.decided)
                 due = await self._table.define(loaded, first)
                 self._say_begun("schedule.changed", definition, due)
             case "NEW":
-                due = await self._begin(loaded)
+                try:
+                    due = await self._begin(loaded)
+                except StoreUnavailable as error:
+                    # Those that are here already go on meanwhile.
+                    log.warning("schedule.waits", schedule=definition.name, error=str(error))
+                    return None
                 self._say_begun("schedule.begun", definition, due)
         self._say_outdone(definition.name, is_outdone=due is None, by=row.by)
         return due
 
     async def _begin(self, loaded: Loaded) -> int | None:
-        """Begin a schedule here, once no other partition can have ticks of it any more."""
-        found = await asyncio.gather(*(each.retire(loaded) for each in self._others))
+        """Begin a schedule here, once no other partition can have ticks of it any more.
+
+        Raises:
+            StoreUnavailable: one of them does not answer.
+        """
+        asking = (each.retire(loaded) for each in self._others)
+        found: list[Retired] = []
+        for answer in await asyncio.gather(*asking, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found.append(answer)
         if not all(each.is_ours for each in found):
             return None
         before = max(found, key=lambda each: each.decided, default=None)

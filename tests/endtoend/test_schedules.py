@@ -136,3 +136,6 @@ def test_what_is_not_there_is_said(make_rig: MakeRig) -> None:
     assert found.returncode == 1
     assert b"no schedule has the name 'x'" in found.stderr
     assert rig.call("schedules", "--config", str(rig.config)).stdout == b"no schedules\n"
+    found = rig.call("schedules", "--config", str(rig.config), "run", "x")
+    assert found.returncode == 2
+    assert b"Put options behind the verb" in found.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.errors import ConfigError
+from groupflow.core.errors import ConfigError, StoreUnavailable
 from groupflow.operate.schedules import read_schedules
 from groupflow.schedule.definitions import Loaded
 from groupflow.schedule.table import KEPT, Table
@@ -216,3 +216,26 @@ class TestPartitions:
             found = await the(benches[place])
             assert (found.ticks_total, len(found.runs)) == (1, 1)
             assert await read_schedules(benches[1 - place].client) == []
+
+    async def test_one_that_can_not_begin_yet_stops_no_other(
+        self, benches: list[Bench], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """To begin, all partitions have to answer; to go on, its own alone."""
+        clock = Clockwork(*benches)
+        clock.load(self.grouped(0, name="old"))
+        await clock.look()
+        clock.load(self.grouped(0, name="old"), self.grouped(0, name="new"))
+        let_pass(benches[0], 1, "old")
+
+        async def away(*_: object) -> object:
+            raise StoreUnavailable("it is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(benches[1].client, "run", away)
+            with pytest.raises(StoreUnavailable):  # of the partition that is away
+                await clock.look()
+        assert (await the(benches[0], "old")).ticks_total == 1
+        assert {each.name for each in await read_schedules(benches[0].client)} == {"old"}
+        await clock.look()
+        names = {each.name for each in await read_schedules(benches[0].client)}
+        assert names == {"old", "new"}
