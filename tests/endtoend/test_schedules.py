@@ -62,7 +62,7 @@ def test_daemons_with_wrong_clocks_that_are_killed(
 @pytest.mark.parametrize("point", ["before_tick", "after_tick"])
 def test_a_daemon_may_die_at_a_tick(make_rig: MakeRig, point: str) -> None:
     """The next one makes what is due, and nothing that is made already."""
-    rig = make_rig(workers={"lease": 2.0})
+    rig = make_rig(workers={"lease": 4.0})
     with_schedules(rig, EVERY)
     environment = rig.environment() | {VARIABLE: f"{point}:3"}
     rig.environment = lambda: environment  # type: ignore[method-assign]
@@ -90,7 +90,8 @@ def test_a_reload_takes_schedules_over(make_rig: MakeRig) -> None:
     found = [shown(rig, name)["ticks_total"] for name in ("new", "often")]
     rig.until(lambda: rig.is_over(sum(found)), "the end of all")
     rig.stop_all()
-    bodies = [event.n for event in rig.events("start") if event.id.startswith("schedule:often")]
+    often = [event for event in rig.events("start") if event.id.startswith("schedule:often")]
+    bodies = [event.n for event in sorted(often, key=lambda event: event.id)]
     assert bodies == sorted(bodies)
     assert daemon.events("schedule.changed")[0]["schedule"] == "often"
 

@@ -77,7 +77,7 @@ def try_clocks(
         seed: of who is killed, and when.
     """
     random, done = Random(seed), 0
-    rig = ClockRig(folder, NO_BROKER, store, workers={"lease": 3.0})
+    rig = ClockRig(folder, NO_BROKER, store, workers={"lease": 10.0})
     try:
         with_schedules(rig, {"name": "often", "every": every, "missed": "all", "body": {"ms": 5}})
         daemons = {name: rig.start_wrong(name) for name in SHIFTS}
