@@ -17,6 +17,7 @@ from tests.endtoend.ticking import (
     NO_BROKER,
     WORKERS,
     judge_ticks,
+    moment_of,
     shown,
     ticks_of,
     verb,
@@ -91,7 +92,7 @@ def test_a_reload_takes_schedules_over(make_rig: MakeRig) -> None:
     rig.until(lambda: rig.is_over(sum(found)), "the end of all")
     rig.stop_all()
     often = [event for event in rig.events("start") if event.id.startswith("schedule:often")]
-    bodies = [event.n for event in sorted(often, key=lambda event: event.id)]
+    bodies = [event.n for event in sorted(often, key=lambda event: moment_of(event.id))]
     assert bodies == sorted(bodies)
     assert daemon.events("schedule.changed")[0]["schedule"] == "often"
 

@@ -57,7 +57,8 @@ def verb(rig: Rig, *words: str) -> dict[str, Any]:
 def ticks_of(rig: Rig, name: str) -> list[str]:
     """The ids of its ticks that ran, each once, in order."""
     front = f"schedule:{name}:"
-    return sorted({each.id for each in rig.events("start") if each.id.startswith(front)})
+    found = {each.id for each in rig.events("start") if each.id.startswith(front)}
+    return sorted(found, key=moment_of)
 
 
 def moment_of(id_: str) -> float:
