@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures mutants elsewhere
+.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak ticks figures mutants elsewhere
 
 # What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
 # what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
@@ -50,6 +50,9 @@ crash: .venv/.ready servers ## Kill daemons at every named point and pair of poi
 
 soak: .venv/.ready servers ## Break everything on purpose, check every promise (ARGS="--seed 1 --faults 150")
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+ticks: .venv/.ready servers ## Three daemons with wrong clocks, killed for a minute: each tick once (ARGS="--seconds 60")
+	@$(BIN)/python -m tests.schedule.nemesis $(ARGS)
 
 figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
 	@$(BIN)/python -m tests.soak.figures $(ARGS)

@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.section import Section
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -51,12 +52,17 @@ HANDLERS = """\
 One table for each task type whose handler is a command or a URL: see [handlers.md](handlers.md).
 In the environment they are one JSON object, `GROUPFLOW_HANDLERS`.
 """
+SCHEDULES = """\
+A list of tasks that come by themselves: see [schedules.md](schedules.md). In the environment they
+are one JSON list, `GROUPFLOW_SCHEDULES`.
+"""
 METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 TYPES = {
     "integer": "whole number",
     "number": "number",
     "string": "text",
     "boolean": "true or false",
+    "object": "table",
     "array": "list",
 }
 
@@ -68,6 +74,8 @@ def page() -> str:
     for name, field in Settings.model_fields.items():
         if name == "groups":
             parts.append(_section("[[groups]]", RULES, GroupRule, schema, None))
+        elif name == "schedules":
+            parts.append(_section("[[schedules]]", SCHEDULES, ScheduleRule, schema, None))
         elif name == "handlers":
             parts.append(_section('[handlers."TYPE"]', HANDLERS, HandlerRule, schema, None))
         else:
@@ -160,6 +168,8 @@ def _number(value: Any) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "`{}`"
     if field.default is PydanticUndefined:
         return "required"
     if field.default is None:

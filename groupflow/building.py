@@ -27,6 +27,9 @@ from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
+from groupflow.schedule.definitions import definitions_of
+from groupflow.schedule.table import Table
+from groupflow.schedule.ticker import Ticker, Tickers
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
@@ -222,8 +225,25 @@ class Ground:
 
         return LeaseThread(watch, [kept(each) for each in self.partitions])
 
-    def duties(self, partition: Partition, renewer: Renewer) -> list[Duty]:
-        """What keeps a partition true."""
+    def tickers(self) -> Tickers:
+        """What makes the ticks of schedules."""
+        redis = self.settings.redis
+        tables = [
+            Table(
+                each.upkeep,
+                self.daemon,
+                dedup_window=redis.dedup_window,
+                delayed_memory=redis.delayed_memory // len(self.partitions),
+                seen=each.session.seen,
+            )
+            for each in self.partitions
+        ]
+        tickers = Tickers(tables, self.measures.schedules)
+        tickers.adopt(definitions_of(self.settings))
+        return tickers
+
+    def duties(self, partition: Partition, renewer: Renewer, ticker: Ticker) -> list[Duty]:
+        """What keeps a partition true, and makes the ticks that lie there."""
         client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         lease = self.settings.workers.lease
@@ -234,6 +254,7 @@ class Ground:
         return [
             Duty("reap", reaper.run_once, again=lease / 4),
             Duty("promote", partial(promote, client, upkeep), again=0.5),
+            Duty("tick", ticker.run_once, again=0.5),
             Duty("roll", rolling, again=15.0),
             Duty("sweep", sweeping, again=60.0),
             # What is wrong is said aloud by the others.

@@ -46,6 +46,7 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
+from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import keys_of
@@ -103,9 +104,12 @@ class Daemon:
             self._workforce.holding(each.number, self._reloader.retell) for each in partitions
         ]
         self._leases = ground.leases(self._workforce, holdings, self._info, lag)
+        tickers = self._tickers = ground.tickers()
         self._duties = [
-            {duty.name: duty for duty in ground.duties(each, renewer)}
-            for each, renewer in zip(partitions, self._leases.renewers, strict=True)
+            {duty.name: duty for duty in ground.duties(each, renewer, ticker)}
+            for each, renewer, ticker in zip(
+                partitions, self._leases.renewers, tickers, strict=True
+            )
         ]
         self._intake: Intakes | None = None
         if only != "workers":
@@ -385,6 +389,7 @@ class Daemon:
     def prepare(self, settings: Settings) -> Swap:
         """Build all that a configuration changes."""
         rules, admission = self._handlers.rules(settings), admission_of(settings)
+        schedules = definitions_of(settings)
 
         def swap() -> None:
             self._settings = settings
@@ -392,6 +397,9 @@ class Daemon:
             if self._intake is not None:
                 self._intake.adopt(admission)
             self._workforce.adopt(rules, sizes_of(settings))
+            self._tickers.adopt(schedules)
+            for duties in self._duties:
+                duties["tick"].wake()
             self._page.tell()
 
         return swap

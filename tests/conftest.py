@@ -27,6 +27,7 @@ LONGEST = {
     "page/test_process.py": 57,
     "page/test_health.py": 52,
     "operate/test_repartition.py": 30,
+    "endtoend/test_schedules.py": 60,
     "page/test_browser.py": 47,
     "security/test_rights.py": 46,
     "endtoend/test_rolling_restart.py": 60,

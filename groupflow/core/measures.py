@@ -140,6 +140,17 @@ class UpkeepMeasures:
     """Times that it did so for longer than it may, and the lease was given up."""
 
 
+@dataclass(slots=True)
+class ScheduleMeasures:
+    """What comes of schedules, as far as this daemon was the one to do it."""
+
+    made: int = 0  # ticks that became tasks
+    missed: int = 0  # ticks that weren't made when they were due
+    skipped: int = 0  # ticks left out, since the last one wasn't over
+    lateness: Histogram = field(default_factory=lambda: Histogram(WAITING))
+    """Seconds from when each was due until it was a task."""
+
+
 class Measures:
     """All that one daemon counts."""
 
@@ -150,6 +161,7 @@ class Measures:
         self.intake = IntakeMeasures()
         self.scripts = ScriptMeasures()
         self.upkeep = UpkeepMeasures()
+        self.schedules = ScheduleMeasures()
 
 
 @dataclass(frozen=True, slots=True)

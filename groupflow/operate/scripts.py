@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupflow.schedule.scripts import MAKING, ROWS
 from groupflow.store.scripts import FACTS, LAYOUT, PRELUDE, SESSIONS, AnyVerb
 
 _INDEXES = (*PRELUDE, "operate/indexes")
@@ -41,6 +42,10 @@ class OperatorVerb(AnyVerb):
     REDRIVE = "redrive", (*_BURIAL, "store/delaying", LAYOUT)
     DROP = "drop", _BURIAL
     SWEEP = "sweep", _BURIAL
+    SCHEDULES = "schedules", (*ROWS, *_NAMING)
+    SCHEDULE_RUN = "schedule_run", MAKING
+    SCHEDULE_HOLD = "schedule_hold", ROWS
+    SCHEDULE_DROP = "schedule_drop", ROWS
     NUMBER = "number"
     MOVING_TO = "moving_to"
     MOVE_OUT = "move_out", _MOVING
@@ -48,5 +53,6 @@ class OperatorVerb(AnyVerb):
     MOVE_DONE = "move_done", (*_MOVING, "operate/burial")
     MOVE_HISTORY = "move_history", _MOVING
     MOVE_NOTES = "move_notes"
+    MOVE_SCHEDULES = "move_schedules", ROWS
     MOVE_COUNTERS = "move_counters"
     MOVE_END = "move_end"

@@ -7,9 +7,10 @@ is frozen, and every URL in it shows its password masked.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     Field,
     SecretStr,
     field_validator,
@@ -22,6 +23,8 @@ from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
 from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.schedules import MOST as MOST_SCHEDULES
+from groupflow.settings.schedules import ScheduleRule, name_once
 from groupflow.settings.section import Section, Server
 from groupflow.settings.transport import is_loopback
 from groupflow.settings.types import (
@@ -267,6 +270,9 @@ class Settings(Section):
     traces: Traces = Traces()
     groups: tuple[GroupRule, ...] = ()
     handlers: dict[str, HandlerRule] = Field(default_factory=dict)
+    schedules: Annotated[tuple[ScheduleRule, ...], AfterValidator(name_once)] = Field(
+        default=(), max_length=MOST_SCHEDULES
+    )
 
     @field_validator("groups", mode="after")
     @classmethod

@@ -202,7 +202,7 @@ def _many_nodes(url: SecretUrl) -> SecretUrl:
     return url
 
 
-def _no_bool(value: object) -> object:
+def no_bool(value: object) -> object:
     """Refuse true and false, which pydantic would quietly read as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("Write a number.")  # noqa: TRY004  pydantic reads this one
@@ -315,8 +315,8 @@ AmqpUrl = Annotated[
 ]
 RedisUrl = Annotated[SecretUrl, AfterValidator(_many_nodes)]
 HttpUrl = Annotated[HandlerUrl, AfterValidator(_url_check("http", "https", server=False))]
-Whole = Annotated[int, BeforeValidator(_no_bool)]
-Seconds = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
+Whole = Annotated[int, BeforeValidator(no_bool)]
+Seconds = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]
 RetryInterval = Annotated[Seconds, AfterValidator(_not_zero)]
 DottedPath = Annotated[str, AfterValidator(_field_path)]
 KeyTemplate = Annotated[str, AfterValidator(_template)]

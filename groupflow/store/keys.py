@@ -35,6 +35,8 @@ same names for the scripts; a name is spelled only here.
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
 | ``epoch`` | hash | which server leads, and what it knew when it began to; see `epochs.lua` |
 | ``recovering`` | string | until when nothing may be claimed: that server may have lost writes |
+| ``schedules`` | zset | names of schedules → when they are due next |
+| ``schedule:<name>`` | hash | what its ticks are made of, and became; see ``rows.lua`` |
 | ``partitions`` | hash | how many a namespace has: under the tag without a number, and in each |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
@@ -56,9 +58,9 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
-    "epoch", "recovering",
+    "epoch", "recovering", "schedules",
 )  # fmt: skip
-_PREFIXES = ("lane", "lock", "life", "daemon", "worker")
+_PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 

@@ -26,6 +26,7 @@ _AHEAD = "store/ahead"
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
 LAYOUT = "store/layout"
+TAKING = (*_IDS, "store/delaying", LAYOUT, "store/taking")
 
 
 class AnyVerb(StrEnum):
@@ -55,7 +56,7 @@ class Verb(AnyVerb):
     LEAVE = "leave", _EPOCHS
     TELL = "tell", SESSIONS
     REAP = "reap", _EPOCHS
-    ENQUEUE = "enqueue", (*_IDS, "store/delaying", LAYOUT)
+    ENQUEUE = "enqueue", TAKING
     CLAIM_PLAIN = "claim_plain", _CLAIMING
     CLAIM_GROUPED = "claim_grouped", (*_CLAIMING, _AHEAD)
     COMPLETE = "complete", _SETTLING

@@ -35,6 +35,7 @@ from tests.bench.families import (
     intake,
     latency,
     partitions,
+    schedules,
 )
 from tests.bench.records import cost_of_a_record
 from tests.bench.results import Mixed, Results
@@ -51,6 +52,7 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "beside": beside.run,
     "attacks": attacks.run,
     "partitions": partitions.run,
+    "schedules": schedules.run,
 }
 ON_REQUEST = {"cost": cost.run}  # of interest for who changes something, and no row of the table
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"

@@ -44,6 +44,7 @@ class Setting:
         only: half a daemon, or all of it.
         http: what its section `[http]` says; the page is on, as by default, on a port that is free.
         partitions: of its namespace.
+        schedules: its sections `[[schedules]]`.
     """
 
     redis: str
@@ -55,6 +56,7 @@ class Setting:
     only: Literal["", "intake", "workers"] = ""
     http: str = 'listen = "127.0.0.1:0"'
     partitions: int = 1
+    schedules: str = ""
 
     def write(self, path: Path) -> None:
         """Write it as a configuration file."""
@@ -78,6 +80,7 @@ order = "{self.order}"
 name = "{RULE}"
 app = "bench"
 key = "{{entity}}"
+{self.schedules}
 """
         )
 

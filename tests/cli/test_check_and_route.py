@@ -271,3 +271,17 @@ class TestRoute:
 )
 def test_splitting_bodies(data: bytes, bodies: list[tuple[bytes, str]]) -> None:
     assert [(each.raw, each.where) for each in split_bodies(data)] == bodies
+
+
+def test_check_config_tells_when_schedules_are_due(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.toml"
+    file.write_text(
+        '[[schedules]]\nname = "yearly"\ncron = "30 2 1 1 *"\ntimezone = "Europe/Berlin"\n'
+        'type = "t"\n[[schedules]]\nname = "often"\nevery = 30.0\ntype = "t"\n'
+    )
+    said = orjson.loads(run("check-config", "--config", str(file), "--json")[1])
+    yearly, often = said["schedules"]["yearly"], said["schedules"]["often"]
+    assert [each[4:] for each in yearly] == ["-01-01 02:30:00+01:00"] * 3
+    assert [each[17:19] in ("00", "30") for each in often] == [True] * 3
+    text = run("check-config", "--config", str(file))[1]
+    assert f"schedule yearly: next {', '.join(yearly)}\n" in text

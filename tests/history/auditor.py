@@ -19,6 +19,7 @@ from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_element
 from tests.history.events import State, Totals
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
+from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, read
 from tests.history.suspects import suspects_of
 
@@ -37,6 +38,7 @@ _STAYS = frozenset(
         "samples",
         "renamed",
         "epoch",
+        "schedules",
     }
 )
 
@@ -53,6 +55,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *suspects_of(found),
         *_counters(found),
         *_renamed(found),
+        *schedules_of(found),
     ]
 
 

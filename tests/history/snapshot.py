@@ -14,11 +14,12 @@ from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 
-_NAMED = ("lane", "lock", "life", "daemon", "worker")
+_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule")
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
+    "schedules",
 )  # fmt: skip
 
 
@@ -48,6 +49,7 @@ class Snapshot:
     daemons: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     workers: set[str] = field(default_factory=set)
+    schedules: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     strangers: list[str] = field(default_factory=list)
 
     def count(self, name: str) -> int:
@@ -160,6 +162,8 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.lives[name] = value
         case "daemon":
             found.daemons[name] = value
+        case "schedule":
+            found.schedules[name] = value
         case _:
             found.workers.add(name)
             found.checkpoints += [

@@ -33,6 +33,7 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("dead", {"reason": "on purpose", "limit": 3}),
     ("letter", {"id": "dead-0"}),
     ("letter", {"id": "<b>no type</b>"}),
+    ("schedules", {}),
     ("configuration", {}),
 ]
 

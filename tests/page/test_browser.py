@@ -17,7 +17,7 @@ from tests.page.browsing import CONTRAST, allow, at, enter_token, watch
 from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
-VIEWS = ("overview", "groups", "tasks", "dead", "configuration")
+VIEWS = ("overview", "groups", "tasks", "dead", "schedules", "configuration")
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +136,18 @@ class TestViews:
         expect(page.locator("pre").last).to_contain_text("<script>")
         expect(page.get_by_label("Traceback of attempt 1")).to_contain_text("ValueError")
         expect(page.get_by_text("on purpose").first).to_be_visible()
+
+    def test_schedules(self, page: Page) -> None:
+        page.get_by_role("link", name="Schedules", exact=True).click()
+        table = page.get_by_role("table", name="Schedules")
+        expect(table).to_contain_text("0 0 1 1 * UTC")
+        page.get_by_role("link", name="yearly").click()
+        expect(page.get_by_text("Runs of yearly")).to_be_visible()
+        table.get_by_role("button", name="Pause").click()
+        enter_token(page, "Ada")
+        expect(table).to_contain_text("paused")
+        table.get_by_role("button", name="Resume").click()
+        expect(table.get_by_role("button", name="Pause")).to_be_visible()
 
     def test_configuration(self, page: Page) -> None:
         page.get_by_role("link", name="Configuration", exact=True).click()

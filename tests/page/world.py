@@ -23,6 +23,10 @@ HANDLERS = f"""
 http = "https://{SECRET}@hooks.example.com/{SECRET}?access_token={SECRET}"
 [handlers."command"]
 exec = ["/bin/true", "--password={SECRET}"]
+[[schedules]]
+name = "yearly"
+cron = "0 0 1 1 *"
+type = "work"
 """
 HOSTILE = '<script>document.title="owned"</script>/../"\'&?#%2F \N{SNOWMAN}'
 HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"

@@ -12,6 +12,7 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
+from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.types import SecretUrl
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -286,12 +287,13 @@ class TestExamples:
         written = tomllib.loads((CONFIG / "groupflow.toml").read_text())
         settings = load_settings(CONFIG / "groupflow.toml")
         for name in Settings.model_fields:
-            if name in ("groups", "handlers"):
+            if name in ("groups", "handlers", "schedules"):
                 continue
             assert getattr(settings, name) == getattr(Settings(), name), name
             assert set(written[name]) == set(type(getattr(settings, name)).model_fields), name
         overrides = {"max_attempts", "interval", "jitter"}
         assert set(written["groups"][0]) == set(GroupRule.model_fields) - overrides
+        assert set(written["schedules"][0]) == set(ScheduleRule.model_fields) - {"every"}
 
     def test_the_tenants_example_loads(self) -> None:
         assert len(load_settings(CONFIG / "tenants.toml").groups) > 3

@@ -19,6 +19,7 @@ from groupflow.operate.whole.figures import read_samples, read_tops, read_totals
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.lists import list_groups, list_tasks
+from groupflow.operate.whole.schedules import read_schedules
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page import shapes
 from groupflow.ops.page.context import PageContext
@@ -33,6 +34,7 @@ from groupflow.ops.page.shapes import (
     Letter,
     Nothing,
     RouteQuery,
+    ScheduleList,
     TaskList,
     TaskQuery,
     TasksQuery,
@@ -70,8 +72,12 @@ class Reading:
         self.overview = Snapshot[Totals](lambda: read_totals(namespace), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(namespace), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0)
+        self._all_schedules = Snapshot[ScheduleList](self._read_schedules, _TOTALS_AGE)
         self._letters = AllLetters(namespace)
         self._groups = AllGroups(namespace)
+
+    async def _read_schedules(self) -> ScheduleList:
+        return ScheduleList(await read_schedules(self._context.namespace))
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -82,6 +88,7 @@ class Reading:
             Endpoint("GET", "/group", "One group's story", self._group, reads=True),
             Endpoint("GET", "/tasks", "Some tasks of a state", self._tasks, reads=True),
             Endpoint("GET", "/task", "One task, by id", self._task, may_miss=True, reads=True),
+            Endpoint("GET", "/schedules", "All schedules", self._schedules),
             Endpoint("GET", "/dead", "Dead letters, latest first", self._dead, reads=True),
             Endpoint(
                 "GET",
@@ -141,6 +148,9 @@ class Reading:
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await AllTasks(self._context.namespace).find(query.id)
         return found if found is None or caller.sees_contents else withheld_find(found)
+
+    async def _schedules(self, _: Nothing, __: Caller) -> ScheduleList:
+        return await self._all_schedules.get()
 
     async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
         # Whoever isn't shown the words must not find them by trying parts of them either.
