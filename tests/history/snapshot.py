@@ -19,6 +19,7 @@ _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
+    "limits", "sharing", "rates", "closed",
 )  # fmt: skip
 
 
@@ -72,6 +73,15 @@ class Snapshot:
         """The history: how each task ended, by id."""
         both = {**self.hashes.get("history_old", {}), **self.hashes.get("history_new", {})}
         return {id_.decode(): line for id_, line in both.items()}
+
+    @property
+    def sharing(self) -> dict[str, set[bytes]]:
+        """Who runs in groups without locks, as locks would say it."""
+        found: dict[str, set[bytes]] = {}
+        for member in self.zsets.get("sharing", {}):
+            end = 4 + int(member[:4])
+            found.setdefault(member[4:end].decode(), set()).add(member[end:])
+        return found
 
     def group_of(self, element: bytes) -> str:
         """The group of a task that stands aside."""

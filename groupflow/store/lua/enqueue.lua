@@ -10,7 +10,7 @@
 --          a dead letter that there is no such room for · then ten a message: id · group ('' = plain)
 --          · priority (µs, may be negative) · delay (µs) · 'aside' where a delay lets the group go on,
 --          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
---          type and tenant (JSON) where they are to be known without reading that: of a dead letter, of
+--          type, tenant and rule (JSON) where they are to be known without reading that: of a dead letter, of
 --          a large message; else '' · scope
 -- returns  { tasks that wait, but for those that wait for delays, one row of 1 (taken), 0 (duplicate), or the derived id under which
 --          it was taken, a message; the places (from 1) of those that there was no such room for;
@@ -92,6 +92,7 @@ for i = 6, #ARGV, 10 do
     if ARGV[i + 8] ~= '' then
       local facts = cjson.decode(ARGV[i + 8])
       call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2], 'scope', ARGV[i + 9])
+      if facts[3] then call('HSET', K.life .. id, 'rule', facts[3]) end
     end
     if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
     if reason ~= '' or is_crowded_out then
