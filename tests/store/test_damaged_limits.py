@@ -218,6 +218,20 @@ DAMAGES = [
         test_limits.test_many_that_may_not_start_hide_nobody,
     ),
     Damage(
+        "a hand-on that knows no limits",
+        Verb.HAND_ON,
+        "    if is_limiting() then return false end\n",
+        "",
+        test_limits.test_what_was_told_ahead_of_a_limit_is_not_handed_on,
+    ),
+    Damage(
+        "what is told ahead of its turn",
+        Verb.CLAIM_GROUPED,
+        "and not is_limiting() then tell_ahead",
+        "then tell_ahead",
+        test_limits.test_what_has_limits_goes_on_by_claims_alone,
+    ),
+    Damage(
         "a why that sees one of many",
         OperatorVerb.WHY,
         "running = #running",

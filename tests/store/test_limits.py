@@ -415,3 +415,20 @@ async def test_many_that_may_not_start_hide_nobody(bench: Bench) -> None:
     assert b"ready" in told
     [claim] = await daemon.claim("grouped", "w1")
     assert claim.task.id == "a0"
+
+
+async def test_what_has_limits_goes_on_by_claims_alone(bench: Bench) -> None:
+    """Nothing is told ahead of its turn: its group may be over its rate by then."""
+    limited(bench, rate="1/min")
+    daemon = await fill(bench, "a0", "a1")
+    assert (await daemon.claim_hot()).behind == []
+
+
+async def test_what_was_told_ahead_of_a_limit_is_not_handed_on(bench: Bench) -> None:
+    daemon = await fill(bench, "a0", "a1")
+    claim = await daemon.claim_hot()
+    limited(bench, rate="1/min")
+    await daemon.sessions.tell({}, {})
+    assert (await daemon.hand_on(claim)).claim is None
+    assert bench.judge() == []
+    assert ids(await daemon.claim("grouped", "w1")) == ["a1"]
