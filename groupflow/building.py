@@ -149,10 +149,19 @@ class Partition:
     latencies: Latencies
 
     @classmethod
-    def of(cls, number: int, keys: Keys, daemon: str, lease: float, redis: Connections) -> Self:
-        """One partition, for a daemon with that name and lease (seconds)."""
+    def of(
+        cls,
+        number: int,
+        keys: Keys,
+        daemon: str,
+        redis: Connections,
+        *,
+        lease: float,
+        limits: Callable[[], bytes],
+    ) -> Self:
+        """One partition, for a daemon with that name, lease (seconds) and limits."""
         session, upkeep = Session(daemon), redis.open(keys)
-        sessions = Sessions(upkeep, session, lease)
+        sessions = Sessions(upkeep, session, lease, limits=limits)
         path, wakes = redis.open(keys), redis.open(keys)
         return cls(number, keys, session, sessions, path, upkeep, wakes, Latencies())
 
@@ -213,7 +222,13 @@ class Ground:
 
         def kept(partition: Partition) -> Kept:
             client = self.redis.make(partition.keys, timeout)
-            sessions = Sessions(client, partition.session, workers.lease, ask_number)
+            sessions = Sessions(
+                client,
+                partition.session,
+                workers.lease,
+                ask_number,
+                limits=partition.sessions.limits,
+            )
             # One of them looks whether the loop is blocked, and says so; the others only ask.
             may_renew = watch.look if partition.number == 0 else lambda: watch.is_within
 

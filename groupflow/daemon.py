@@ -49,6 +49,7 @@ from groupflow.ops.tracing import open_tracing
 from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
+from groupflow.store.limits import pack
 from groupflow.store.partitions import keys_of
 
 log = structlog.get_logger("groupflow.daemon")
@@ -91,7 +92,7 @@ class Daemon:
         self._redis = redis = Connections(settings, measures.scripts)
         namespace, lease, lag = settings.redis.namespace, settings.workers.lease, LoopLag()
         self._partitions = partitions = [
-            Partition.of(number, keys, name, lease, redis)
+            Partition.of(number, keys, name, redis, lease=lease, limits=self._limits)
             for number, keys in enumerate(keys_of(namespace, settings.redis.partitions))
         ]
         tracing = open_tracing(settings)
@@ -383,6 +384,9 @@ class Daemon:
         self._reloader.retell()
         for duties in self._duties:
             duties["archive"].wake()
+
+    def _limits(self) -> bytes:
+        return pack(self._settings.limits())
 
     # What a reload does (flow.reload.Reloading):
 

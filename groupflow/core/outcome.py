@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
+
+Scope: TypeAlias = Literal["task", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,13 @@ class Retry:
     Attributes:
         after: seconds to wait, or ``None`` for what the retry policy says.
         reason: kept with the attempt, and with the dead letter if this was the last one.
+        scope: what waits for as long: the task alone, or its whole group, of which nothing starts
+            until then. For a remote that has had enough of all of them.
     """
 
     after: float | None = None
     reason: str = ""
+    scope: Scope = "task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +49,5 @@ class Dead:
     reason: str
 
 
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 Outcome: TypeAlias = Done | Retry | Advance | Dead

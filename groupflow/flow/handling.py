@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from groupflow.core.masking import mask_secrets
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry
 from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.tracebacks import traceback_of
@@ -56,6 +56,8 @@ def checked(answer: Any) -> Outcome | Failed:
     """A handler's answer as an outcome; an answer of no kind that there is has failed for good."""
     if answer is None:
         return Done()
+    if isinstance(answer, Retry) and answer.scope not in SCOPES:
+        return Failed("ValueError", f"Retry's scope is one of {', '.join(SCOPES)}")
     if isinstance(answer, (Done, Retry, Advance, Dead)):
         return answer
     what = type(answer).__name__

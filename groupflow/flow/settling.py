@@ -64,16 +64,16 @@ def _settlement_of(
         case Failed(error, message, is_final):
             if is_final:
                 return _bury(claim, error, message, policy)
-            return _retry(claim, error, message, None, policy, chance)
-        case Retry(after, reason):
-            return _retry(claim, "Retry", reason, after, policy, chance)
+            return _retry(claim, error, message, Retry(), policy, chance)
+        case Retry(_, reason):
+            return _retry(claim, "Retry", reason, outcome, policy, chance)
 
 
 def _retry(  # noqa: PLR0917  private, and called twice
     claim: Claim,
     error: str,
     message: str,
-    after: float | None,
+    asked: Retry,
     policy: Policy,
     chance: Callable[[], float],
 ) -> Settlement:
@@ -82,9 +82,10 @@ def _retry(  # noqa: PLR0917  private, and called twice
         return _bury(claim, error, message, policy)
     return settlements.Retry(
         claim,
-        after=_seconds(delay if after is None else after, otherwise=delay),
+        after=_seconds(delay if asked.after is None else asked.after, otherwise=delay),
         errors=_errors(claim, error, message),
         standing=policy.on_retry,
+        scope=asked.scope,
     )
 
 

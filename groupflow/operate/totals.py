@@ -60,7 +60,8 @@ class Totals:
     queued_plain: int  # plain tasks that wait, delayed ones too
     queued_grouped: int  # grouped tasks that wait, in whatever state their group is
     running_plain: int  # plain tasks that run
-    running_grouped: int  # grouped tasks that run, which is as many groups
+    # grouped tasks that run: of as many groups, but for those with a `concurrency`
+    running_grouped: int
     # seconds for which the plain task that goes next could have been claimed; 0 where none waits
     waited_plain: float
     waited_grouped: float  # the same of the grouped one
@@ -119,13 +120,15 @@ async def read_totals(client: StoreClient) -> Totals:
     known = [known_daemon(row) for row in facts.pop("daemons")]
     note = facts.pop("everything_paused", None)
     recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]
+    shared, apart = facts.pop("sharing"), facts.pop("running_groups")
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
     waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
     facts |= {name: count[name] for name in waiting}
     facts |= {f"{name}_total": count[name] for name in ("taken", "done", "buried", "crashed")}
     return Totals(
         **facts,
-        groups=count["running_grouped"] + sum(states),
+        # A lock a group, but where several tasks of one may run.
+        groups=count["running_grouped"] - shared + apart + sum(states),
         everything_paused=Hold(*paused_by(note)) if note else None,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
         daemons=[_status_of(each) for each in known],

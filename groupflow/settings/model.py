@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.limits import Limits
 from groupflow.core.policy import Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
@@ -305,6 +306,11 @@ class Settings(Section):
         """What decides how tasks are settled."""
         default = RetryPolicy(**dict(self.retry))
         return Policies(default, {rule.name: rule.policy() for rule in self.groups})
+
+    def limits(self) -> Limits:
+        """What scripts hold groups to."""
+        every = {rule.name: rule.limit() for rule in self.groups}
+        return Limits({name: limit for name, limit in every.items() if not limit.is_none})
 
     def rabbitmq_url(self) -> str:
         """Where and how to connect to RabbitMQ, its password and TLS files included.

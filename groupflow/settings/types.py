@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from groupflow.core.limits import Rate
 from groupflow.core.masking import mask_command, mask_place, mask_url
 from groupflow.core.template import FieldPath, Template
 from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, TLS_FILES, split_hosts
@@ -229,6 +230,11 @@ def _template(value: str) -> str:
     return value
 
 
+def _rate(value: str) -> str:
+    Rate.parse(value)
+    return value
+
+
 def _listen(value: str) -> str:
     if not value:
         return value
@@ -320,6 +326,7 @@ Seconds = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]
 RetryInterval = Annotated[Seconds, AfterValidator(_not_zero)]
 DottedPath = Annotated[str, AfterValidator(_field_path)]
 KeyTemplate = Annotated[str, AfterValidator(_template)]
+RateText = Annotated[str, AfterValidator(_rate)]
 Listen = Annotated[str, AfterValidator(_listen)]
 FileName = Annotated[str, AfterValidator(_printable)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]

@@ -14,6 +14,10 @@ same names for the scripts; a name is spelled only here.
 | ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
+| ``limits`` | hash | what the configuration says of concurrency and rates; see `limits.lua` |
+| ``sharing`` | zset | claims of groups that several tasks may run in, in place of locks |
+| ``rates`` | zset | ``g`` and a group → when its next start is due in the long run |
+| ``closed`` | zset | the same → until when nothing of it starts, since a handler asked for that |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
@@ -59,6 +63,7 @@ _WHOLE = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules",
+    "epoch", "recovering", "limits", "sharing", "rates", "closed",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

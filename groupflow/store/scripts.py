@@ -17,7 +17,7 @@ from groupflow.store.keys import Keys
 
 Order: TypeAlias = Literal["oldest", "fair"]
 
-PRELUDE = ("store/prelude",)
+PRELUDE = ("store/prelude", "store/limits")
 SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
 _EPOCHS = (*SESSIONS, "store/epochs")
@@ -51,10 +51,10 @@ class Verb(AnyVerb):
 
     AGREE = "agree"
     START = "start"
-    REGISTER = "register", (*_EPOCHS, LAYOUT)
+    REGISTER = "register", (*_EPOCHS, LAYOUT, "store/configuring")
     RENEW = "renew", _EPOCHS
     LEAVE = "leave", _EPOCHS
-    TELL = "tell", SESSIONS
+    TELL = "tell", (*SESSIONS, "store/configuring")
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING
     CLAIM_PLAIN = "claim_plain", _CLAIMING

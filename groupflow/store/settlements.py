@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
+from groupflow.core.outcome import Scope
 from groupflow.core.policy import Standing
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, Call
@@ -61,6 +62,7 @@ class Retry:
     after: float  # seconds until it is due
     errors: list[dict[str, Any]]  # the history of its attempts
     standing: Standing = "hold"  # whether it holds its group meanwhile or steps aside
+    scope: Scope = "task"  # of what nothing starts until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,9 @@ def calls_of(
 
 def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
     match settlement:
-        case Retry(claim, after, errors, standing):
+        case Retry(claim, after, errors, standing, scope):
             attempt, delay = claim.task.attempt + 1, microseconds(after)
-            return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors)]
+            return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors), scope]
         case Advance(_, stage, context, standing):
             return Verb.ADVANCE, [stage, context, standing]
         case Bury(claim, reason, errors, park):

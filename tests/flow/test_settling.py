@@ -49,8 +49,8 @@ def shape(settlement: Settlement) -> tuple[Any, ...]:
     match settlement:
         case settlements.Complete():
             return ("complete",)
-        case settlements.Retry(after=after, standing=standing):
-            return ("retry", after, standing)
+        case settlements.Retry(after=after, standing=standing, scope=scope):
+            return ("retry", after, standing, *([] if scope == "task" else [scope]))
         case settlements.Advance(stage=stage, context=context, standing=standing):
             return ("advance", stage, context, standing)
         case settlements.Bury(reason=reason, park=park):
@@ -87,6 +87,7 @@ FINAL = Failed("KeyError", "'name'", is_final=True)
         (Retry(after=-3), policy(), 1, ("retry", 0, "hold")),
         (Retry(after=2.5, reason="busy"), policy(), 3, ("bury", "busy", "skip")),
         (Retry(), policy(), 3, ("bury", "Retry", "skip")),
+        (Retry(after=3, scope="group"), policy(), 1, ("retry", 3, "hold", "group")),
         # An Advance never uses an attempt up.
         (Advance("two"), policy(), 1, ("advance", "two", b"null", "hold")),
         (Advance("two", {"a": 1}), policy(), 3, ("advance", "two", b'{"a":1}', "hold")),

@@ -159,6 +159,7 @@ class History:
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
+        concurrency: how many tasks of a group may run at once, where that is more than one.
     """
 
     events: list[Event]
@@ -168,6 +169,7 @@ class History:
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()
     with_faults: bool = True
+    concurrency: Mapping[str, int] = field(default_factory=dict)
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

@@ -20,6 +20,7 @@ _WHOLE_KINDS = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
     "schedules",
+    "limits", "sharing", "rates", "closed",
 )  # fmt: skip
 
 
@@ -74,6 +75,15 @@ class Snapshot:
         """The history: how each task ended, by id."""
         both = {**self.hashes.get("history_old", {}), **self.hashes.get("history_new", {})}
         return {id_.decode(): line for id_, line in both.items()}
+
+    @property
+    def sharing(self) -> dict[str, set[bytes]]:
+        """Who runs in groups without locks, as locks would say it."""
+        found: dict[str, set[bytes]] = {}
+        for member in self.zsets.get("sharing", {}):
+            end = 4 + int(member[:4])
+            found.setdefault(member[4:end].decode(), set()).add(member[end:])
+        return found
 
     def group_of(self, element: bytes) -> str:
         """The group of a task that stands aside."""

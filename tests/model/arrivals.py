@@ -44,7 +44,7 @@ class Arrivals(Machine):
         arrivals = [
             Arrival(
                 id_,
-                Envelope("t", group or None, None, None, {}, b"{}", scope),
+                Envelope("t", group or None, None, group or None, {}, b"{}", scope),
                 priority=priority,
                 delay=delay,
                 steps_aside=aside,

@@ -10,7 +10,7 @@
 --          a dead letter that there is no such room for · then ten a message: id · group ('' = plain)
 --          · priority (µs, may be negative) · delay (µs) · 'aside' where a delay lets the group go on,
 --          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
---          type and tenant (JSON) where they are to be known without reading that: of a dead letter, of
+--          type, tenant and rule (JSON) where they are to be known without reading that: of a dead letter, of
 --          a large message; else '' · scope
 -- returns  { tasks that wait, but for those that wait for delays, one row of 1 (taken), 0 (duplicate), or the derived id under which
 --          it was taken, a message; the places (from 1) of those that there was no such room for;

@@ -81,6 +81,7 @@ local function take_in(list, first)
       if list[i + 8] ~= '' then
         local facts = cjson.decode(list[i + 8])
         call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2], 'scope', list[i + 9])
+        if facts[3] then call('HSET', K.life .. id, 'rule', facts[3]) end
       end
       if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
       if reason ~= '' or is_crowded_out then
