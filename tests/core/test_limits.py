@@ -21,7 +21,8 @@ from groupflow.core.limits import Limit, Rate
 def test_a_rate_is_read(text: str, interval: float, tolerance: float) -> None:
     rate = Rate.parse(text)
     assert rate is not None
-    assert (rate.interval, rate.tolerance) == (pytest.approx(interval), pytest.approx(tolerance))
+    assert rate.interval == pytest.approx(interval)
+    assert rate.tolerance == pytest.approx(tolerance)
     assert rate.text == text.strip()
 
 
