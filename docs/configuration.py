@@ -21,6 +21,7 @@ from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule
 from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.section import Section
+from groupflow.settings.tokens import NamedToken
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -56,6 +57,10 @@ SCHEDULES = """\
 A list of tasks that come by themselves: see [schedules.md](schedules.md). In the environment they
 are one JSON list, `GROUPFLOW_SCHEDULES`.
 """
+TOKENS = """\
+One table for each token that lets its holder do some things and no others; that of `[http]` lets
+its holder do all. In the environment they are one JSON object, `GROUPFLOW_HTTP__TOKENS`.
+"""
 METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 TYPES = {
     "integer": "whole number",
@@ -81,6 +86,8 @@ def page() -> str:
         else:
             model: Any = field.annotation
             parts.append(_section(f"[{name}]", "", model, schema, name))
+        if name == "http":
+            parts.append(_section("[http.tokens.NAME]", TOKENS, NamedToken, schema, None))
     return "\n".join(parts)
 
 
@@ -96,6 +103,8 @@ def _section(
     lines += ["| setting | what it is | value |", "|---|---|---|"]
     words = _words(model)
     for name, field in model.model_fields.items():
+        if facts["properties"][name].get("type") == "object":
+            continue  # it is tables, which have a section of their own
         about = words[name]
         if prefix:
             about += f"<br>`{PREFIX}{prefix.upper()}{DELIMITER}{name.upper()}`"

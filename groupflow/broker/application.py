@@ -130,6 +130,11 @@ class Publisher:
         from groupflow.settings.load import load_settings  # noqa: PLC0415  few need it
 
         settings = load_settings(Path(file) if file is not None else None)
+        return cls.from_settings(settings, timeout=timeout)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, timeout: float = 30.0) -> Self:
+        """The same, by a configuration that was read."""
         rabbitmq = settings.rabbitmq
         return cls(
             rabbitmq.url.get_secret_value(),

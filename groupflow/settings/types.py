@@ -330,6 +330,7 @@ RateText = Annotated[str, AfterValidator(_rate)]
 Listen = Annotated[str, AfterValidator(_listen)]
 FileName = Annotated[str, AfterValidator(_printable)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
+TokenName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 HostNames = tuple[Annotated[str, AfterValidator(_host_name)], ...]
 AppName = Annotated[
     str, BeforeValidator(_plain_text), Field(min_length=1), AfterValidator(_printable)

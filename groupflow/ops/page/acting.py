@@ -70,8 +70,11 @@ class Acting:
             ("/schedules/resume", "Let a paused schedule go on", self._resume_schedule),
         ]
         return [
-            *(Endpoint("POST", *verb, acts=True) for verb in verbs),
-            *(Endpoint("POST", *verb, acts=True, may_miss=True) for verb in of_schedules),
+            *(Endpoint("POST", *verb, right="act", reads=True) for verb in verbs),
+            *(
+                Endpoint("POST", *verb, right="act", reads=True, may_miss=True)
+                for verb in of_schedules
+            ),
         ]
 
     async def _redrive(self, order: Letters, caller: Caller) -> Result:
@@ -200,4 +203,10 @@ def _note(result: Result, id_: str, *, is_done: bool) -> None:
 
 
 def _log(what: str, by: str, caller: Caller, **facts: object) -> None:
-    log.warning(f"operator.{what}", by=by or None, peer=caller.peer, **facts)
+    log.warning(
+        f"operator.{what}",
+        by=by or None,
+        token=caller.holder and caller.holder.name,
+        peer=caller.peer,
+        **facts,
+    )

@@ -216,6 +216,13 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
+class Published:
+    """A task that RabbitMQ has taken."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """What the daemon runs by, secrets masked, and the handlers that it has."""
 
