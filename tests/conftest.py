@@ -23,7 +23,10 @@ _Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer)
 # Shared out among processes, these begin first, the longest in front: one that is left over for
 # the end would run alone.
 LONGEST = {
-    "endtoend/test_rabbitmq_cluster.py": 140,
+    "endtoend/test_rabbitmq_cluster.py": 120,
+    "cli/test_partitions.py": 190,
+    "endtoend/test_partitions.py": 110,
+    "endtoend/test_clusters.py": 60,
     "page/test_process.py": 57,
     "page/test_health.py": 52,
     "operate/test_repartition.py": 30,
@@ -50,13 +53,26 @@ LONGEST = {
     "endtoend/test_blocking.py": 9,
     "security/test_frames.py": 8,
 }
+# What takes servers by the dozen, and minutes: `make clusters` runs it, `make test` doesn't.
+CLUSTERS = frozenset(
+    {
+        "cli/test_partitions.py",
+        "endtoend/test_clusters.py",
+        "endtoend/test_partitions.py",
+        "endtoend/test_rabbitmq_cluster.py",
+    }
+)
 _TESTS = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files in front, where tests are shared out among processes."""
-    if gone := [name for name in LONGEST if not (_TESTS / name).exists()]:
-        raise pytest.UsageError(f"tests/conftest.py: LONGEST names {gone}, which are not there")
+    """Mark those on clusters; put the longest files in front, where processes share them out."""
+    if gone := [name for name in {*LONGEST, *CLUSTERS} if not (_TESTS / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py names {gone}, which are not there")
+    for item in items:
+        if item.path.relative_to(_TESTS).as_posix() in CLUSTERS:
+            item.add_marker("clusters")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: -LONGEST.get(item.path.relative_to(_TESTS).as_posix(), 0))
 
