@@ -103,7 +103,7 @@ def _section(
     lines += ["| setting | what it is | value |", "|---|---|---|"]
     words = _words(model)
     for name, field in model.model_fields.items():
-        if facts["properties"][name].get("type") == "object":
+        if "$ref" in str(facts["properties"][name].get("additionalProperties")):
             continue  # it is tables, which have a section of their own
         about = words[name]
         if prefix:
