@@ -19,7 +19,7 @@ from pydantic import (
 
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.limits import Limits
-from groupflow.core.policy import Policies
+from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
@@ -285,6 +285,8 @@ class Settings(Section):
         ]
         seen: set[str] = set()
         for rule in named:
+            if rule.name.startswith(OWN_RULES):
+                raise ValueError(f"Names that begin with {OWN_RULES!r} are groupflow's own.")
             if rule.name in seen:
                 raise ValueError(f"Two rules have the name {rule.name!r}; give one another name.")
             seen.add(rule.name)
