@@ -21,7 +21,7 @@ try:
 except ImportError as error:
     raise ImportError("SqlScan needs SQLAlchemy: pip install 'groupflow[sql]'") from error
 
-MOST_CONNECTIONS = 16  # of a daemon to one database, but for a listener's
+PATIENCE = 3600.0  # seconds that a row waits for a connection, where fewer are allowed than needed
 
 _RowT = TypeVar("_RowT", bound=Row)
 
@@ -68,6 +68,7 @@ class SqlScan(Scan):
         slice: str = "",
         transaction: bool = True,
         listen: str = "",
+        connections: int = 16,
         **facts: Any,
     ) -> None:
         """Describes a scan of a table.
@@ -88,6 +89,8 @@ class SqlScan(Scan):
                 a row that somebody else has done meanwhile is passed over, and nobody else can do
                 it while its function runs. Else the mark comes behind the function.
             listen: a channel of PostgreSQL's NOTIFY that wakes the scan; needs asyncpg.
+            connections: how many a daemon opens at most, and one more to listen; shards that find
+                none free wait.
             facts: those of `Scan`.
 
         Raises:
@@ -108,6 +111,7 @@ class SqlScan(Scan):
         self._slice = slice or key
         self._transaction = transaction
         self._listen = listen
+        self._connections = connections
         self._is_behind = after if after else key
         self._columns, self._table, self._where = columns, table, where
         self._mark: TextClause | None = None
@@ -151,9 +155,11 @@ class SqlScan(Scan):
         """Surrounds the work of a daemon."""
         async with AsyncExitStack() as stack:
             if self._own_engine:
-                most = min(self.shards, MOST_CONNECTIONS) + bool(self._listen)
-                options = {} if self._url.startswith("sqlite") else {"pool_size": most}
-                self._engine = create_async_engine(self._url, pool_pre_ping=True, **options)
+                most = min(self.shards, self._connections) + bool(self._listen)
+                pool: dict[str, Any] = {"pool_pre_ping": True}
+                if not self._url.startswith("sqlite"):
+                    pool |= {"pool_size": most, "max_overflow": 0, "pool_timeout": PATIENCE}
+                self._engine = create_async_engine(self._url, **pool)
                 stack.push_async_callback(self._close)
             if self._listen:
                 listening = asyncio.create_task(listen(self.engine, self._listen, self.wake))
