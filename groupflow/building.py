@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
 from groupflow.core.app import App
+from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
+from groupflow.flow.handling import Runner
 from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.holding import Holding
 from groupflow.flow.intakes import Intakes
@@ -27,6 +29,8 @@ from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
+from groupflow.scans.scan import Scan
+from groupflow.scans.shards import Shards, Stores
 from groupflow.schedule.definitions import definitions_of
 from groupflow.schedule.table import Table
 from groupflow.schedule.ticker import Ticker, Tickers
@@ -38,6 +42,7 @@ from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree
+from groupflow.store.scans import type_of
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
@@ -97,6 +102,7 @@ class Handlers:
         self._daemon = daemon
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
         self._runners: list[AllRunners] = []
+        self.shards: Shards | None = None  # what runs scans, where the daemon has workers
 
     def rules(self, settings: Settings) -> Rules:
         """The rules of a configuration.
@@ -105,11 +111,16 @@ class Handlers:
             ConfigError: it asks for what isn't there.
         """
         connections = max(1, sum(sizes_of(settings).values()))
-        runners = AllRunners(self._app, settings.handlers, self._threads, connections=connections)
+        runners = AllRunners(
+            self._app, settings.handlers, self._threads, connections, self._find_scan
+        )
         self._runners.append(runners)
         return Rules(
             runners, settings.policies(), settings.workers.max_crashes, daemon=self._daemon
         )
+
+    def _find_scan(self, type_: str) -> Runner | None:
+        return None if self.shards is None else self.shards.runner(type_)
 
     async def close(self) -> None:
         """Close their connections, and wait for no thread."""
@@ -121,6 +132,12 @@ class Handlers:
 def sizes_of(settings: Settings) -> dict[Pool, int]:
     """How many workers a pool has."""
     return {"plain": settings.workers.plain, "grouped": settings.workers.grouped}
+
+
+def measures_of(app: App, settings: Settings, pools: Iterable[str]) -> Measures:
+    """Where a daemon with these handlers, scans and pools counts."""
+    scans = [scan.name for scan in app.scans]
+    return Measures([*app.types, *settings.handlers, *map(type_of, scans)], pools, scans)
 
 
 def admission_of(settings: Settings) -> Admission:
@@ -275,6 +292,22 @@ class Ground:
             # What is wrong is said aloud by the others.
             Duty("sample", sampling, again=10.0, level="debug"),
         ]
+
+    def shards(self, app: App) -> Shards:
+        """What runs the application's scans.
+
+        Raises:
+            ConfigError: a scan lacks something.
+        """
+        scans = [scan for scan in app.scans if isinstance(scan, Scan)]
+        common = self.partitions[0].upkeep
+        if len(self.partitions) > 1:
+            common = self.redis.open(Keys(self.settings.redis.namespace))
+        stores = Stores(common, [each.upkeep for each in self.partitions])
+        try:
+            return Shards(scans, stores, self.measures.scans)
+        except ValueError as error:
+            raise ConfigError([Problem("--app", "", f"{error}.")]) from None
 
     def archiver(self, partition: Partition, is_pressed: Callable[[], bool]) -> Archiver:
         """What keeps dead letters from blocking intake; `is_pressed` says whether memory does."""

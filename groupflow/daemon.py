@@ -23,13 +23,14 @@ from groupflow.building import (
     Handlers,
     Partition,
     admission_of,
+    measures_of,
     sizes_of,
 )
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
-from groupflow.core.measures import Measures, Vitals
+from groupflow.core.measures import Vitals
 from groupflow.doctor.examination import check_at_start
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
@@ -88,7 +89,7 @@ class Daemon:
         self._handlers = Handlers(app, name)
         rules = self._handlers.rules(settings)
         sizes = {} if only == "intake" else sizes_of(settings)
-        measures = Measures([*app.types, *settings.handlers], sizes)
+        measures = measures_of(app, settings, sizes)
         self._redis = redis = Connections(settings, measures.scripts)
         namespace, lease, lag = settings.redis.namespace, settings.workers.lease, LoopLag()
         self._partitions = partitions = [
@@ -97,6 +98,7 @@ class Daemon:
         ]
         tracing = open_tracing(settings)
         ground = Ground(settings, name, redis, partitions, measures, tracing)
+        self._shards = self._handlers.shards = ground.shards(app) if sizes else None
         pools = {
             pool: ground.pool(pool, size, rules, self._holds_lease) for pool, size in sizes.items()
         }
@@ -220,6 +222,8 @@ class Daemon:
             await stack.enter_async_context(self._responder.serving())
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
+            if self._shards is not None:
+                await stack.enter_async_context(self._shards.running())
             if not await self._open_sessions():
                 return
             await self._check_store()
@@ -352,13 +356,14 @@ class Daemon:
     def _keeping(self) -> dict[str, Coroutine[Any, Any, None]]:
         """All duties, by name."""
         names = dict.fromkeys(name for duties in self._duties for name in duties)
-        return {
+        keeping = {
             part: run
             for name in names
             for part, run in self._named(
                 name, [duties[name].run() for duties in self._duties]
             ).items()
         }
+        return keeping if self._shards is None else {**keeping, "scans": self._shards.run()}
 
     def _listening(self) -> list[Endless]:
         """Hear that something may be claimed; an intake alone has nobody to claim it."""

@@ -14,10 +14,11 @@ import pytest
 from groupflow.servers import RabbitmqServer, RedisServer, ValkeyServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.databases import MariaDb, Postgres
 from tests.store.bench import Bench
 
 _Result = TypeVar("_Result")
-_Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer)
+_Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer, Postgres, MariaDb)
 
 # Where the suite's time goes: about the seconds that a file takes beside two others on two cores.
 # Shared out among processes, these begin first, the longest in front: one that is left over for
@@ -27,6 +28,8 @@ LONGEST = {
     "cli/test_partitions.py": 190,
     "endtoend/test_partitions.py": 110,
     "endtoend/test_clusters.py": 60,
+    "endtoend/test_rabbitmq_cluster.py": 140,
+    "scans/test_daemons.py": 60,
     "page/test_process.py": 57,
     "page/test_health.py": 52,
     "operate/test_repartition.py": 30,
@@ -45,6 +48,7 @@ LONGEST = {
     "servers/test_launcher.py": 23,
     "endtoend/test_bad_input.py": 21,
     "soak/test_short_soak.py": 20,
+    "scans/test_outbox.py": 20,
     "cli/test_verbs.py": 16,
     "docs/test_examples.py": 13,
     "core/test_json_size.py": 13,
@@ -145,3 +149,21 @@ async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
         assert bench.audit() == []
     finally:
         await bench.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for all tests, each of which has a table of its own."""
+    server = Postgres()
+    with _running(server):
+        yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDb]:
+    """One MariaDB for all tests, likewise."""
+    server = MariaDb()
+    with _running(server):
+        yield server
+    server.remove()

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,6 +19,14 @@ Model: TypeAlias = type[BaseModel]
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[None]]
 
 _Registered = TypeVar("_Registered", bound=Function)
+
+SCAN_TYPES = "scan:"  # what the types of tasks of scans begin with
+
+
+class Included(Protocol):
+    """What an application may include: a `groupflow.Scan`."""
+
+    name: str  # no other scan of the namespace has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,7 @@ class App:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._included: dict[str, Included] = {}
         self._lifespan: Lifespan = _nothing
         self.state: dict[str, Any] = {}
 
@@ -97,6 +106,10 @@ class App:
             )
         if not type:
             raise ValueError("a handler needs a non-empty task type")
+        if type.startswith(SCAN_TYPES):
+            raise ValueError(
+                f"the task type {type!r}: those that begin with {SCAN_TYPES!r} are of scans"
+            )
         if type in self._handlers:
             raise ValueError(f"the task type {type!r} already has a handler")
         if timeout is not None and timeout <= 0:
@@ -122,6 +135,21 @@ class App:
             return function
 
         return register
+
+    def include(self, scan: Included) -> None:
+        """Let the daemons of this application run a scan.
+
+        Raises:
+            ValueError: there is one of that name already.
+        """
+        if scan.name in self._included:
+            raise ValueError(f"there is a scan {scan.name!r} already")
+        self._included[scan.name] = scan
+
+    @property
+    def scans(self) -> list[Included]:
+        """The scans, by name."""
+        return [self._included[name] for name in sorted(self._included)]
 
     def lifespan(self, function: Callable[[App], AsyncIterator[None]]) -> Lifespan:
         """Register the async generator function that surrounds the daemon's work.

@@ -151,11 +151,32 @@ class ScheduleMeasures:
     """Seconds from when each was due until it was a task."""
 
 
+@dataclass(slots=True)
+class ScanMeasures:
+    """What this daemon has done of one scan."""
+
+    pages: int = 0  # pages fetched
+    done: int = 0  # rows
+    deferred: int = 0  # attempts at rows that failed, with another one to come
+    dead: int = 0  # rows that became dead letters
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How often an attempt at a row ended in which way."""
+        return {"done": self.done, "deferred": self.deferred, "dead": self.dead}
+
+
 class Measures:
     """All that one daemon counts."""
 
-    def __init__(self, types: Iterable[str] = (), pools: Iterable[str] = ()) -> None:
-        """Starts from zero, for the task types that have a handler and the pools of workers."""
+    def __init__(
+        self,
+        types: Iterable[str] = (),
+        pools: Iterable[str] = (),
+        scans: Iterable[str] = (),
+    ) -> None:
+        """Starts from zero, for the task types that have a handler, the pools and the scans."""
+        self.scans = {name: ScanMeasures() for name in scans}
         self.types = Types(types)
         self.pools = {pool: PoolMeasures(self.types) for pool in pools}
         self.intake = IntakeMeasures()

@@ -36,10 +36,25 @@ class Advance:
     Attributes:
         stage: the next stage's name, handed to the handler as ``task.stage``.
         context: any JSON value, handed on as ``task.context``.
+        after: seconds before which the next stage may not start.
     """
 
     stage: str
     context: Any = None
+    after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Advance):
+    """A task that never ends has had its turn, and lines up behind all that waits in its group.
+
+    That it has ended well shows that it kills no daemon: crashes so far don't count any more.
+
+    Attributes:
+        crashed: that isn't shown yet, and they go on counting.
+    """
+
+    crashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,17 @@ class Dead:
     """The task can never succeed: make it a dead letter now, whatever attempts are left."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halt(Dead):
+    """A task that never ends can't go on: its group stands until somebody redrives it.
+
+    Attributes:
+        context: with which it then goes on.
+    """
+
+    context: Any = None
 
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from groupflow.core.app import App
+from groupflow.core.app import SCAN_TYPES, App
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.flow.exec_handlers import ExecRunner, what_is_wrong
 from groupflow.flow.handling import Runner
@@ -31,6 +31,9 @@ def problems_with(
     problems = []
     for type_, rule in rules.items():
         setting = f'handlers."{type_}"'
+        if type_.startswith(SCAN_TYPES):
+            remedy = f"Types that begin with {SCAN_TYPES!r} are those of scans: take another."
+            problems.append(Problem(setting, "", remedy))
         if type_ in types:
             remedy = "The application has a handler for this type as well: take one of them out."
             problems.append(Problem(setting, "", remedy))
@@ -45,15 +48,23 @@ class AllRunners:
     """The runners of one daemon. Handlers come only from here, whatever a message names."""
 
     def __init__(
-        self, app: App, rules: Mapping[str, HandlerRule], threads: Executor, connections: int
+        self,
+        app: App,
+        rules: Mapping[str, HandlerRule],
+        threads: Executor,
+        connections: int,
+        scans: Callable[[str], Runner | None] = lambda _type: None,
     ) -> None:
         """Builds them: the application's, plain functions in threads, and those of `rules`.
+
+        `scans` finds what runs the shards of scans, by their type.
 
         Raises:
             ConfigError: a type has two handlers, or a command's program can't be run.
         """
         if problems := problems_with(app.types, rules):
             raise ConfigError(problems)
+        self._scans = scans
         python = PythonRunners(app, threads)
         self._connections = connections
         self._http: httpx.AsyncClient | None = None
@@ -75,7 +86,8 @@ class AllRunners:
 
     def find(self, type: str) -> Runner | None:
         """The runner of a type, or ``None``."""
-        return self._runners.get(type)
+        found = self._runners.get(type)
+        return self._scans(type) if found is None and type.startswith(SCAN_TYPES) else found
 
     @property
     def types(self) -> list[str]:

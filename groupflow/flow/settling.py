@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.outcome import Advance, Dead, Done, Halt, Outcome, Retry, Turn
 from groupflow.core.policy import Policy
 from groupflow.flow.handling import Failed, message_of, text_of
 from groupflow.settings.types import YEAR
@@ -58,9 +58,12 @@ def _settlement_of(
         case Done():
             return settlements.Complete(claim)
         case Dead(reason):
-            return _bury(claim, "Dead", reason, policy)
-        case Advance(stage, context):
-            return _advance(claim, stage, context, policy)
+            buried = _bury(claim, "Dead", reason, policy)
+            if isinstance(outcome, Halt):
+                buried = replace(buried, context=orjson.dumps(outcome.context))
+            return buried
+        case Advance():
+            return _advance(claim, outcome, policy)
         case Failed(error, message, is_final):
             if is_final:
                 return _bury(claim, error, message, policy)
@@ -98,7 +101,8 @@ def _seconds(after: Any, *, otherwise: float) -> float:
     return 0.0 if math.isnan(seconds) else min(max(0.0, seconds), YEAR)
 
 
-def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settlement:
+def _advance(claim: Claim, outcome: Advance, policy: Policy) -> Settlement:
+    stage, context = outcome.stage, outcome.context
     try:
         packed = orjson.dumps(context)
     except (TypeError, ValueError) as error:
@@ -108,10 +112,12 @@ def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settleme
     if len(packed) > CONTEXT_BYTES:
         message = f"the context of stage {stage!r} has {len(packed)} bytes, over {CONTEXT_BYTES}"
         return _bury(claim, "Advance", message, policy)
-    return settlements.Advance(claim, text_of(stage), packed, policy.stage_order)
+    after = _seconds(outcome.after, otherwise=0.0)
+    anew = isinstance(outcome, Turn) and not outcome.crashed
+    return settlements.Advance(claim, text_of(stage), packed, policy.stage_order, after, anew)
 
 
-def _bury(claim: Claim, error: str, message: str, policy: Policy) -> Settlement:
+def _bury(claim: Claim, error: str, message: str, policy: Policy) -> settlements.Bury:
     message = message_of(message)
     named = error in ("Dead", "Retry", "Advance")
     reason = message if named and message else f"{error}: {message}" if message else error

@@ -24,6 +24,7 @@ class OperatorVerb(AnyVerb):
     LIST = "list", (*_WALKING, "store/facts", *_NAMING)
     GROUPS = "groups", (*_WALKING, "store/facts", *_NAMING)
     LANE = "lane", (*FACTS, *_NAMING)
+    SHARDS = "shards", (*_WALKING, *_NAMING)
     CONFIGURATION = "configuration"
     SAMPLE = "sample", _INDEXES
     SURVEY = "survey", _WALKING

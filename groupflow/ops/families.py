@@ -38,6 +38,7 @@ def from_measures(measures: Measures) -> Iterator[Metric]:
     """What the daemon has counted since it was started."""
     yield from _from_intake(measures)
     yield from _from_work(measures)
+    yield from _from_scans(measures)
     yield from _from_upkeep(measures)
     yield from _from_schedules(measures)
     scripts = measures.scripts
@@ -107,6 +108,17 @@ def _from_work(measures: Measures) -> Iterator[Metric]:
         {(name,): pool.batches for name, pool in pools.items()},
         ["pool"],
     )
+
+
+def _from_scans(measures: Measures) -> Iterator[Metric]:
+    pages: Rows = {(name,): scan.pages for name, scan in measures.scans.items()}
+    rows: Rows = {
+        (name, outcome): number
+        for name, scan in measures.scans.items()
+        for outcome, number in scan.rows.items()
+    }
+    yield _counter("groupflow_scan_pages", "Pages of rows that were fetched", pages, ["scan"])
+    yield _counter("groupflow_scan_rows", "Attempts at rows", rows, ["scan", "outcome"])
 
 
 def _by_type(types: Types) -> list[tuple[str, TypeMeasures]]:

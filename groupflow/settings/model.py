@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from groupflow.core.limits import Limits
-from groupflow.core.policy import Policies
+from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
@@ -258,6 +258,8 @@ class Settings(Section):
         ]
         seen: set[str] = set()
         for rule in named:
+            if rule.name.startswith(OWN_RULES):
+                raise ValueError(f"Names that begin with {OWN_RULES!r} are groupflow's own.")
             if rule.name in seen:
                 raise ValueError(f"Two rules have the name {rule.name!r}; give one another name.")
             seen.add(rule.name)

@@ -74,6 +74,7 @@ class StoreClient:
         """
         self._hearing = hearing
         self.keys = keys
+        self._url, self._order = url, order
         self.address = address_of(url)  # hosts and ports
         self._slot = keys("count")
         self._timeout = timeout
@@ -95,6 +96,10 @@ class StoreClient:
         """
         wire = self._wire
         return 0.0 if wire is None else wire.extended
+
+    def beside(self, keys: Keys) -> StoreClient:
+        """Another client of the same Redis, for other keys."""
+        return StoreClient(self._url, keys, self._order, timeout=self._timeout)
 
     async def run(self, verb: AnyVerb, *arguments: Argument) -> Any:
         """Run one script.

@@ -42,6 +42,8 @@ same names for the scripts; a name is spelled only here.
 | ``schedules`` | zset | names of schedules → when they are due next |
 | ``schedule:<name>`` | hash | what its ticks are made of, and became; see ``rows.lua`` |
 | ``partitions`` | hash | how many a namespace has: under the tag without a number, and in each |
+| ``scans`` | hash | the names of scans → since when; likewise |
+| ``scan:<name>`` | hash | what daemons have agreed on about a scan; likewise; see `scan_open.lua` |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
 The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
@@ -63,9 +65,9 @@ _WHOLE = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules",
-    "epoch", "recovering", "limits", "sharing", "rates", "closed",
+    "epoch", "recovering", "limits", "sharing", "rates", "closed", "scans",
 )  # fmt: skip
-_PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule")
+_PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 

@@ -68,6 +68,15 @@ class Verb(AnyVerb):
     PROMOTE = "promote"
     ROLL = "roll"
     SWEEP_RENAMED = "sweep_renamed", _IDS
+    PRESENT = "present"
+    HASTEN = "hasten"
+    BURY_ROW = "bury_row", _IDS
+    SCAN_OPEN = "scan_open"
+    SCAN_LOOK = "scan_look"
+    SCAN_REPORT = "scan_report"
+    SCAN_NEXT = "scan_next"
+    SCAN_DROP = "scan_drop"
+    SCAN_NAMES = "scan_names"
 
 
 @dataclass(frozen=True, slots=True)

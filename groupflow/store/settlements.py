@@ -74,6 +74,8 @@ class Advance:
     stage: str  # the next stage's name
     context: bytes  # what it is handed, a JSON text
     standing: Standing = "hold"  # whether it stays the head of its group or lines up again
+    after: float = 0.0  # seconds until that stage is due
+    anew: bool = False  # whether the crashes so far don't count any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Bury:
     reason: str
     errors: list[dict[str, Any]]  # the history of its attempts
     park: bool = False  # whether its group stands still behind it
+    # what it begins with when it is redriven, a JSON text; None for what it had
+    context: bytes | None = None
 
 
 Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury
@@ -132,9 +136,10 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
         case Retry(claim, after, errors, standing, scope):
             attempt, delay = claim.task.attempt + 1, microseconds(after)
             return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors), scope]
-        case Advance(_, stage, context, standing):
-            return Verb.ADVANCE, [stage, context, standing]
-        case Bury(claim, reason, errors, park):
+        case Advance(_, stage, context, standing, after, anew):
+            delay = microseconds(after)
+            return Verb.ADVANCE, [stage, context, standing, delay, "anew" if anew else ""]
+        case Bury(claim, reason, errors, park, context):
             # Only so many errors are kept, and what a message died of at the door was no attempt.
             attempts = max(claim.task.attempt, sum(is_attempt(error) for error in errors))
             return Verb.BURY, [
@@ -142,6 +147,8 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
                 *(attempts, claim.task.type, claim.task.tenant or ""),
                 errors[-1]["error"] if errors else "",
                 *(() if claim.scope is None else (claim.scope,)),
+                # Only who knows the scope of its own tasks hands one on.
+                *(() if context is None or claim.scope is None else (context,)),
             ]
 
 

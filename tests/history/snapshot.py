@@ -14,13 +14,14 @@ from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 
-_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule")
+_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
     "schedules",
     "limits", "sharing", "rates", "closed",
+    "scans",
 )  # fmt: skip
 
 
@@ -48,6 +49,7 @@ class Snapshot:
     locks: dict[str, bytes] = field(default_factory=dict)
     lives: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     daemons: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    scans: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     workers: set[str] = field(default_factory=set)
     schedules: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
@@ -174,6 +176,8 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.daemons[name] = value
         case "schedule":
             found.schedules[name] = value
+        case "scan":
+            found.scans[name] = value
         case _:
             found.workers.add(name)
             found.checkpoints += [

@@ -26,6 +26,7 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("group", {"key": HOSTILE}),
     ("group", {"key": "nobody's"}),
     *(("tasks", {"state": s}) for s in ("queued", "running", "delayed", "done")),
+    ("scans", {}),
     ("task", {"id": "run-0"}),
     ("task", {"id": HOSTILE_ID}),
     ("task", {"id": "plain-0"}),

@@ -17,7 +17,7 @@ from tests.page.browsing import CONTRAST, allow, at, enter_token, watch
 from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
-VIEWS = ("overview", "groups", "tasks", "dead", "schedules", "configuration")
+VIEWS = ("overview", "groups", "tasks", "scans", "dead", "schedules", "configuration")
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,14 @@ from groupflow.operate.busy import Tops
 from groupflow.operate.dead import DeadPage, Filter
 from groupflow.operate.listing import GroupPage
 from groupflow.operate.sampling import Sample
+from groupflow.operate.scans import ScanStory
 from groupflow.operate.tasks import Found
 from groupflow.operate.totals import Totals
 from groupflow.operate.whole.figures import read_samples, read_tops, read_totals
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.lists import list_groups, list_tasks
+from groupflow.operate.whole.scans import AllScans
 from groupflow.operate.whole.schedules import read_schedules
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page import shapes
@@ -44,6 +46,7 @@ from groupflow.ops.page.withholding import (
     withheld,
     withheld_find,
     withheld_page,
+    withheld_scans,
     without_words,
 )
 from groupflow.ops.snapshots import Snapshot
@@ -89,6 +92,7 @@ class Reading:
             Endpoint("GET", "/tasks", "Some tasks of a state", self._tasks, reads=True),
             Endpoint("GET", "/task", "One task, by id", self._task, may_miss=True, reads=True),
             Endpoint("GET", "/schedules", "All schedules", self._schedules),
+            Endpoint("GET", "/scans", "All scans of tables", self._scans, reads=True),
             Endpoint("GET", "/dead", "Dead letters, latest first", self._dead, reads=True),
             Endpoint(
                 "GET",
@@ -138,6 +142,9 @@ class Reading:
         if not caller.sees_contents:
             lane = replace(lane, tasks=withheld(lane.tasks))
         why = await self._groups.why(query.key, with_words=caller.sees_contents)
+        shard = await AllScans(self._context.namespace).shard(query.key)
+        if shard is not None:
+            why = shard.on(why, with_words=caller.sees_contents)
         return GroupStory(why, lane)
 
     async def _tasks(self, query: TasksQuery, _: Caller) -> TaskList:
@@ -151,6 +158,10 @@ class Reading:
 
     async def _schedules(self, _: Nothing, __: Caller) -> ScheduleList:
         return await self._all_schedules.get()
+
+    async def _scans(self, _: Nothing, caller: Caller) -> list[ScanStory]:
+        found = await AllScans(self._context.namespace).every()
+        return found if caller.sees_contents else withheld_scans(found)
 
     async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
         # Whoever isn't shown the words must not find them by trying parts of them either.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from groupflow.operate.dead import DeadPage
 from groupflow.operate.listing import Waiting
+from groupflow.operate.scans import ScanStory
 from groupflow.operate.tasks import Found
 
 WITHHELD = "(shown with the token)"
@@ -43,3 +44,8 @@ def withheld_page(page: DeadPage) -> DeadPage:
     """Dead letters by their kind alone."""
     letters = [replace(letter, reason=letter.kind or WITHHELD) for letter in page.letters]
     return replace(page, letters=letters)
+
+
+def withheld_scans(scans: Sequence[ScanStory]) -> list[ScanStory]:
+    """Scans without what their databases said."""
+    return [replace(scan, trouble=WITHHELD if scan.trouble else "") for scan in scans]
