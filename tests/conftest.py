@@ -28,7 +28,6 @@ LONGEST = {
     "cli/test_partitions.py": 190,
     "endtoend/test_partitions.py": 110,
     "endtoend/test_clusters.py": 60,
-    "endtoend/test_rabbitmq_cluster.py": 140,
     "scans/test_daemons.py": 60,
     "page/test_process.py": 57,
     "page/test_health.py": 52,
