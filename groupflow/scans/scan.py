@@ -53,11 +53,14 @@ class Scan:
     ```python
     orders = Scan("orders", shards=10)
 
+
     @orders.fetch
     async def fetch(shard: Shard) -> Sequence[Order]: ...
 
+
     @orders.row(key=lambda order: order.id)
     async def ship(order: Order, shard: Shard) -> None: ...
+
 
     app.include(orders)
     ```
