@@ -134,7 +134,7 @@ async def present(client: StoreClient, ids: Sequence[str]) -> set[str]:
     """Those of some tasks that wait, run, or are dead letters."""
     if not ids:
         return set()
-    found = await client.run(Verb.PRESENT, *ids)
+    found = await client.run(Verb.EXIST, *ids)
     return {id_ for id_, is_there in zip(ids, found, strict=True) if is_there}
 
 

@@ -68,7 +68,7 @@ class Verb(AnyVerb):
     PROMOTE = "promote"
     ROLL = "roll"
     SWEEP_RENAMED = "sweep_renamed", _IDS
-    PRESENT = "present"
+    EXIST = "exist"
     HASTEN = "hasten"
     BURY_ROW = "bury_row", _IDS
     SCAN_OPEN = "scan_open"

@@ -60,7 +60,7 @@ DAMAGES = [
     Damage(
         "a letter crowded out behind a delay that has to be read whole",
         Verb.ENQUEUE,
-        "call('HSET', K.life .. id, 'type', task_type, 'tenant', tenant, 'scope', ARGV[i + 9])",
+        "call('HSET', K.life .. id, 'type', task_type, 'tenant', tenant, 'scope', list[i + 9])",
         "",
         same(DELAYED.test_what_is_crowded_out_behind_a_delay_is_known_without_its_body),
     ),

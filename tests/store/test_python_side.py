@@ -95,7 +95,7 @@ class TestExchange:
     def _row(self, slot: bytes, **facts: bytes) -> list[Any]:
         life = [each for name, value in facts.items() for each in (name.encode(), value)]
         packed = Envelope("t", "g", "42", None, {}, b"body").pack()
-        return [slot, b"7", b"0000000001000000:a", b"g", packed, life]
+        return [slot, b"7", b"0000000001000000:a", b"g", packed, life, []]
 
     @pytest.mark.parametrize(
         ("slots", "wake"), [([], "wake"), (["w"], "wake"), (["w", "v"], ""), (["w", "v", "u"], "")]

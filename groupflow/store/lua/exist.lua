@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- present: which tasks are there, whatever state they are in: they wait, run, or are dead letters.
+-- exist: which tasks are there, whatever state they are in: they wait, run, or are dead letters.
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     one id each
