@@ -36,7 +36,10 @@ FOUND_KEYS = {
     "id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker",
     "fence", "since", "until", "reason", "errors",
 }  # fmt: skip
-WHY_KEYS = {"group", "state", "queued", "head", "holder", "since", "until", "reason"}
+WHY_KEYS = {
+    *("group", "state", "queued", "head", "holder", "since", "until", "reason"),
+    *("running", "concurrency"),
+}
 DEAD_KEYS = {"id", "type", "group", "reason", "attempts", "died_at"}
 
 
@@ -138,7 +141,7 @@ def test_redriven_after_others_went_on_a_task_is_the_next_of_its_group(cluster: 
     gate.touch()
     cluster.until_ended("rd3")
     assert [id_ for id_, _ in cluster.ran("rd")] == ["rd0", "rd1", "rd2", "rd0", "rd1", "rd3"]
-    cluster.cli("dead", "drop", "--group", "hold:rd")
+    cluster.cli("dead", "drop", "--group", "hold:rd", "--yes")
 
 
 def test_dead_letters_are_chosen_by_filter_and_unknown_ids_are_told(cluster: Cluster) -> None:
@@ -155,7 +158,7 @@ def test_dead_letters_are_chosen_by_filter_and_unknown_ids_are_told(cluster: Clu
     assert [
         each["id"] for each in cluster.json("dead", "list", "--type", "nobody handles this")
     ] == ["fl2"]
-    assert cluster.json("dead", "drop", "--reason", "no such table") == {
+    assert cluster.json("dead", "drop", "--reason", "no such table", "--yes") == {
         "dropped": ["fl1"],
         "unknown": [],
     }

@@ -178,6 +178,7 @@ def test_the_log_tells_of_redis_once_while_it_is_away(make_rig: MakeRig) -> None
     run(rig.store.start())
     back = daemon.wait_for("store.back")
     assert back["away_for"] > 0
+    daemon.wait_for("claims.go_on")
     said = [orjson.loads(line) for line in daemon.log.read_bytes().splitlines()[lines:]]
     # One a minute is told with `away_for`: on a slow machine there may be some.
     first = [

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import INTERVAL, Latencies
@@ -67,13 +67,20 @@ async def test_a_wake_cuts_its_sleep_short_once() -> None:
     running.cancel()
 
 
-async def test_a_pass_that_fails_is_tried_again_and_said() -> None:
-    passes = Passes(StoreUnavailable("away"), 3600.0)
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (GroupflowError("no right to"), "warning"),
+        (StoreUnavailable("away"), "debug"),  # which the log is told once for all
+    ],
+)
+async def test_a_pass_that_fails_is_tried_again_and_said(error: Exception, level: str) -> None:
+    passes = Passes(error, 3600.0)
     with capture_logs() as logs:
         running = asyncio.create_task(passes.duty.run())
         async with asyncio.timeout(DEADLINE):
             await passes.all_done.wait()
-    assert [(each["event"], each["log_level"]) for each in logs] == [("promote.failed", "warning")]
+    assert [(each["event"], each["log_level"]) for each in logs] == [("promote.failed", level)]
     running.cancel()
 
 
