@@ -24,6 +24,8 @@ from groupflow.settings.types import (
     Whole,
 )
 
+MOST_RUN = 500  # tasks: as many as one script hands out
+
 
 class Override(Section):
     """What a rule or a handler may say about retries; ``None`` leaves it to `[retry]`."""
@@ -61,6 +63,8 @@ class GroupRule(Override):
     """Whether a task stays the head when it goes to its next stage."""
     on_delay: Literal["hold", "step-aside"] = "hold"
     """Whether a delayed task holds those behind it."""
+    run: Whole = Field(default=1, ge=1, le=MOST_RUN)
+    """Most tasks of a group claimed at once, run one after another by one worker."""
     priority: Seconds = Field(default=0.0, ge=-YEAR, le=YEAR)
     """Seconds by which its tasks count as older."""
 
@@ -71,7 +75,8 @@ class GroupRule(Override):
 
     def policy(self) -> GroupPolicy:
         """What settling needs of it."""
-        return GroupPolicy(self.retry(), self.on_retry, self.on_dead == "park", self.stage_order)
+        parks = self.on_dead == "park"
+        return GroupPolicy(self.retry(), self.on_retry, parks, self.stage_order, self.run)
 
 
 class HandlerRule(Override):

@@ -14,6 +14,7 @@ same names for the scripts; a name is spelled only here.
 | ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
+| ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
@@ -56,7 +57,7 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
-    "epoch", "recovering",
+    "epoch", "recovering", "runs",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

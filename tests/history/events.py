@@ -158,6 +158,7 @@ class History:
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
+        run: of the groups' rules: a crash may repeat so many tasks of a group, in order.
     """
 
     events: list[Event]
@@ -167,6 +168,7 @@ class History:
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()
     with_faults: bool = True
+    run: int = 1
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

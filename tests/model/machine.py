@@ -29,6 +29,7 @@ _Answer = TypeVar("_Answer")
 
 GROUPS = ("", "", "a", "b", "c|||d")
 SCOPES = ("0a0a0a0a", "1b1b1b1b", "")
+RULE = "r"  # of all tasks with a group
 DAEMONS = ("d0", "d1", "d2")
 WORKERS = 3
 LEASE = 1e6  # seconds; no server of a test has run for so long, nor has a daemon slept
@@ -54,6 +55,7 @@ class Daemon:
         }
         self.held: dict[str, settlements.Claim] = {}
         self.stale: list[settlements.Claim] = []
+        self.runs: dict[str, list[settlements.Claim]] = {}  # what is left of them, by slot
         self.suspect: settlements.Claim | None = None  # beside which it may run no other
         self.is_up = False
 
@@ -72,6 +74,7 @@ class Daemon:
         gone = list(self.held.values())
         self.stale += gone
         self.held.clear()
+        self.runs.clear()
         self.suspect = None
         return gone
 
@@ -125,10 +128,20 @@ class Machine(RuleBasedStateMachine):
             return set()
         return {task.id for task in heads if not (task.crashes and one.suspect)}
 
+    def begin(self, one: Daemon, claim: settlements.Claim) -> None:
+        """A slot holds a claim, and maybe the run behind it."""
+        one.held[claim.slot] = claim
+        if claim.run:
+            one.runs[claim.slot] = list(claim.run)
+            self.promise.begin_run(
+                claim.task.group or "", [(each.task.id, each.fence) for each in claim.run]
+            )
+
     def crash_of(self, one: Daemon) -> set[str]:
         """The promise's view of a daemon that dies: its tasks are back, one crash richer."""
         gone = one.forget()
         for claim in gone:
             task = self.promise.tasks[claim.task.id]
             task.state, task.crashes, task.is_due = "waiting", task.crashes + 1, True
+            self.promise.runs_of.pop(task.group, None)
         return {claim.task.id for claim in gone}

@@ -220,6 +220,10 @@ class Daemon:
             "grouped": Claims(bench.client, self.session, "grouped"),
         }
 
+    def claims(self, pool: Pool) -> Claims:
+        """Its claims of a pool."""
+        return self._claims[pool]
+
     async def register(self) -> list[HandedOver]:
         """Open a session, as a new process."""
         self.session.process = f"{next(_births):016d}{uuid4().hex}"
