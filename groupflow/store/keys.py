@@ -24,6 +24,7 @@ same names for the scripts; a name is spelled only here.
 | ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its suspect's mark |
 | ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
+| ``resumes`` | zset | groups whose pause ends by itself, '' for everything → when |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``dead`` | zset | ids of dead letters → when they died |
 | ``bodies`` | zset | ids of those of them that are here whole → when they died |
@@ -57,7 +58,7 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
-    "epoch", "recovering", "runs",
+    "epoch", "recovering", "runs", "resumes",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

@@ -5,8 +5,9 @@
 -- ARGV     1 group
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
---          ready, until (µs), parked, paused, everything_paused (JSON), each where it is; recovering: { since,
---          until } (µs) where nothing is claimed, since this server may have lost writes; busy: where its head
+--          ready, until (µs), parked, paused, everything_paused (JSON), each where it is, and pause_ends,
+--          everything_ends (µs) where those pauses end by themselves; recovering: { since, until } (µs) where
+--          nothing is claimed, since this server may have lost writes; busy: where its head
 --          waits as a suspect, the daemons that run another one }
 local group = ARGV[1]
 local now = clock()
@@ -27,4 +28,5 @@ return named({
   everything_paused = call('GET', K.paused_all) or nil, busy = busy,
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
+  pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
 })
