@@ -249,7 +249,7 @@ class Exchanger:
 
         While its answer is coming, however slowly, it isn't waiting.
         """
-        return self._under_way.seconds(self._claims.extended)
+        return self._under_way.seconds(monotonic(), self._claims.extended)
 
     async def run(self) -> None:
         """Exchange with the store for ever.

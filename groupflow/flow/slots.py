@@ -199,8 +199,7 @@ class UnderWay:
         self.exchanges.remove(exchange)
         self.asked -= exchange.asked.number
 
-    def seconds(self, extended: float) -> float:
-        """How long the oldest has waited, but for what it was given more time for (monotonic)."""
-        now = monotonic()
+    def seconds(self, now: float, extended: float) -> float:
+        """How long the oldest has waited since it was last given more time (both monotonic)."""
         began = min((each.began for each in tuple(self.exchanges)), default=now)
         return max(0.0, now - max(began, extended))

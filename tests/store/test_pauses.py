@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from groupflow.operate.groups import ALL, Groups
@@ -98,7 +100,8 @@ async def test_a_group_that_is_parked_and_paused_needs_both_lifted(shop: Bench) 
 
 
 def _let_it_pass(shop: Bench) -> None:
-    for group in shop.raw.zrange(shop.keys("resumes"), 0, -1):
+    groups: Any = shop.raw.zrange(shop.keys("resumes"), 0, -1)
+    for group in groups:
         shop.raw.zadd(shop.keys("resumes"), {group: 1})
 
 
