@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check docs bench lock clean servers analyzers browser crash soak figures mutants elsewhere
+.PHONY: help demo test clusters check docs bench lock clean servers analyzers browser crash soak ticks figures mutants elsewhere
 
 # What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
 # what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
@@ -26,7 +26,10 @@ demo: .venv/.ready servers ## See groupflow at work, on private servers that are
 	@$(BIN)/groupflow demo $(ARGS)
 
 test: .venv/.ready servers analyzers browser ## Run the tests, on real servers (TESTS=…, ARGS=…)
-	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not clusters" $(TESTS) $(ARGS)
+
+clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
+	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m clusters $(TESTS) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
 	$(BIN)/ruff check .
@@ -50,6 +53,9 @@ crash: .venv/.ready servers ## Kill daemons at every named point and pair of poi
 
 soak: .venv/.ready servers ## Break everything on purpose, check every promise (ARGS="--seed 1 --faults 150")
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+ticks: .venv/.ready servers ## Three daemons with wrong clocks, killed for a minute: each tick once (ARGS="--seconds 60")
+	@$(BIN)/python -m tests.schedule.nemesis $(ARGS)
 
 figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
 	@$(BIN)/python -m tests.soak.figures $(ARGS)

@@ -19,7 +19,9 @@ from pydantic_core import PydanticUndefined
 from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.section import Section
+from groupflow.settings.tokens import NamedToken
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -51,12 +53,21 @@ HANDLERS = """\
 One table for each task type whose handler is a command or a URL: see [handlers.md](handlers.md).
 In the environment they are one JSON object, `GROUPFLOW_HANDLERS`.
 """
+SCHEDULES = """\
+A list of tasks that come by themselves: see [schedules.md](schedules.md). In the environment they
+are one JSON list, `GROUPFLOW_SCHEDULES`.
+"""
+TOKENS = """\
+One table for each token that lets its holder do some things and no others; that of `[http]` lets
+its holder do all. In the environment they are one JSON object, `GROUPFLOW_HTTP__TOKENS`.
+"""
 METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 TYPES = {
     "integer": "whole number",
     "number": "number",
     "string": "text",
     "boolean": "true or false",
+    "object": "table",
     "array": "list",
 }
 
@@ -68,11 +79,15 @@ def page() -> str:
     for name, field in Settings.model_fields.items():
         if name == "groups":
             parts.append(_section("[[groups]]", RULES, GroupRule, schema, None))
+        elif name == "schedules":
+            parts.append(_section("[[schedules]]", SCHEDULES, ScheduleRule, schema, None))
         elif name == "handlers":
             parts.append(_section('[handlers."TYPE"]', HANDLERS, HandlerRule, schema, None))
         else:
             model: Any = field.annotation
             parts.append(_section(f"[{name}]", "", model, schema, name))
+        if name == "http":
+            parts.append(_section("[http.tokens.NAME]", TOKENS, NamedToken, schema, None))
     return "\n".join(parts)
 
 
@@ -88,6 +103,8 @@ def _section(
     lines += ["| setting | what it is | value |", "|---|---|---|"]
     words = _words(model)
     for name, field in model.model_fields.items():
+        if "$ref" in str(facts["properties"][name].get("additionalProperties")):
+            continue  # it is tables, which have a section of their own
         about = words[name]
         if prefix:
             about += f"<br>`{PREFIX}{prefix.upper()}{DELIMITER}{name.upper()}`"
@@ -160,6 +177,8 @@ def _number(value: Any) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "`{}`"
     if field.default is PydanticUndefined:
         return "required"
     if field.default is None:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.page.endpoints import Endpoint
 from groupflow.ops.page.problems import ProblemDetails
+from groupflow.ops.page.publishing import Publishing
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.site import endpoints_of
 
@@ -31,6 +32,7 @@ PROBLEMS = {
     411: "The body comes in chunks, without a Content-Length",
     413: "The body is too long",
     415: "The body is not declared as JSON",
+    422: "It would be a dead letter from the start",
     429: "Too many wrong tokens come just now",
     503: "Redis does not answer",
 }
@@ -62,12 +64,13 @@ def document() -> dict[str, Any]:
         summary="What a groupflow cluster does, and the few things that can be done to it.",
     )
     nowhere: Any = SimpleNamespace(namespace=Namespace([]), redrive=None)
-    for endpoint in endpoints_of(nowhere, nowhere, Reading(nowhere)):
+    for endpoint in endpoints_of(nowhere, nowhere, Reading(nowhere), Publishing(nowhere)):
         _add(api, endpoint)
     found = api.openapi()
     for operations in found["paths"].values():
         for operation in operations.values():
-            operation["responses"].pop("422", None)  # FastAPI's own answer to what can't be used
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]  # FastAPI's own answer to what can't be used
     schemas = found["components"]["schemas"]
     del schemas["HTTPValidationError"], schemas["ValidationError"]
     schemas["ProblemDetails"] = TypeAdapter(ProblemDetails).json_schema()
@@ -91,6 +94,7 @@ def _add(api: FastAPI, endpoint: Endpoint) -> None:
     )
     statuses = ALWAYS | (OF_A_BODY if endpoint.method == "POST" else set())
     statuses |= {404} if endpoint.may_miss else set()
+    statuses |= {422} if endpoint.may_be_unroutable else set()
     api.add_api_route(
         f"/api{endpoint.path}",
         serve,
@@ -100,7 +104,7 @@ def _add(api: FastAPI, endpoint: Endpoint) -> None:
         response_model=answers,
         response_description="As asked",
         responses={status: _problem(status) for status in sorted(statuses)},
-        openapi_extra={"security": [{"token": []}] if endpoint.acts else [{}, {"token": []}]},
+        openapi_extra={"security": [{"token": []}] if endpoint.right else [{}, {"token": []}]},
     )
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     )
     from groupflow.core.outcome import Advance, Dead, Done, Retry
     from groupflow.core.task import Task
+    from groupflow.scans.scan import Scan, Shard
+    from groupflow.scans.sql import SqlScan as SqlScan
+    from groupflow.scans.sql import SqlShard as SqlShard
 
 __all__ = [
     "Advance",
@@ -36,7 +39,9 @@ __all__ = [
     "Publisher",
     "QueueMissing",
     "Retry",
+    "Scan",
     "ServerUnreachable",
+    "Shard",
     "Task",
     "Unroutable",
 ]
@@ -48,12 +53,20 @@ _HOMES = {
     "Task": "groupflow.core.task",
     "Publisher": "groupflow.broker.application",
     "Message": "groupflow.broker.messages",
+    **dict.fromkeys(("Scan", "Shard"), "groupflow.scans.scan"),
+    # Not in `__all__`: they take groupflow[sql].
+    **dict.fromkeys(("SqlScan", "SqlShard"), "groupflow.scans.sql"),
     **dict.fromkeys(("Advance", "Dead", "Done", "Retry"), "groupflow.core.outcome"),
 }
 
 
+def __dir__() -> list[str]:
+    """What `dir` and `help` show: all of it, before anything is imported."""
+    return sorted([*__all__, "__all__", "__doc__", "__name__", "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for: a handler needs no AMQP, `--help` nothing."""
-    if name not in __all__:
+    if name not in __all__ and name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "groupflow.core.errors")), name)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
 from groupflow.core.app import App
+from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
+from groupflow.flow.handling import Runner
+from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.holding import Holding
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.pressure import Pressure
@@ -26,6 +29,11 @@ from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import Latencies
 from groupflow.ops.loop_lag import LoopLag
+from groupflow.scans.scan import Scan
+from groupflow.scans.shards import Shards, Stores
+from groupflow.schedule.definitions import definitions_of
+from groupflow.schedule.table import Table
+from groupflow.schedule.ticker import Ticker, Tickers
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
@@ -34,6 +42,7 @@ from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree
+from groupflow.store.scans import type_of
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
@@ -57,6 +66,7 @@ class Connections:
     def __init__(self, settings: Settings, measures: ScriptMeasures) -> None:
         self._settings = settings
         self._measures = measures
+        self._hearing = StoreHearing()
         self._opened: list[StoreClient] = []
 
     def make(self, keys: Keys, timeout: float) -> StoreClient:
@@ -68,6 +78,7 @@ class Connections:
             timeout=timeout,
             measures=self._measures,
             partitions=self._settings.redis.partitions,
+            hearing=self._hearing,
         )
 
     def open(self, keys: Keys) -> StoreClient:
@@ -85,10 +96,13 @@ class Connections:
 class Handlers:
     """What runs tasks, by one configuration after another; attempts may still run by an old one."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, daemon: str) -> None:
+        """Binds the application; `daemon` is the name under which its attempts run."""
         self._app = app
+        self._daemon = daemon
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
         self._runners: list[AllRunners] = []
+        self.shards: Shards | None = None  # what runs scans, where the daemon has workers
 
     def rules(self, settings: Settings) -> Rules:
         """The rules of a configuration.
@@ -97,9 +111,16 @@ class Handlers:
             ConfigError: it asks for what isn't there.
         """
         connections = max(1, sum(sizes_of(settings).values()))
-        runners = AllRunners(self._app, settings.handlers, self._threads, connections=connections)
+        runners = AllRunners(
+            self._app, settings.handlers, self._threads, connections, self._find_scan
+        )
         self._runners.append(runners)
-        return Rules(runners, settings.policies(), settings.workers.max_crashes)
+        return Rules(
+            runners, settings.policies(), settings.workers.max_crashes, daemon=self._daemon
+        )
+
+    def _find_scan(self, type_: str) -> Runner | None:
+        return None if self.shards is None else self.shards.runner(type_)
 
     async def close(self) -> None:
         """Close their connections, and wait for no thread."""
@@ -111,6 +132,12 @@ class Handlers:
 def sizes_of(settings: Settings) -> dict[Pool, int]:
     """How many workers a pool has."""
     return {"plain": settings.workers.plain, "grouped": settings.workers.grouped}
+
+
+def measures_of(app: App, settings: Settings, pools: Iterable[str]) -> Measures:
+    """Where a daemon with these handlers, scans and pools counts."""
+    scans = [scan.name for scan in app.scans]
+    return Measures([*app.types, *settings.handlers, *map(type_of, scans)], pools, scans)
 
 
 def admission_of(settings: Settings) -> Admission:
@@ -139,10 +166,19 @@ class Partition:
     latencies: Latencies
 
     @classmethod
-    def of(cls, number: int, keys: Keys, daemon: str, lease: float, redis: Connections) -> Self:
-        """One partition, for a daemon with that name and lease (seconds)."""
+    def of(
+        cls,
+        number: int,
+        keys: Keys,
+        daemon: str,
+        redis: Connections,
+        *,
+        lease: float,
+        limits: Callable[[], bytes],
+    ) -> Self:
+        """One partition, for a daemon with that name, lease (seconds) and limits."""
         session, upkeep = Session(daemon), redis.open(keys)
-        sessions = Sessions(upkeep, session, lease)
+        sessions = Sessions(upkeep, session, lease, limits=limits)
         path, wakes = redis.open(keys), redis.open(keys)
         return cls(number, keys, session, sessions, path, upkeep, wakes, Latencies())
 
@@ -204,7 +240,13 @@ class Ground:
 
         def kept(partition: Partition) -> Kept:
             client = self.redis.make(partition.keys, timeout)
-            sessions = Sessions(client, partition.session, workers.lease, ask_number)
+            sessions = Sessions(
+                client,
+                partition.session,
+                workers.lease,
+                ask_number,
+                limits=partition.sessions.limits,
+            )
             # One of them looks whether the loop is blocked, and says so; the others only ask.
             may_renew = watch.look if partition.number == 0 else lambda: watch.is_within
 
@@ -216,8 +258,25 @@ class Ground:
 
         return LeaseThread(watch, [kept(each) for each in self.partitions])
 
-    def duties(self, partition: Partition, renewer: Renewer) -> list[Duty]:
-        """What keeps a partition true."""
+    def tickers(self) -> Tickers:
+        """What makes the ticks of schedules."""
+        redis = self.settings.redis
+        tables = [
+            Table(
+                each.upkeep,
+                self.daemon,
+                dedup_window=redis.dedup_window,
+                delayed_memory=redis.delayed_memory // len(self.partitions),
+                seen=each.session.seen,
+            )
+            for each in self.partitions
+        ]
+        tickers = Tickers(tables, self.measures.schedules)
+        tickers.adopt(definitions_of(self.settings))
+        return tickers
+
+    def duties(self, partition: Partition, renewer: Renewer, ticker: Ticker) -> list[Duty]:
+        """What keeps a partition true, and makes the ticks that lie there."""
         client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         lease = self.settings.workers.lease
@@ -228,11 +287,28 @@ class Ground:
         return [
             Duty("reap", reaper.run_once, again=lease / 4),
             Duty("promote", partial(promote, client, upkeep), again=0.5),
+            Duty("tick", ticker.run_once, again=0.5),
             Duty("roll", rolling, again=15.0),
             Duty("sweep", sweeping, again=60.0),
             # What is wrong is said aloud by the others.
             Duty("sample", sampling, again=10.0, level="debug"),
         ]
+
+    def shards(self, app: App) -> Shards:
+        """What runs the application's scans.
+
+        Raises:
+            ConfigError: a scan lacks something.
+        """
+        scans = [scan for scan in app.scans if isinstance(scan, Scan)]
+        common = self.partitions[0].upkeep
+        if len(self.partitions) > 1:
+            common = self.redis.open(Keys(self.settings.redis.namespace))
+        stores = Stores(common, [each.upkeep for each in self.partitions])
+        try:
+            return Shards(scans, stores, self.measures.scans)
+        except ValueError as error:
+            raise ConfigError([Problem("--app", "", f"{error}.")]) from None
 
     def archiver(self, partition: Partition, is_pressed: Callable[[], bool]) -> Archiver:
         """What keeps dead letters from blocking intake; `is_pressed` says whether memory does."""

@@ -35,6 +35,8 @@ POINTS: Final = (
     "after_reap",  # tasks were taken over from another daemon
     "before_promote",
     "after_promote",  # something was promoted
+    "before_tick",  # a schedule is due, and nobody else knows that this daemon has seen it
+    "after_tick",  # its ticks are tasks
     "before_archive",  # bodies were read from dead letters, and lie nowhere else
     "after_archive",  # they lie in RabbitMQ too, and no letter knows
     "during_drain",  # no more is claimed; handlers may run still

@@ -23,13 +23,14 @@ from groupflow.building import (
     Handlers,
     Partition,
     admission_of,
+    measures_of,
     sizes_of,
 )
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
-from groupflow.core.measures import Measures, Vitals
+from groupflow.core.measures import Vitals
 from groupflow.doctor.examination import check_at_start
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
@@ -46,8 +47,10 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
+from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
+from groupflow.store.limits import pack
 from groupflow.store.partitions import keys_of
 
 log = structlog.get_logger("groupflow.daemon")
@@ -83,18 +86,19 @@ class Daemon:
         self._process = ""  # what sessions know this process by
         self._supervisor = Supervisor.from_environment()
         self._reloader = Reloader(settings, load, self)
-        self._handlers = Handlers(app)
+        self._handlers = Handlers(app, name)
         rules = self._handlers.rules(settings)
         sizes = {} if only == "intake" else sizes_of(settings)
-        measures = Measures([*app.types, *settings.handlers], sizes)
+        measures = measures_of(app, settings, sizes)
         self._redis = redis = Connections(settings, measures.scripts)
         namespace, lease, lag = settings.redis.namespace, settings.workers.lease, LoopLag()
         self._partitions = partitions = [
-            Partition.of(number, keys, name, lease, redis)
+            Partition.of(number, keys, name, redis, lease=lease, limits=self._limits)
             for number, keys in enumerate(keys_of(namespace, settings.redis.partitions))
         ]
         tracing = open_tracing(settings)
         ground = Ground(settings, name, redis, partitions, measures, tracing)
+        self._shards = self._handlers.shards = ground.shards(app) if sizes else None
         pools = {
             pool: ground.pool(pool, size, rules, self._holds_lease) for pool, size in sizes.items()
         }
@@ -103,9 +107,12 @@ class Daemon:
             self._workforce.holding(each.number, self._reloader.retell) for each in partitions
         ]
         self._leases = ground.leases(self._workforce, holdings, self._info, lag)
+        tickers = self._tickers = ground.tickers()
         self._duties = [
-            {duty.name: duty for duty in ground.duties(each, renewer)}
-            for each, renewer in zip(partitions, self._leases.renewers, strict=True)
+            {duty.name: duty for duty in ground.duties(each, renewer, ticker)}
+            for each, renewer, ticker in zip(
+                partitions, self._leases.renewers, tickers, strict=True
+            )
         ]
         self._intake: Intakes | None = None
         if only != "workers":
@@ -215,6 +222,8 @@ class Daemon:
             await stack.enter_async_context(self._responder.serving())
             await stack.enter_async_context(self._page.serving())
             await stack.enter_async_context(self._app.running())
+            if self._shards is not None:
+                await stack.enter_async_context(self._shards.running())
             if not await self._open_sessions():
                 return
             await self._check_store()
@@ -273,7 +282,7 @@ class Daemon:
                 await self._name_process()
                 await self._leases.open()
             except StoreUnavailable as error:
-                log.warning("store.unavailable", error=str(error))
+                log.debug("session.not_opened", error=str(error))
                 await asyncio.sleep(backoff.next())
             else:
                 for n, renewer in enumerate(self._leases.renewers):
@@ -347,13 +356,14 @@ class Daemon:
     def _keeping(self) -> dict[str, Coroutine[Any, Any, None]]:
         """All duties, by name."""
         names = dict.fromkeys(name for duties in self._duties for name in duties)
-        return {
+        keeping = {
             part: run
             for name in names
             for part, run in self._named(
                 name, [duties[name].run() for duties in self._duties]
             ).items()
         }
+        return keeping if self._shards is None else {**keeping, "scans": self._shards.run()}
 
     def _listening(self) -> list[Endless]:
         """Hear that something may be claimed; an intake alone has nobody to claim it."""
@@ -380,11 +390,15 @@ class Daemon:
         for duties in self._duties:
             duties["archive"].wake()
 
+    def _limits(self) -> bytes:
+        return pack(self._settings.limits())
+
     # What a reload does (flow.reload.Reloading):
 
     def prepare(self, settings: Settings) -> Swap:
         """Build all that a configuration changes."""
         rules, admission = self._handlers.rules(settings), admission_of(settings)
+        schedules = definitions_of(settings)
 
         def swap() -> None:
             self._settings = settings
@@ -392,6 +406,9 @@ class Daemon:
             if self._intake is not None:
                 self._intake.adopt(admission)
             self._workforce.adopt(rules, sizes_of(settings))
+            self._tickers.adopt(schedules)
+            for duties in self._duties:
+                duties["tick"].wake()
             self._page.tell()
 
         return swap

@@ -14,19 +14,25 @@ import pytest
 from groupflow.servers import RabbitmqServer, RedisServer, ValkeyServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.databases import MariaDb, Postgres
 from tests.store.bench import Bench
 
 _Result = TypeVar("_Result")
-_Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer)
+_Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer, Postgres, MariaDb)
 
 # Where the suite's time goes: about the seconds that a file takes beside two others on two cores.
 # Shared out among processes, these begin first, the longest in front: one that is left over for
 # the end would run alone.
 LONGEST = {
-    "endtoend/test_rabbitmq_cluster.py": 140,
+    "endtoend/test_rabbitmq_cluster.py": 120,
+    "cli/test_partitions.py": 190,
+    "endtoend/test_partitions.py": 110,
+    "endtoend/test_clusters.py": 60,
+    "scans/test_daemons.py": 60,
     "page/test_process.py": 57,
     "page/test_health.py": 52,
     "operate/test_repartition.py": 30,
+    "endtoend/test_schedules.py": 60,
     "page/test_browser.py": 47,
     "security/test_rights.py": 46,
     "endtoend/test_rolling_restart.py": 60,
@@ -41,6 +47,7 @@ LONGEST = {
     "servers/test_launcher.py": 23,
     "endtoend/test_bad_input.py": 21,
     "soak/test_short_soak.py": 20,
+    "scans/test_outbox.py": 20,
     "cli/test_verbs.py": 16,
     "docs/test_examples.py": 13,
     "core/test_json_size.py": 13,
@@ -49,13 +56,26 @@ LONGEST = {
     "endtoend/test_blocking.py": 9,
     "security/test_frames.py": 8,
 }
+# What takes servers by the dozen, and minutes: `make clusters` runs it, `make test` doesn't.
+CLUSTERS = frozenset(
+    {
+        "cli/test_partitions.py",
+        "endtoend/test_clusters.py",
+        "endtoend/test_partitions.py",
+        "endtoend/test_rabbitmq_cluster.py",
+    }
+)
 _TESTS = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files in front, where tests are shared out among processes."""
-    if gone := [name for name in LONGEST if not (_TESTS / name).exists()]:
-        raise pytest.UsageError(f"tests/conftest.py: LONGEST names {gone}, which are not there")
+    """Mark those on clusters; put the longest files in front, where processes share them out."""
+    if gone := [name for name in {*LONGEST, *CLUSTERS} if not (_TESTS / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py names {gone}, which are not there")
+    for item in items:
+        if item.path.relative_to(_TESTS).as_posix() in CLUSTERS:
+            item.add_marker("clusters")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: -LONGEST.get(item.path.relative_to(_TESTS).as_posix(), 0))
 
@@ -128,3 +148,21 @@ async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
         assert bench.audit() == []
     finally:
         await bench.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for all tests, each of which has a table of its own."""
+    server = Postgres()
+    with _running(server):
+        yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDb]:
+    """One MariaDB for all tests, likewise."""
+    server = MariaDb()
+    with _running(server):
+        yield server
+    server.remove()

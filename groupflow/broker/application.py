@@ -8,10 +8,12 @@ seen, so that each message is one task and stands where it was meant to.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -20,7 +22,7 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 
 from groupflow.broker.address import Address
-from groupflow.broker.connection import close_quietly, connect, open_channel
+from groupflow.broker.connection import address_of, close_quietly, connect, open_channel
 from groupflow.broker.messages import Body, Message
 from groupflow.broker.partitions import declare
 from groupflow.broker.publisher import IN_FLIGHT, Outgoing, TermPublisher
@@ -32,12 +34,15 @@ from groupflow.core.errors import (
     PublishFailed,
     Unroutable,
 )
+from groupflow.core.outages import Outage
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
 
 HANDSHAKE = 10.0  # seconds for one try to connect
 HEARTBEAT = 10  # seconds
+
+log = logging.getLogger("groupflow.publisher")  # the application's own logging
 
 
 class Publisher:
@@ -105,6 +110,7 @@ class Publisher:
         self._declare = declare
         self._term: _Term | None = None
         self._trouble: BrokerUnavailable | None = None
+        self._outage = Outage(monotonic)
         self._is_closed = False
         self._opening = asyncio.Lock()
         self._many = asyncio.Lock()
@@ -124,6 +130,11 @@ class Publisher:
         from groupflow.settings.load import load_settings  # noqa: PLC0415  few need it
 
         settings = load_settings(Path(file) if file is not None else None)
+        return cls.from_settings(settings, timeout=timeout)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, timeout: float = 30.0) -> Self:
+        """The same, by a configuration that was read."""
         rabbitmq = settings.rabbitmq
         return cls(
             rabbitmq.url.get_secret_value(),
@@ -253,8 +264,10 @@ class Publisher:
                 try:
                     self._term = await self._begin()
                     self._trouble = None
+                    self._tell_of_return()
                 except BrokerUnavailable as error:
                     self._trouble = error
+                    self._tell_of(error)
                     await asyncio.sleep(backoff.next())
 
     async def _begin(self) -> _Term:
@@ -273,6 +286,7 @@ class Publisher:
     async def _lose(self, term: _Term, error: BrokerUnavailable) -> None:
         """Give a term up, unless somebody has done so and opened the next."""
         self._trouble = error
+        self._tell_of(error)
         if self._term is term:
             await self._end(term)
         await asyncio.sleep(Backoff.shortest)
@@ -281,6 +295,19 @@ class Publisher:
         if term is not None:
             self._term = None
             await close_quietly(term.connection.close())
+
+    def _tell_of(self, error: BrokerUnavailable) -> None:
+        """Say that RabbitMQ is away, once and then once a minute."""
+        facts = self._outage.failed()
+        if facts is not None:
+            since = f", for {facts['away_for']:g} s now" if facts else ""
+            log.warning("publishing waits%s: %s", since, error)
+
+    def _tell_of_return(self) -> None:
+        away_for = self._outage.answered()
+        if away_for is not None:
+            where = address_of(self._url)
+            log.info("publishing goes on: RabbitMQ at %s was away for %g s", where, away_for)
 
     def _late(self, id_: str) -> GroupflowError:
         if self._trouble is not None:

@@ -8,9 +8,11 @@ lives for one *term*: when it ends, the term ends, and whoever wants another one
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -36,6 +38,29 @@ _REFUSED = (
 )
 
 
+# What runs for a connection of ours: set around each call, and so in all tasks that one begins.
+_OURS: ContextVar[bool] = ContextVar("groupflow_broker", default=False)
+
+_LIBRARIES = (
+    *("aiormq.connection", "aiormq.connection.marshall", "aiormq.channel", "aiormq.base"),
+    *("aio_pika.connection", "aio_pika.channel", "aio_pika.exchange", "aio_pika.queue"),
+)
+
+
+class _Hush(logging.Filter):
+    """Drops what the libraries say of our connections: whoever uses one says it, once.
+
+    Connections that the application has made by itself go on being told of.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not _OURS.get() or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
+for _library in _LIBRARIES:
+    logging.getLogger(_library).addFilter(_Hush())
+
+
 @contextmanager
 def broker_calls(what: str) -> Iterator[None]:
     """Turns whatever a broken connection raises into `BrokerUnavailable`.
@@ -48,6 +73,7 @@ def broker_calls(what: str) -> Iterator[None]:
     `what` did not happen, as a clause: ``RabbitMQ opened no channel``.
     """
     before = _cancellations()
+    ours = _OURS.set(True)
     try:
         yield
     except GroupflowError:
@@ -61,6 +87,8 @@ def broker_calls(what: str) -> Iterator[None]:
             raise asyncio.CancelledError from error
         cause = str(error) or type(error).__name__
         raise BrokerUnavailable(f"{what}: {cause}") from error
+    finally:
+        _OURS.reset(ours)
     if _cancellations() > before:
         raise asyncio.CancelledError
 

@@ -27,12 +27,15 @@ from groupflow.cli import (
     repartition,
     route,
     run,
+    scans,
+    schedules,
     schema,
     status,
     task,
     top,
 )
 from groupflow.cli.exits import Exit, explain
+from groupflow.cli.options import ConfigOption, FullHelp
 from groupflow.cli.safe import say
 from groupflow.core.errors import GroupflowError
 
@@ -46,7 +49,9 @@ _FAMILIES = (
     groups,
     task,
     dead,
+    scans,
     route,
+    schedules,
     schema,
     check,
     doctor,
@@ -61,6 +66,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
+    cls=FullHelp,
 )
 for _family in _FAMILIES:
     app.add_typer(_family.verbs)
@@ -74,6 +80,8 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    *,
+    config: ConfigOption = None,
     _version: Annotated[
         bool,
         typer.Option(
@@ -85,6 +93,7 @@ def _root(
 
     Exit codes: 0 fine, 1 failed, 2 usage, 69 a server can't be reached, 78 bad configuration.
     """
+    del config  # each verb takes it, wherever it was given
     # What libraries log would stand raw beside our own words; `run` sets its own log up.
     logging.getLogger().addHandler(logging.NullHandler())
 

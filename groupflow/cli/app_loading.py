@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -11,6 +13,10 @@ from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, Problem
 
 _SETTING = "--app"
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+_LIBRARIES = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")
+)
 
 
 def load_app(target: str) -> App:
@@ -64,14 +70,20 @@ def _raised(error: BaseException, target: str) -> ConfigError:
         said = f"SyntaxError: {error.msg}"
         where = f" at {error.filename}:{error.lineno}"
     else:
-        frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if "importlib" not in frame.filename and frame.filename != __file__
-        ]
-        if frames:
-            where = f" at {frames[-1].filename}:{frames[-1].lineno}"
+        where = _where(error)
     return _error(target, f"Importing it raised {said}{where}. Correct it there.")
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line of the operator's own code, not the library's that it called."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith(_OURS)
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    found = own or frames
+    return f" at {found[-1].filename}:{found[-1].lineno}" if found else ""
 
 
 def _error(target: str, remedy: str) -> ConfigError:

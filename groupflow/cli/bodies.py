@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -17,10 +18,22 @@ BodiesArgument: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+HeaderOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="An AMQP header; may be repeated."),
+]
 STDIN = Path("-")
 
 
-def read_bodies(file: Path) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One body of a file."""
+
+    raw: bytes  # as it was written, but for the elements of a list
+    where: str  # ``line 3``, or ``element 3`` of a list
+
+
+def read_bodies(file: Path) -> list[Body]:
     """The bodies in a file, or on stdin for ``-``.
 
     Raises:
@@ -36,7 +49,22 @@ def read_bodies(file: Path) -> list[bytes]:
     return bodies
 
 
-def split_bodies(data: bytes) -> list[bytes]:
+def parse_headers(pairs: list[str] | None) -> dict[str, str]:
+    """What ``--header`` gave.
+
+    Raises:
+        typer.BadParameter: one is not NAME=VALUE.
+    """
+    headers = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint="--header")
+        headers[name] = value
+    return headers
+
+
+def split_bodies(data: bytes) -> list[Body]:
     """The bodies in a text; bytes stay as they were written, except the elements of a list.
 
     What is no JSON as a whole is taken as JSON Lines, blank lines left out; a line that is not
@@ -48,5 +76,8 @@ def split_bodies(data: bytes) -> list[bytes]:
     try:
         whole = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return [line.strip() for line in text.split(b"\n") if line.strip()]
-    return [orjson.dumps(each) for each in whole] if isinstance(whole, list) else [text]
+        lines = enumerate(data.split(b"\n"), start=1)
+        return [Body(line.strip(), f"line {n}") for n, line in lines if line.strip()]
+    if not isinstance(whole, list):
+        return [Body(text, f"line {data[: data.index(text)].count(10) + 1}")]  # 10: a line feed
+    return [Body(orjson.dumps(each), f"element {n}") for n, each in enumerate(whole, start=1)]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 verbs = typer.Typer()
 
+_LISTS = ("groups", "handlers", "schedules")
+_NEXT_TIMES = 3  # of each schedule
+
 
 @verbs.command("check-config")
 def check_config(
@@ -41,6 +44,8 @@ def check_config(
 ) -> None:
     """Check the configuration and print what it comes to, passwords hidden.
 
+    With --app the handlers too: those of the application can be called, commands can be run here.
+
     For example:
 
       groupflow check-config --config config/groupflow.toml
@@ -56,6 +61,11 @@ def check_config(
         settings = load_settings(config)
         loaded = load_app(app) if app else None
         sources = find_sources(config)
+        if loaded is not None:
+            from groupflow.flow.runners import problems_with
+
+            if problems := problems_with(loaded.types, settings.handlers, on_path=True):
+                raise ConfigError(problems, str(sources.file or ""))
     except ConfigError as error:
         if not as_json:
             raise
@@ -123,8 +133,25 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
         "variables": sources.variables,
         "settings": public_values(settings),
         "handlers": app.types if app else None,
+        "schedules": _next_times(settings),
         "notes": _notes(settings, sources),
     }
+
+
+def _next_times(settings: Settings) -> dict[str, list[str]]:
+    """When each schedule is due next, in its own time zone, by this machine's clock."""
+    from datetime import UTC, datetime, timedelta
+    from itertools import islice
+    from time import time
+    from zoneinfo import ZoneInfo
+
+    found: dict[str, list[str]] = {}
+    for rule in settings.schedules:
+        ticks = islice(rule.timing().ticks(round(time() * 1_000_000)), _NEXT_TIMES)
+        epoch, zone = datetime(1970, 1, 1, tzinfo=UTC), ZoneInfo(rule.timezone)
+        times = [(epoch + timedelta(microseconds=tick)).astimezone(zone) for tick in ticks]
+        found[rule.name] = [each.isoformat(sep=" ") for each in times]
+    return found
 
 
 def _notes(settings: Settings, sources: Sources) -> list[str]:
@@ -159,6 +186,7 @@ def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
     """What is to be said of this machine, which need not be the one where it will run."""
     from groupflow.doctor.files import examine_files
     from groupflow.doctor.http import examine_http
+    from groupflow.flow.runners import problems_with
 
     files = examine_files(settings, sources)
     notes = [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
@@ -174,6 +202,7 @@ def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
         except ConfigError as error:
             unsafe.append(error)
     problems = [problem for error in unsafe for problem in error.problems]
+    problems += problems_with((), settings.handlers, on_path=True)
     return notes + [f"it can't run here: {problem}" for problem in problems]
 
 
@@ -187,12 +216,16 @@ def _print(report: dict[str, Any]) -> None:
         say(f"handlers: {', '.join(report['handlers']) or 'none'}")
     say()
     settings = report["settings"]
-    for section in (name for name in settings if name not in ("groups", "handlers")):
+    for section in (name for name in settings if name not in _LISTS):
         _print_table(f"[{section}]", settings[section])
     for rule in settings["groups"]:
         _print_table("[[groups]]", rule)
     for name, handler in settings["handlers"].items():
         _print_table(f"[handlers.{_literal(name)}]", handler)
+    for schedule in settings["schedules"]:
+        _print_table("[[schedules]]", schedule)
+    for name, times in report["schedules"].items():
+        say(f"schedule {name}: next {', '.join(times) or 'never'}")
     for note in report["notes"]:
         say(f"note: {note}")
     say("ok")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
+from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.options import ConfigOption, FullHelp, JsonOption, confirm, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
-from groupflow.cli.task import moment
 from groupflow.core.errors import (
     BodyMissing,
     NoRoomForDelay,
@@ -34,14 +34,19 @@ if TYPE_CHECKING:
 _Act: TypeAlias = "Callable[[Settings, AllLetters, AnyLying], Awaitable[bool]]"
 
 verbs = typer.Typer()
-dead = typer.Typer(help="Dead letters: list, show, redrive, drop.", no_args_is_help=True)
+dead = typer.Typer(
+    help="Dead letters: list, show, redrive, drop.", no_args_is_help=True, cls=FullHelp
+)
 verbs.add_typer(dead, name="dead")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")]
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Those whose reason has this in it.")
 ]
-TypeOption = Annotated[str | None, typer.Option("--type", metavar="T", help="Those of a type.")]
+TypeOption = Annotated[
+    str | None,
+    typer.Option("--type", metavar="T", help="Those of a type; of several: import.*"),
+]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")]
 TenantOption = Annotated[
     str | None, typer.Option("--tenant", metavar="T", help="Those of a tenant.")
@@ -112,15 +117,13 @@ def show(
         return
     say(f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}")
     say(f"died {moment(letter.died_at)}: {letter.reason}")
-    for error in letter.errors:
-        line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
-        say(f"  {line}")
+    print_attempts(letter.errors)
     for name, value in headers.items():
         say(f"  {name}: {value}")
     say(body.decode(errors="backslashreplace"))
 
 
-def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
+def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _Act]:
     """Make a verb of what is done to one dead letter; its docstring is the verb's help."""
 
     def registered(act: _Act) -> _Act:
@@ -146,10 +149,9 @@ def _verb(name: str, past: str) -> Callable[[_Act], _Act]:
                 )
             if ids and (everything or wanted.is_set):
                 raise typer.BadParameter("Name ids, or a filter or --all: not both.")
-            if not ids and not yes and sys.stdin.isatty():
+            if not ids and not yes and (deletes or sys.stdin.isatty()):
                 found = ask_store(config, lambda namespace: _collect(namespace, wanted, 10**9))
-                count = len(found)
-                typer.confirm(f"{name} {count} dead letters?", abort=True)
+                confirm(f"{name} {len(found)} dead letters?", deletes=deletes)
             bound = partial(act, load_settings(config))
             done = ask_store(config, lambda namespace: _act_on_each(namespace, ids, wanted, bound))
             _report(past, done, as_json=as_json)
@@ -175,9 +177,11 @@ async def redrive(settings: Settings, letters: AllLetters, lying: AnyLying) -> b
     return await letters.redrive(settings, lying)
 
 
-@_verb("drop", "dropped")
+@_verb("drop", "dropped", deletes=True)
 async def drop(_: Settings, letters: AllLetters, lying: AnyLying) -> bool:
     """Remove dead letters for good. A group that was parked behind one goes on.
+
+    Where they aren't named by id it asks first; where nobody can be asked, it wants --yes.
 
     For example:
 

@@ -12,6 +12,7 @@ from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
+    from groupflow.operate.groups import Why
     from groupflow.operate.whole.groups import AllGroups
     from groupflow.operate.whole.namespace import Namespace
 
@@ -42,7 +43,7 @@ def why_(
 
       groupflow why contact:42
     """
-    why = ask_store(config, lambda namespace: _groups(namespace).why(group))
+    why = ask_store(config, lambda namespace: _why(namespace, group))
     if as_json:
         print_json(why.as_json())
     else:
@@ -97,6 +98,14 @@ def resume(
     changed = ask_store(config, lambda namespace: _groups(namespace).resume(target))
     words = "goes on" if changed else "was not paused"
     _report(target, words, as_json=as_json, paused=False, changed=changed)
+
+
+async def _why(namespace: Namespace, group: str) -> Why:
+    from groupflow.operate.whole.scans import AllScans
+
+    why = await _groups(namespace).why(group)
+    shard = await AllScans(namespace).shard(group)
+    return why if shard is None else shard.on(why)
 
 
 def _groups(namespace: Namespace) -> AllGroups:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import orjson
 import typer
+from typer.core import TyperGroup
 
-from groupflow.core.escaping import plain_json
+from groupflow.core.escaping import plain_json, plain_text
+
+
+class FullHelp(TyperGroup):
+    """A group of verbs whose help shows each one's first sentence whole, however long it is."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of verbs."""
+        rows = [
+            (name, command.get_short_help_str(limit=10_000))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _or_before_the_verb(context: typer.Context, file: Path | None) -> Path | None:
+    """The file that was named here, or else in front of the verb."""
+    named: Path | None = context.find_root().params.get("config")
+    return file or named
+
 
 ConfigOption: TypeAlias = Annotated[
     Path | None,
@@ -16,6 +39,7 @@ ConfigOption: TypeAlias = Annotated[
         "--config",
         "-c",
         metavar="FILE",
+        callback=_or_before_the_verb,
         help="The TOML file. Without it: groupflow.toml here, else "
         "/etc/groupflow/groupflow.toml, else the defaults.",
     ),
@@ -32,3 +56,37 @@ JsonOption: TypeAlias = Annotated[
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout, safe for a terminal."""
     typer.echo(plain_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
+
+
+class JsonList:
+    """One JSON list on stdout, written as its entries come; a context."""
+
+    def __init__(self) -> None:
+        self._lead = "["
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, entry: Any) -> None:
+        """Another entry."""
+        typer.echo(f"{self._lead}\n{plain_json(orjson.dumps(entry).decode())}", nl=False)
+        self._lead = ","
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:  # one that isn't whole is no JSON, and whoever reads it notices
+            typer.echo("[]" if self._lead == "[" else "\n]")
+
+
+def confirm(question: str, *, deletes: bool) -> None:
+    """Ask a person; where nobody sits at a terminal, what deletes is not done.
+
+    Raises:
+        typer.Abort: the answer is no.
+        typer.BadParameter: it deletes, and nobody can be asked.
+    """
+    if sys.stdin.isatty():
+        typer.confirm(plain_text(question), abort=True)
+    elif deletes:
+        raise typer.BadParameter(
+            f"{plain_text(question)} This is no terminal to ask at: give --yes."
+        )

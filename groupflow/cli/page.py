@@ -52,7 +52,7 @@ def page(
         if not settings.http.listen:
             remedy = "Name the address that the page is to be at, such as 127.0.0.1:9464."
             raise ConfigError([Problem("http.listen", "", remedy)])
-        settings.http.read_token()
+        settings.http.read_holders()
         runner.run(serve_alone(settings, partial(load_settings, config)))
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.bodies import STDIN, BodiesArgument, read_bodies
+from groupflow.cli.bodies import STDIN, BodiesArgument, HeaderOption, parse_headers, read_bodies
+from groupflow.cli.exits import Exit
 from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
 
@@ -27,14 +28,11 @@ def route(
     task_type: Annotated[
         str | None, typer.Option("--type", metavar="T", help="The AMQP type property.")
     ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help="An AMQP header; may be repeated."),
-    ] = None,
+    header: HeaderOption = None,
     app: AppOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where messages would go, without sending them anywhere.
+    """Say where messages would go, without sending them anywhere. Exit 1: one is a dead letter.
 
     For example:
 
@@ -46,27 +44,19 @@ def route(
     from groupflow.settings.dry_run import DryRun
     from groupflow.settings.load import load_settings
 
-    headers = _parse_headers(header or [])
+    headers = parse_headers(header)
     settings = load_settings(config)
     loaded = load_app(app) if app else None
     dry_run = DryRun(settings, loaded.names if loaded else {})
-    ways = [dry_run.find(body, headers, task_type) for body in read_bodies(file)]
+    ways = [dry_run.find(body.raw, headers, task_type) for body in read_bodies(file)]
     ways = [way if way.handler or way.reason else replace(way, handler=NO_HANDLER) for way in ways]
     if as_json:
         print_json(ways)
-        return
-    for number, way in enumerate(ways, start=1):
-        _print(number, way)
-
-
-def _parse_headers(pairs: list[str]) -> dict[str, str]:
-    headers = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint="--header")
-        headers[name] = value
-    return headers
+    else:
+        for number, way in enumerate(ways, start=1):
+            _print(number, way)
+    if any(way.reason for way in ways):
+        raise typer.Exit(Exit.FAILED)
 
 
 def _print(number: int, way: Way) -> None:

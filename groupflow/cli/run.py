@@ -72,7 +72,7 @@ def run(
     settings = load_settings(config)
     configure_logging(settings.log.level, settings.log.format)
     handlers = load_app(app) if app else App()
-    if only is not Only.INTAKE and not (handlers.types or settings.handlers):
+    if only is not Only.INTAKE and not (handlers.types or handlers.scans or settings.handlers):
         raise ConfigError([_no_handlers(app)])
     checked = _checked_name(name or _default_name())
     load = partial(load_settings, config)
@@ -84,7 +84,7 @@ def run(
 
 def _no_handlers(app: str | None) -> Problem:
     remedy = (
-        "It has no handlers: decorate one with @app.handler(type)."
+        "It has no handlers and no scans: decorate one with @app.handler(type)."
         if app
         else "Nothing can run without handlers: give --app MODULE:ATTR, or --only intake."
     )

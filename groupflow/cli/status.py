@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from groupflow.cli.attempts import moment
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import plain_text
 from groupflow.cli.store import ask_store
-from groupflow.cli.task import moment
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from groupflow.operate.listing import GroupRow, ListedGroups
+    from groupflow.operate.sampling import Rates
     from groupflow.operate.totals import Totals
+    from groupflow.operate.whole.namespace import Namespace
 
 verbs = typer.Typer()
+
+HELD_SHOWN = 3  # groups of each kind that are named
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    """All that it tells."""
+
+    totals: Totals
+    rates: Rates | None  # over the last minute, None where nobody has counted
+    held: list[GroupRow]  # some of the groups that deaths or people hold
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of ``groupflow status --json``."""
+        return {**self.totals.as_json(), "rates": asdict(self.rates) if self.rates else None}
 
 
 @verbs.command("status")
 def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show totals, groups and daemons at this instant.
+    """Show totals, groups and daemons at this instant, and what is held: paused, parked.
+
+    An oldest wait is how long the task that goes next could have been claimed; rates are of the
+    last minute.
 
     For example:
 
@@ -27,30 +51,64 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow status --json | jq .grouped.queued
     """
-    from groupflow.operate.whole.figures import read_totals
-
-    found = ask_store(config, read_totals)
+    found = ask_store(config, _look)
     if as_json:
         print_json(found.as_json())
     else:
         _print(found)
 
 
-def _print(found: Totals) -> None:
+async def _look(namespace: Namespace) -> _Status:
+    from groupflow.operate.sampling import rates_of
+    from groupflow.operate.whole.figures import read_samples, read_totals
+    from groupflow.operate.whole.lists import list_groups
+
+    totals = await read_totals(namespace)
+    held: list[GroupRow] = []
+    kinds: list[tuple[ListedGroups, int]] = [("parked", totals.parked), ("paused", totals.paused)]
+    for state, count in kinds:
+        if count:
+            page = await list_groups(namespace, state, limit=HELD_SHOWN)
+            held += page.groups[:HELD_SHOWN]
+    return _Status(totals, rates_of(await read_samples(namespace), totals.at), held)
+
+
+def paused_line(found: Totals) -> str:
+    """Who paused everything, and since when; empty where nobody did."""
+    hold = found.everything_paused
+    if hold is None:
+        return ""
+    return f"PAUSED: everything, by {hold.by} since {moment(hold.since)}: groupflow resume --all"
+
+
+def _print(status: _Status) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    tasks = Table("", "queued", "running", box=None)
-    tasks.add_row("plain", f"{found.queued_plain:,}", f"{found.running_plain:,}")
-    tasks.add_row("grouped", f"{found.queued_grouped:,}", f"{found.running_grouped:,}")
+    found = status.totals
+    console = Console(soft_wrap=True)
+    if found.everything_paused:
+        console.print(Text(plain_text(paused_line(found)), style="bold red"))
+    tasks = Table("", "queued", "running", "oldest wait", box=None)
+    for pool, queued, running, waited in (
+        ("plain", found.queued_plain, found.running_plain, found.waited_plain),
+        ("grouped", found.queued_grouped, found.running_grouped, found.waited_grouped),
+    ):
+        tasks.add_row(pool, f"{queued:,}", f"{running:,}", f"{waited:,.1f} s" if waited else "-")
     console.print(tasks)
     console.print(
         f"groups {found.groups:,}: {found.running_grouped:,} running, {found.ready:,} ready, "
-        f"{found.delayed:,} delayed, {found.parked:,} parked"
+        f"{found.delayed:,} delayed, {found.parked:,} parked, {found.paused:,} paused"
     )
+    _print_held(console, status)
     console.print(f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}")
+    if status.rates:
+        rates = status.rates
+        console.print(
+            f"a second, over the last minute: {rates.taken_in:,.1f} in, {rates.done:,.1f} done, "
+            f"{rates.buried:,.1f} failed"
+        )
     if found.dead_staying:
         console.print(f"{found.dead_staying:,} of the dead stay in Redis: RabbitMQ refuses them")
     for standing in found.intake:
@@ -75,3 +133,17 @@ def _print(found: Totals) -> None:
             name, host, str(each.pid), str(each.workers), f"{each.heartbeat_age:.1f} s ago"
         )
     console.print(daemons)
+
+
+def _print_held(console: Console, status: _Status) -> None:
+    """The groups that a dead letter or a person holds, by name, some of each."""
+    from rich.text import Text
+
+    for row in status.held:
+        by = f"behind dead letter {row.by}" if row.state == "parked" else f"by {row.by}"
+        line = f"  {row.state}: {row.group}, {by}, since {moment(row.since)}"
+        console.print(Text(plain_text(line), style="bold"))
+    named = len(status.held)
+    left = status.totals.parked + status.totals.paused - named
+    if named and left > 0:
+        console.print(f"  and {left:,} more")

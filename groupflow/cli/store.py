@@ -53,7 +53,7 @@ def run_against(url: str, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _
     Raises:
         ServerUnreachable: it does not answer, or refused the credentials.
     """
-    from groupflow.store.client import address_of
+    from groupflow.store.refusals import address_of
 
     with reaching("Redis", address_of(url)):
         return asyncio.run(work())

@@ -5,26 +5,29 @@ What is done to a task stands in `waiting.py`, in the same group of verbs.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from groupflow.cli import waiting
+from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.options import ConfigOption, FullHelp, JsonList, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
-    from groupflow.operate.tasks import Found
+    from groupflow.operate.tasks import Found, TaskRow
+    from groupflow.operate.whole.lists import Tasks
+    from groupflow.operate.whole.namespace import Namespace
 
 verbs = typer.Typer()
 
 
-class ShownByDefault(TyperGroup):
+class ShownByDefault(FullHelp):
     """`groupflow task ID` is `groupflow task show ID`: looking is what is mostly wanted."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -91,27 +94,60 @@ def tasks(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")
     ] = 100,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="All of them, as they are read; some may move meanwhile."),
+    ] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List some tasks of a state, the next to run first. `status` counts them all.
+    """List tasks of a state: the next to run first, the longest at it, or the latest to end.
+
+    `status` counts them all.
 
     For example:
 
       groupflow tasks running
 
-      groupflow tasks queued --limit 20 --json
+      groupflow tasks queued --all --json | jq -r '.[].type' | sort | uniq -c
     """
-    from groupflow.operate.whole.lists import list_tasks
 
-    rows = ask_store(config, lambda namespace: list_tasks(namespace, state.value, limit))
-    if as_json:
-        print_json([{"id": id_, "group": group} for id_, group in rows])
-        return
-    for id_, group in rows:
-        say(f"{id_}  {group or '-'}")
-    if not rows:
-        say(f"no tasks are {state.value}")
+    async def look(namespace: Namespace) -> None:
+        from groupflow.operate.whole.lists import every_task, list_tasks
+
+        with JsonList() if as_json else nullcontext() as rows:
+            count = 0
+            if everything:
+                pages = every_task(namespace, state.value)
+            else:
+                pages = _one(await list_tasks(namespace, state.value, limit))
+            async for page in pages:
+                count += len(page.rows)
+                for row in page.rows:
+                    rows.add(row.as_json()) if rows else say(_line(state, row, page.at))
+        if not (count or as_json):
+            say(f"no tasks are {state.value}")
+
+    ask_store(config, look)
+
+
+async def _one(page: Tasks) -> AsyncIterator[Tasks]:
+    yield page
+
+
+def _line(state: State, row: TaskRow, now: float) -> str:
+    facts = [row.id, row.type or "(no type)", row.group or "-"]
+    facts += [f"tenant {row.tenant}"] if row.tenant else []
+    facts.append(f"attempt {row.attempt}")
+    if row.enqueued_at is not None:
+        facts.append(f"came {max(0.0, now - row.enqueued_at):,.1f} s ago")
+    if row.since is not None:
+        seconds = max(0.0, now - row.since)
+        runs = state is State.RUNNING
+        facts.append(f"runs for {seconds:,.1f} s" if runs else f"ended {seconds:,.1f} s ago")
+    if row.until is not None:
+        facts.append(f"due in {max(0.0, row.until - now):,.1f} s")
+    return "  ".join(facts)
 
 
 def _print(found: Found) -> None:
@@ -131,13 +167,4 @@ def _print(found: Found) -> None:
     for name, fact in facts.items():
         if fact is not None:
             say(f"{name:8} {fact}")
-    for error in found.errors:
-        line = f"attempt {error.get('attempt', '-')}: {error['error']}: {error['message']}"
-        say(f"         {line}")
-
-
-def moment(seconds: float | None) -> str | None:
-    """Unix seconds as people read them, in UTC."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    print_attempts(found.errors, "         ")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupflow.cli.safe import plain_text
+from groupflow.cli.status import paused_line
 from groupflow.operate.busy import Busy
 from groupflow.operate.dead import DeadLetter
 from groupflow.operate.totals import Totals
@@ -104,13 +105,16 @@ def _total(look: Look, count: str) -> int:
 def draw(view: View, width: int, height: int) -> RenderableType:
     """The screen, in `height` lines of `width` columns at most."""
     away, held_back = view.now.totals.away, view.now.totals.held_back
-    lines = [view.trouble, away, held_back]
+    paused = paused_line(view.now.totals)
+    lines = [view.trouble, away, held_back, paused]
     rows = max(3, height - _FIXED - sum(1 for each in lines if each))
     daemons = view.now.totals.daemons
     for_daemons = min(max(1, len(daemons)), max(1, rows // 4))
     for_dead = min(max(1, len(view.now.dead)), max(1, rows // 4))
     for_groups = max(1, rows - for_daemons - for_dead)
     parts: list[RenderableType] = [_head(view, width)]
+    if paused:
+        parts.append(_line(paused, "bold red", width))
     if view.trouble:
         parts.append(_line(f"held: {view.trouble}", "bold red", width))
     if away:
@@ -156,13 +160,15 @@ def _totals(view: View, width: int) -> list[Text]:
         ),
         _line(
             f"plain {totals.queued_plain:,} queued, {totals.running_plain:,} running"
-            f"   grouped {totals.queued_grouped:,} queued, {totals.running_grouped:,} running",
+            f"   grouped {totals.queued_grouped:,} queued, {totals.running_grouped:,} running"
+            f"   oldest wait {max(totals.waited_plain, totals.waited_grouped):,.1f} s",
             "",
             width,
         ),
         _line(
             f"groups {totals.groups:,}: {totals.running_grouped:,} running, "
-            f"{totals.ready:,} ready, {totals.delayed:,} delayed, {totals.parked:,} parked",
+            f"{totals.ready:,} ready, {totals.delayed:,} delayed, {totals.parked:,} parked, "
+            f"{totals.paused:,} paused",
             "",
             width,
         ),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import plain_text, say
+from groupflow.cli.options import ConfigOption, JsonOption, confirm, print_json
+from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.core.errors import StoreUnavailable
 
@@ -82,8 +82,9 @@ def _chosen(
         return await AllTasks(namespace).delayed_of(group)
 
     found = ask_store(config, look)
-    if found and not yes and sys.stdin.isatty():
-        typer.confirm(f"{verb} {len(found)} delayed tasks of {plain_text(group)}?", abort=True)
+    deletes = verb == "drop"
+    if found and not yes and (deletes or sys.stdin.isatty()):
+        confirm(f"{verb} {len(found)} delayed tasks of {group}?", deletes=deletes)
     return found
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,6 +19,14 @@ Model: TypeAlias = type[BaseModel]
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[None]]
 
 _Registered = TypeVar("_Registered", bound=Function)
+
+SCAN_TYPES = "scan:"  # what the types of tasks of scans begin with
+
+
+class Included(Protocol):
+    """What an application may include: a `groupflow.Scan`."""
+
+    name: str  # no other scan of the namespace has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ class App:
     ```python
     app = App()
 
+
     @app.handler("import.contacts")
     async def import_contacts(task: Task) -> None: ...
     ```
@@ -60,6 +69,7 @@ class App:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._included: dict[str, Included] = {}
         self._lifespan: Lifespan = _nothing
         self.state: dict[str, Any] = {}
 
@@ -87,10 +97,19 @@ class App:
                 instance, and a body that doesn't fit is a dead letter whose reason names the field.
 
         Raises:
-            ValueError: the type is empty or already has a handler, or a number is out of range.
+            ValueError: the type is empty or already has a handler, or a number is out of range; or
+                the function can't be called with what it would be given.
         """
+        if not isinstance(type, str):  # `@app.handler` without its brackets registers nothing
+            raise ValueError(  # noqa: TRY004  as for all else that is wrong with it
+                '@app.handler wants the task type: @app.handler("import.contacts")'
+            )
         if not type:
             raise ValueError("a handler needs a non-empty task type")
+        if type.startswith(SCAN_TYPES):
+            raise ValueError(
+                f"the task type {type!r}: those that begin with {SCAN_TYPES!r} are of scans"
+            )
         if type in self._handlers:
             raise ValueError(f"the task type {type!r} already has a handler")
         if timeout is not None and timeout <= 0:
@@ -103,6 +122,7 @@ class App:
             raise ValueError(f"jitter = {jitter} of handler {type!r}: a share from 0 to 1")
 
         def register(function: _Registered) -> _Registered:
+            _check_callable(type, function, ("task",) if model is None else ("task", "body"))
             self._handlers[type] = Handler(
                 type=type,
                 function=function,
@@ -115,6 +135,21 @@ class App:
             return function
 
         return register
+
+    def include(self, scan: Included) -> None:
+        """Let the daemons of this application run a scan.
+
+        Raises:
+            ValueError: there is one of that name already.
+        """
+        if scan.name in self._included:
+            raise ValueError(f"there is a scan {scan.name!r} already")
+        self._included[scan.name] = scan
+
+    @property
+    def scans(self) -> list[Included]:
+        """The scans, by name."""
+        return [self._included[name] for name in sorted(self._included)]
 
     def lifespan(self, function: Callable[[App], AsyncIterator[None]]) -> Lifespan:
         """Register the async generator function that surrounds the daemon's work.
@@ -141,6 +176,35 @@ class App:
     @property
     def types(self) -> list[str]:
         return sorted(self._handlers)
+
+
+def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> None:
+    """Refuse a function that every attempt would fail to call.
+
+    Raises:
+        ValueError: it is none, or takes something else than it would be given.
+    """
+    name = getattr(function, "__qualname__", function.__class__.__name__)
+    if not callable(function) or inspect.isclass(function):
+        raise ValueError(f"the handler of {type!r} has to be a function, not {name}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"{name}, the handler of {type!r}, has a yield in it: it would never run")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of C, some have none
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        takes = signature.replace(
+            parameters=[
+                each.replace(annotation=each.empty) for each in signature.parameters.values()
+            ],
+            return_annotation=signature.empty,
+        )
+        raise ValueError(
+            f"{name}{takes}, the handler of {type!r}, is called with ({', '.join(given)}): {error}"
+        ) from None
 
 
 def _is_async(function: Function) -> bool:

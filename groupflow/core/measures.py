@@ -140,16 +140,49 @@ class UpkeepMeasures:
     """Times that it did so for longer than it may, and the lease was given up."""
 
 
+@dataclass(slots=True)
+class ScheduleMeasures:
+    """What comes of schedules, as far as this daemon was the one to do it."""
+
+    made: int = 0  # ticks that became tasks
+    missed: int = 0  # ticks that weren't made when they were due
+    skipped: int = 0  # ticks left out, since the last one wasn't over
+    lateness: Histogram = field(default_factory=lambda: Histogram(WAITING))
+    """Seconds from when each was due until it was a task."""
+
+
+@dataclass(slots=True)
+class ScanMeasures:
+    """What this daemon has done of one scan."""
+
+    pages: int = 0  # pages fetched
+    done: int = 0  # rows
+    deferred: int = 0  # attempts at rows that failed, with another one to come
+    dead: int = 0  # rows that became dead letters
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How often an attempt at a row ended in which way."""
+        return {"done": self.done, "deferred": self.deferred, "dead": self.dead}
+
+
 class Measures:
     """All that one daemon counts."""
 
-    def __init__(self, types: Iterable[str] = (), pools: Iterable[str] = ()) -> None:
-        """Starts from zero, for the task types that have a handler and the pools of workers."""
+    def __init__(
+        self,
+        types: Iterable[str] = (),
+        pools: Iterable[str] = (),
+        scans: Iterable[str] = (),
+    ) -> None:
+        """Starts from zero, for the task types that have a handler, the pools and the scans."""
+        self.scans = {name: ScanMeasures() for name in scans}
         self.types = Types(types)
         self.pools = {pool: PoolMeasures(self.types) for pool in pools}
         self.intake = IntakeMeasures()
         self.scripts = ScriptMeasures()
         self.upkeep = UpkeepMeasures()
+        self.schedules = ScheduleMeasures()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
+
+Scope: TypeAlias = Literal["task", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,13 @@ class Retry:
     Attributes:
         after: seconds to wait, or ``None`` for what the retry policy says.
         reason: kept with the attempt, and with the dead letter if this was the last one.
+        scope: what waits for as long: the task alone, or its whole group, of which nothing starts
+            until then. For a remote that has had enough of all of them.
     """
 
     after: float | None = None
     reason: str = ""
+    scope: Scope = "task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,25 @@ class Advance:
     Attributes:
         stage: the next stage's name, handed to the handler as ``task.stage``.
         context: any JSON value, handed on as ``task.context``.
+        after: seconds before which the next stage may not start.
     """
 
     stage: str
     context: Any = None
+    after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Advance):
+    """A task that never ends has had its turn, and lines up behind all that waits in its group.
+
+    That it has ended well shows that it kills no daemon: crashes so far don't count any more.
+
+    Attributes:
+        crashed: that isn't shown yet, and they go on counting.
+    """
+
+    crashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +64,16 @@ class Dead:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Halt(Dead):
+    """A task that never ends can't go on: its group stands until somebody redrives it.
+
+    Attributes:
+        context: with which it then goes on.
+    """
+
+    context: Any = None
+
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 Outcome: TypeAlias = Done | Retry | Advance | Dead

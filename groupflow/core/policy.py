@@ -14,6 +14,10 @@ from groupflow.core.retry import RetryOverride, RetryPolicy
 
 Standing: TypeAlias = Literal["hold", "step-aside"]
 
+# Rules of our own, for tasks that no message made; no rule of a configuration may be named so.
+OWN_RULES = "scan:"
+SHARD_RULE, ROW_RULE = f"{OWN_RULES}shard", f"{OWN_RULES}row"
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
@@ -36,10 +40,18 @@ class Policy:
     stage_order: Standing  # whether it stays the head when it advances
 
 
+# A shard always lines up behind what else waits in its group, such as its rows that were redriven;
+# what ends it by force stops its group, since nobody else goes on with it.
+_OWN = {
+    SHARD_RULE: GroupPolicy(on_retry="step-aside", parks=True, stage_order="step-aside"),
+    ROW_RULE: GroupPolicy(on_retry="step-aside"),
+}
+
+
 class Policies:
     def __init__(self, default: RetryPolicy, rules: Mapping[str, GroupPolicy]) -> None:
         self._default = default
-        self._rules = {"": GroupPolicy(), **rules}
+        self._rules = {"": GroupPolicy(), **rules, **_OWN}
         self._found: dict[tuple[str, RetryOverride | None], Policy] = {}
 
     @property

@@ -24,13 +24,14 @@ from groupflow.doctor.http import examine_http
 from groupflow.doctor.partitions import examine_partitions
 from groupflow.doctor.rabbitmq import examine_broker
 from groupflow.doctor.redis import CLUSTER, EVICTION, examine_at_start
+from groupflow.doctor.schedules import examine_schedules
 from groupflow.operate.whole.namespace import check_number
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, stays_here
 from groupflow.store.client import StoreClient
-from groupflow.store.client import address_of as store_address
 from groupflow.store.partitions import keys_of, open_partitions
+from groupflow.store.refusals import address_of as store_address
 
 log = structlog.get_logger("groupflow.doctor")
 
@@ -86,6 +87,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
     return Findings(
         checks=[
             *(check for server in servers for check in server.checks),
+            *await examine_schedules(settings),
             *examine_http(settings.http),
             *examine_files(settings, sources),
         ],

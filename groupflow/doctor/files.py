@@ -42,7 +42,8 @@ def _exposed(settings: Settings, sources: Sources) -> Iterator[tuple[str, str]]:
             yield from _judge(folder / name, secret=True, what="secret file")
     servers = (settings.rabbitmq, settings.redis)
     keys = [each.key_file or each.cert_file for each in servers]
-    for name in dict.fromkeys(filter(None, [settings.http.token_file, *keys])):
+    tokens = [each.token_file for each in (settings.http, *settings.http.tokens.values())]
+    for name in dict.fromkeys(filter(None, [*tokens, *keys])):
         yield from _judge(Path(name), secret=True, what="secret file")
 
 

@@ -15,14 +15,15 @@ def examine_http(http: Http) -> list[Check]:
     """Who can reach the page and the daemon's health, and what either lets them do.
 
     Raises:
-        ConfigError: the token's file can't be used.
+        ConfigError: a token's file can't be used.
     """
     return [_examine_listen(http), _examine_health(http.health)]
 
 
 def _examine_listen(http: Http) -> Check:
     name = "http.listen"
-    actions = "actions by token" if http.read_token() else "no actions: http.token is not set"
+    acts = any("act" in each.rights for each in http.read_holders().values())
+    actions = "actions by token" if acts else "no actions: http.token is not set"
     if not http.listen:
         return Check(name, "ok", "nothing listens")
     if is_loopback(http.listen):

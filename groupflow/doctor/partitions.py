@@ -14,9 +14,9 @@ from redis.exceptions import NoPermissionError, RedisError
 from groupflow.core.checkup import Check, Verdict
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
 from groupflow.doctor.redis import CLUSTER, examine_node, examine_store
-from groupflow.store.client import address_of, translated
 from groupflow.store.keys import Keys
 from groupflow.store.pool import make_pool
+from groupflow.store.refusals import address_of, translated
 from groupflow.store.whereabouts import BySentinel, InCluster, whereabouts_of
 
 NODES = "redis.nodes"

@@ -18,9 +18,10 @@ from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
 from groupflow.doctor.replicas import Leader, judge_replicas, leader_of, try_wait
 from groupflow.doctor.rights import examine_rights
-from groupflow.store.client import StoreClient, address_of, translated
+from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.pool import make_pool
+from groupflow.store.refusals import address_of, translated
 from groupflow.store.whereabouts import whereabouts_of
 
 OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full

@@ -280,7 +280,7 @@ class Exchanger:
                     continue
                 # The lease is over by our clock, or nearly: they are asked once it is renewed.
             except StoreUnavailable as error:
-                log.warning("store.unavailable", error=str(error))
+                log.debug("exchange.unanswered", error=str(error))
             except SessionLost:
                 pass  # renewal notices it too, drops the claims and opens a new session
             await asyncio.sleep(backoff.next())

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import orjson
@@ -21,6 +22,7 @@ from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
 from groupflow.flow.process import Ended, Process
+from groupflow.flow.tracebacks import last_lines
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
@@ -92,7 +94,9 @@ def variables_of(task: Task) -> dict[str, str]:
 
 def _outcome(ended: Ended) -> Outcome | Failed:
     code = ended.code
-    said = _tail(ended.stderr) or _tail(ended.stdout)
+    output = _text(ended.stderr) or _text(ended.stdout)
+    # An error's cause stands last, and lists show one line.
+    said = output.rpartition("\n")[2].strip()[-MESSAGE_CHARS:]
     if code is None:
         return Failed("ExitCode", "its exit code is lost: some handler waits for any child")
     if code == 0:
@@ -100,7 +104,7 @@ def _outcome(ended: Ended) -> Outcome | Failed:
     if code == EX_TEMPFAIL:
         return Retry(reason=said or "exit code 75")
     what = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return Failed("ExitCode", f"{what}: {said}" if said else what)
+    return Failed("ExitCode", f"{what}: {said}" if said else what, traceback=last_lines(output))
 
 
 def _next_stage(stdout: bytes) -> Outcome | Failed:
@@ -124,11 +128,17 @@ def advance_in(answer: Any) -> Outcome | Failed | None:
     return Advance(stage, answer.get("context"))
 
 
-def _tail(output: bytes) -> str:
+def _text(output: bytes) -> str:
     # Hidden before it is cut, which might leave half a URL.
-    return mask_secrets(output.decode(errors="backslashreplace")).strip()[-MESSAGE_CHARS:]
+    return mask_secrets(output.decode(errors="backslashreplace")).strip()
 
 
-def is_runnable(command: str) -> bool:
-    """Whether a command's program is there; a bare name is looked up on the path when it runs."""
-    return "/" not in command or Path(command).is_file()
+def what_is_wrong(command: str) -> str:
+    """Why a command's program can't be run from here, with what to do; empty where it can."""
+    if "/" not in command:
+        return "" if which(command) else "There is no such program on the PATH."
+    if not Path(command).is_file():
+        return "There is no such program; a relative path starts where the daemon does."
+    if not os.access(command, os.X_OK):
+        return "It may not be executed by this user: chmod +x it, or name its interpreter first."
+    return ""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from groupflow.core.masking import mask_secrets
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry
 from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
+from groupflow.flow.tracebacks import traceback_of
 
 MESSAGE_CHARS = 2_000  # of an exception's text that is kept with the attempt
 
@@ -21,6 +22,8 @@ class Failed:
     error: str  # the exception's type
     message: str  # its text, capped
     is_final: bool = False  # whether no further attempt is to be made
+    # where it was raised, or the last lines of a command; empty where that is not known
+    traceback: str = field(default="", compare=False, repr=False)
 
 
 class Runner(Protocol):
@@ -53,6 +56,8 @@ def checked(answer: Any) -> Outcome | Failed:
     """A handler's answer as an outcome; an answer of no kind that there is has failed for good."""
     if answer is None:
         return Done()
+    if isinstance(answer, Retry) and answer.scope not in SCOPES:
+        return Failed("ValueError", f"Retry's scope is one of {', '.join(SCOPES)}")
     if isinstance(answer, (Done, Retry, Advance, Dead)):
         return answer
     what = type(answer).__name__
@@ -61,8 +66,8 @@ def checked(answer: Any) -> Outcome | Failed:
 
 
 def failed(error: BaseException, *, is_final: bool = False) -> Failed:
-    """What is kept of an exception: its type and text, whatever its `__str__` does."""
-    return Failed(type(error).__name__, message_of(error), is_final)
+    """What is kept of an exception: its type, text and traceback, whatever its `__str__` does."""
+    return Failed(type(error).__name__, message_of(error), is_final, traceback_of(error))
 
 
 def message_of(said: object) -> str:

@@ -9,6 +9,8 @@ Answers are asked for as they are, and never unpacked: a few bytes of gzip in gz
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import quote
 
@@ -47,6 +49,7 @@ class HttpRunner:
     def __init__(self, rule: HandlerRule, url: str, client: httpx.AsyncClient) -> None:
         self._url = url
         self._client = client
+        self._scope = rule.scope
         self.timeout = rule.timeout
         self.retry = rule.retry()
 
@@ -56,10 +59,17 @@ class HttpRunner:
             async with self._client.stream(
                 "POST", self._url, content=task.body, headers=_headers_of(task)
             ) as response:
-                return _outcome(self._url, response, await _read_capped(response))
+                return self._scoped(_outcome(self._url, response, await _read_capped(response)))
+        except asyncio.CancelledError as error:
+            error.__traceback__ = None  # where in the client's code that was tells nothing
+            raise
         except Exception as error:  # noqa: BLE001  what TLS or a pool raises comes through as it is
+            # Without a traceback: it would be the client's, with the URL in it.
             what = mask_parts(str(error), self._url) or type(error).__name__
             return Failed(type(error).__name__, f"{mask_place(self._url)} did not answer: {what}")
+
+    def _scoped(self, outcome: Outcome | Failed) -> Outcome | Failed:
+        return replace(outcome, scope=self._scope) if isinstance(outcome, Retry) else outcome
 
 
 def _headers_of(task: Task) -> dict[str, str]:

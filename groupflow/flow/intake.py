@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
+from time import monotonic
 
 import structlog
 
@@ -32,6 +33,7 @@ from groupflow.core.errors import (
     TooFewReplicas,
 )
 from groupflow.core.measures import IntakeMeasures
+from groupflow.core.outages import Outage
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission
@@ -179,6 +181,7 @@ class Intake:
             await self._consume_until_stopped()
         except _QueueGone:
             self.standstill.forget(self.queue)
+            self.standstill.outage.forget(self.queue)
             log.info("intake.queue_over", queue=self.queue)
         finally:
             if self._ends_parsing:
@@ -199,12 +202,12 @@ class Intake:
                     log.info("intake.handed_over", queue=self.queue)
                     continue  # at once: who has it now may be the next to die
                 self._stand("away", str(error))
-                log.warning("intake.interrupted", queue=self.queue, error=str(error))
+                self._tell("intake.interrupted", str(error))
             except (ServerUnreachable, ConfigError) as error:
                 if not self._has_consumed or isinstance(error, OtherLayout):
                     raise
                 self._stand("away", str(error))
-                log.error("intake.refused", queue=self.queue, error=str(error))
+                self._tell("intake.refused", str(error))
             await asyncio.sleep(backoff.next())
 
     async def _consume_one_term(self, backoff: Backoff) -> None:
@@ -223,7 +226,9 @@ class Intake:
                 self._measures.terms += 1
                 self._stand("")
                 backoff.reset()
-                log.info("intake.started", queue=self.queue, prefetch=self._prefetch)
+                away = self.standstill.outage.answered(self.queue)
+                facts = {} if away is None else {"away_for": away}
+                log.info("intake.started", queue=self.queue, prefetch=self._prefetch, **facts)
                 try:
                     while True:
                         await self.run_once(consumer)
@@ -232,6 +237,12 @@ class Intake:
                     self._prefetch = self._next_prefetch(consumer)
         finally:
             await close_quietly(connection.close())
+
+    def _tell(self, event: str, error: str) -> None:
+        """Say that RabbitMQ is away, where that is news."""
+        facts = self.standstill.outage.failed(self.queue)
+        if facts is not None:
+            log.warning(event, queue=self.queue, error=error, **facts)
 
     async def _set_up(self, connection: Connection, stack: AsyncExitStack) -> Consumer:
         """Find or declare the queue and begin to consume it, until the stack is closed.
@@ -327,20 +338,23 @@ class Intake:
 
     async def _enqueue(self, consumer: Consumer, arrivals: list[Arrival]) -> Enqueued:
         """Write a batch, however long that takes, as long as its deliveries are still ours."""
-        backoff, batch = Backoff(), self._entrance.batch(arrivals)
+        backoff, batch, refused = Backoff(), self._entrance.batch(arrivals), Outage(monotonic)
         while True:
             try:
                 enqueued = await batch.write()
             except StoreFull as error:
                 reason = "Redis is out of memory"
                 self._stand("store_full", reason)
-                log.error("intake.paused", reason=reason, error=str(error))
+                if (facts := refused.failed()) is not None:
+                    log.error("intake.paused", reason=reason, error=str(error), **facts)
             except TooFewReplicas as error:
                 self._stand("too_few_replicas", str(error))
-                log.error("intake.paused", reason="too few replicas", error=str(error))
+                if (facts := refused.failed()) is not None:
+                    reason = "too few replicas"
+                    log.error("intake.paused", reason=reason, error=str(error), **facts)
             except StoreUnavailable as error:
                 self._stand("store_unavailable", str(error))
-                log.warning("intake.waiting", reason="Redis does not answer", error=str(error))
+                log.debug("intake.waiting", reason="Redis does not answer", error=str(error))
             else:
                 return enqueued
             if not consumer.is_open:

@@ -172,13 +172,16 @@ class Intakes:
             except TimeoutError:
                 # It says nothing of a queue without a leader; the others need not wait for that.
                 log.warning("intake.not_looked", reason=f"no answer within {SET_UP:g} s")
+                self.standstill.outage.forget()
                 return self._intakes_of([])
             except BrokerUnavailable as error:
                 for queue in self._queues:
                     self.standstill.set("away", str(error), queue)
-                log.warning("intake.interrupted", error=str(error))
+                if (facts := self.standstill.outage.failed()) is not None:
+                    log.warning("intake.interrupted", error=str(error), **facts)
                 await asyncio.sleep(backoff.next())
             else:
+                self.standstill.outage.forget()
                 return [] if self._is_stopping else self._intakes_of(others)
         return []
 

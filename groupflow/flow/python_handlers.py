@@ -106,7 +106,8 @@ def _settle(done: Future[Any], call: Callable[[], Any]) -> None:
     try:
         done.set_result(call())
     except StopIteration as error:  # no future of asyncio's can carry it
-        done.set_exception(RuntimeError(f"the handler raised StopIteration: {error}"))
+        raised = RuntimeError(f"the handler raised StopIteration: {error}")
+        done.set_exception(raised.with_traceback(error.__traceback__))
     except BaseException as error:  # noqa: BLE001  its attempt's failure, and not the thread's
         done.set_exception(error)
 

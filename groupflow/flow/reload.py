@@ -142,7 +142,7 @@ class Reloader:
             except SessionLost:
                 return None  # the next session tells it
             except StoreUnavailable as error:
-                log.warning("store.unavailable", error=str(error))
+                log.debug("reload.unanswered", error=str(error))
                 await asyncio.sleep(backoff.next())
             except GroupflowError as error:
                 log.warning("reload.not_told", error=str(error))

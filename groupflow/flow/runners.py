@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from groupflow.core.app import App
+from groupflow.core.app import SCAN_TYPES, App
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.flow.exec_handlers import ExecRunner, is_runnable
+from groupflow.flow.exec_handlers import ExecRunner, what_is_wrong
 from groupflow.flow.handling import Runner
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.settings.rules import HandlerRule
@@ -17,17 +17,54 @@ if TYPE_CHECKING:
     import httpx
 
 
+def problems_with(
+    types: Collection[str], rules: Mapping[str, HandlerRule], *, on_path: bool = False
+) -> list[Problem]:
+    """What keeps handlers from running here.
+
+    Args:
+        types: those that the application handles.
+        rules: ``[handlers]`` of the configuration.
+        on_path: whether a bare name has to be on the path now; it is looked up there anew each
+            time it runs.
+    """
+    problems = []
+    for type_, rule in rules.items():
+        setting = f'handlers."{type_}"'
+        if type_.startswith(SCAN_TYPES):
+            remedy = f"Types that begin with {SCAN_TYPES!r} are those of scans: take another."
+            problems.append(Problem(setting, "", remedy))
+        if type_ in types:
+            remedy = "The application has a handler for this type as well: take one of them out."
+            problems.append(Problem(setting, "", remedy))
+        if rule.exec is None or ("/" not in rule.exec[0] and not on_path):
+            continue
+        if wrong := what_is_wrong(rule.exec[0]):
+            problems.append(Problem(f"{setting}.exec", rule.exec[0], wrong))
+    return problems
+
+
 class AllRunners:
     """The runners of one daemon. Handlers come only from here, whatever a message names."""
 
     def __init__(
-        self, app: App, rules: Mapping[str, HandlerRule], threads: Executor, connections: int
+        self,
+        app: App,
+        rules: Mapping[str, HandlerRule],
+        threads: Executor,
+        connections: int,
+        scans: Callable[[str], Runner | None] = lambda _type: None,
     ) -> None:
         """Builds them: the application's, plain functions in threads, and those of `rules`.
 
+        `scans` finds what runs the shards of scans, by their type.
+
         Raises:
-            ConfigError: a type has two handlers, or a command's program isn't there.
+            ConfigError: a type has two handlers, or a command's program can't be run.
         """
+        if problems := problems_with(app.types, rules):
+            raise ConfigError(problems)
+        self._scans = scans
         python = PythonRunners(app, threads)
         self._connections = connections
         self._http: httpx.AsyncClient | None = None
@@ -35,17 +72,10 @@ class AllRunners:
             type_: runner for type_ in app.types if (runner := python.find(type_)) is not None
         }
         for type_, rule in rules.items():
-            self._runners[type_] = self._foreign(type_, rule)
+            self._runners[type_] = self._foreign(rule)
 
-    def _foreign(self, type_: str, rule: HandlerRule) -> Runner:
-        setting = f'handlers."{type_}"'
-        if type_ in self._runners:
-            remedy = "The application has a handler for this type as well: take one of them out."
-            raise ConfigError([Problem(setting, "", remedy)])
+    def _foreign(self, rule: HandlerRule) -> Runner:
         if rule.exec is not None:
-            if not is_runnable(rule.exec[0]):
-                remedy = "There is no such program; a relative path starts where the daemon does."
-                raise ConfigError([Problem(f"{setting}.exec", rule.exec[0], remedy)])
             return ExecRunner(rule, rule.exec)
         assert rule.http is not None  # noqa: S101  exactly one of them, as the settings check
         # Whoever has no such handler does without the client, which takes its time to come and go.
@@ -56,7 +86,8 @@ class AllRunners:
 
     def find(self, type: str) -> Runner | None:
         """The runner of a type, or ``None``."""
-        return self._runners.get(type)
+        found = self._runners.get(type)
+        return self._scans(type) if found is None and type.startswith(SCAN_TYPES) else found
 
     @property
     def types(self) -> list[str]:

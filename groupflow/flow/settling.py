@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.outcome import Advance, Dead, Done, Halt, Outcome, Retry, Turn
 from groupflow.core.policy import Policy
 from groupflow.flow.handling import Failed, message_of, text_of
 from groupflow.settings.types import YEAR
@@ -17,39 +18,65 @@ from groupflow.store import settlements
 from groupflow.store.settlements import Claim, Settlement
 
 ERRORS_KEPT = 20  # of a task's failed attempts; the oldest go first
+EARLIER_CHARS = 300  # of an error's text once another has followed; its traceback goes altogether
 CONTEXT_BYTES = 1024 * 1024  # of a stage's context: it is carried with every claim
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """When an attempt ran, and where: kept with one that failed."""
+
+    at: float  # when it began, Unix seconds by its daemon's clock
+    seconds: float  # how long it took
+    daemon: str  # who ran it
 
 
 def settlement_of(
     claim: Claim,
     outcome: Outcome | Failed,
     policy: Policy,
+    ran: Ran,
     chance: Callable[[], float] = random.random,
 ) -> Settlement:
     """The one settlement that an outcome leads to.
 
     `chance` gives a random number from 0 to 1, for the jitter of a delay.
     """
+    settlement = _settlement_of(claim, outcome, policy, chance)
+    if isinstance(settlement, (settlements.Retry, settlements.Bury)):
+        facts = {"at": round(ran.at, 3), "seconds": round(ran.seconds, 6), "daemon": ran.daemon}
+        if isinstance(outcome, Failed) and outcome.traceback:
+            facts["traceback"] = outcome.traceback
+        settlement.errors[-1].update(facts)
+    return settlement
+
+
+def _settlement_of(
+    claim: Claim, outcome: Outcome | Failed, policy: Policy, chance: Callable[[], float]
+) -> Settlement:
     match outcome:
         case Done():
             return settlements.Complete(claim)
         case Dead(reason):
-            return _bury(claim, "Dead", reason, policy)
-        case Advance(stage, context):
-            return _advance(claim, stage, context, policy)
+            buried = _bury(claim, "Dead", reason, policy)
+            if isinstance(outcome, Halt):
+                buried = replace(buried, context=orjson.dumps(outcome.context))
+            return buried
+        case Advance():
+            return _advance(claim, outcome, policy)
         case Failed(error, message, is_final):
             if is_final:
                 return _bury(claim, error, message, policy)
-            return _retry(claim, error, message, None, policy, chance)
-        case Retry(after, reason):
-            return _retry(claim, "Retry", reason, after, policy, chance)
+            return _retry(claim, error, message, Retry(), policy, chance)
+        case Retry(_, reason):
+            return _retry(claim, "Retry", reason, outcome, policy, chance)
 
 
 def _retry(  # noqa: PLR0917  private, and called twice
     claim: Claim,
     error: str,
     message: str,
-    after: float | None,
+    asked: Retry,
     policy: Policy,
     chance: Callable[[], float],
 ) -> Settlement:
@@ -58,9 +85,10 @@ def _retry(  # noqa: PLR0917  private, and called twice
         return _bury(claim, error, message, policy)
     return settlements.Retry(
         claim,
-        after=_seconds(delay if after is None else after, otherwise=delay),
+        after=_seconds(delay if asked.after is None else asked.after, otherwise=delay),
         errors=_errors(claim, error, message),
         standing=policy.on_retry,
+        scope=asked.scope,
     )
 
 
@@ -73,7 +101,8 @@ def _seconds(after: Any, *, otherwise: float) -> float:
     return 0.0 if math.isnan(seconds) else min(max(0.0, seconds), YEAR)
 
 
-def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settlement:
+def _advance(claim: Claim, outcome: Advance, policy: Policy) -> Settlement:
+    stage, context = outcome.stage, outcome.context
     try:
         packed = orjson.dumps(context)
     except (TypeError, ValueError) as error:
@@ -83,10 +112,12 @@ def _advance(claim: Claim, stage: str, context: Any, policy: Policy) -> Settleme
     if len(packed) > CONTEXT_BYTES:
         message = f"the context of stage {stage!r} has {len(packed)} bytes, over {CONTEXT_BYTES}"
         return _bury(claim, "Advance", message, policy)
-    return settlements.Advance(claim, text_of(stage), packed, policy.stage_order)
+    after = _seconds(outcome.after, otherwise=0.0)
+    anew = isinstance(outcome, Turn) and not outcome.crashed
+    return settlements.Advance(claim, text_of(stage), packed, policy.stage_order, after, anew)
 
 
-def _bury(claim: Claim, error: str, message: str, policy: Policy) -> Settlement:
+def _bury(claim: Claim, error: str, message: str, policy: Policy) -> settlements.Bury:
     message = message_of(message)
     named = error in ("Dead", "Retry", "Advance")
     reason = message if named and message else f"{error}: {message}" if message else error
@@ -101,4 +132,11 @@ def _errors(claim: Claim, error: str, message: str) -> list[dict[str, Any]]:
         "error": error,
         "message": message_of(message),
     }
-    return [*claim.errors, entry][-ERRORS_KEPT:]
+    earlier = [earlier_error(error) for error in claim.errors[1 - ERRORS_KEPT :]]
+    return [*earlier, entry]
+
+
+def earlier_error(error: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of an error once another has followed, so that twenty of them stay small."""
+    short = {name: fact for name, fact in error.items() if name != "traceback"}
+    return {**short, "message": error["message"][:EARLIER_CHARS]}

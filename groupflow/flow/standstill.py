@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from groupflow.core.checkup import Check
 from groupflow.core.measures import IntakeMeasures, Pause
+from groupflow.core.outages import Outage
 
 Kind: TypeAlias = Pause | Literal["away"]
 """Why intake takes nothing in: a pause, or no connection to RabbitMQ; empty where it does."""
@@ -38,6 +39,7 @@ class Standstill:
         self._kind: Kind
         self._kind, self._reason = self._worst()
         self._since = 0.0
+        self.outage = Outage(time.monotonic)  # of RabbitMQ, by queue: what of it the log is told
 
     def set(self, kind: Kind, reason: str = "", queue: str = "") -> None:
         """From here on nothing is taken in, or messages are where `kind` is empty."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 from typing import Any, cast
 
 import structlog
@@ -19,7 +19,8 @@ from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.hall import Hall, Slot, Source
 from groupflow.flow.handling import Failed, Runner, Runners, failed
-from groupflow.flow.settling import settlement_of
+from groupflow.flow.settling import Ran, settlement_of
+from groupflow.flow.tracebacks import traceback_of
 from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
 
 log = structlog.get_logger("groupflow.worker")
@@ -35,6 +36,7 @@ class Rules:
     runners: Runners  # find who runs a type
     policies: Policies  # say what holds for a task
     max_crashes: int  # claims of a task that may end in a crash before it is a dead letter
+    daemon: str = ""  # whose attempts they are: kept with those that fail
 
 
 class Worker:
@@ -215,7 +217,9 @@ class Worker:
             settlement: Settlement = Complete(claim)
         else:
             policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
-            settlement = settlement_of(claim, outcome, policy)
+            seconds = perf_counter() - began
+            ran = Ran(time() - seconds, seconds, self.rules.daemon)
+            settlement = settlement_of(claim, outcome, policy, ran)
         if self._tells_all or not isinstance(settlement, Complete):
             _report(settlement, round(perf_counter() - began, 6))
         return settlement
@@ -230,9 +234,10 @@ class Worker:
         limit = None if seconds is None else _Limit(task, seconds)
         try:
             return await runner.handle(task)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if limit is not None and limit.is_over:
-                return Failed("TimeoutError", f"it ran over its {seconds} s")
+                what = f"it ran over its {seconds} s"
+                return Failed("TimeoutError", what, traceback=traceback_of(error))
             return None
         except Exception as error:  # noqa: BLE001  its runner didn't foresee it: no reason to end all
             return failed(error)
@@ -302,7 +307,23 @@ def _report(settlement: Settlement, seconds: float) -> None:
     match settlement:
         case Complete():
             log.debug("task.settled", **names, outcome=outcome, seconds=seconds)
-        case Bury(reason=reason):
-            log.error("task.buried", **names, reason=reason, seconds=seconds)
+        case Retry(after=after, errors=[*_, error]):
+            log.warning(
+                "task.settled",
+                **names,
+                outcome=outcome,
+                seconds=seconds,
+                after=round(after, 3),
+                **_failure(error),
+            )
+        case Bury(reason=reason, errors=[*_, error]):
+            log.error("task.buried", **names, reason=reason, seconds=seconds, **_failure(error))
         case _:
             log.info("task.settled", **names, outcome=outcome, seconds=seconds)
+
+
+def _failure(error: dict[str, Any]) -> dict[str, Any]:
+    """What a line about a failed attempt says of it: which one, what it failed of, and where."""
+    where = {"exception": error["traceback"]} if "traceback" in error else {}
+    named = {name: error[name] for name in ("attempt", "error", "message")}
+    return {**named, **where}

@@ -74,7 +74,7 @@ class Filter:
 
     reason: str | None = None  # a part of the reason's text
     kind: str | None = None  # a part of the kind
-    type: str | None = None  # the task type
+    type: str | None = None  # the task type, or how it begins: ``import.*``
     group: str | None = None
     tenant: str | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -48,6 +49,8 @@ class Why:
     since: float | None = None  # Unix seconds since when the state holds, where that is known
     until: float | None = None  # Unix seconds until when it will, where that is known
     reason: str = ""
+    running: int = 0  # how many of its tasks run; `holder` and `since` are of the first of them
+    concurrency: int = 1  # how many may
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow why --json``."""
@@ -93,7 +96,14 @@ class Groups:
 def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
     """What the facts that why.lua answers come to."""
     life = Life.of(facts["life"])
-    answer = partial(Why, group, queued=facts["queued"], head=facts.get("head"))
+    answer = partial(
+        Why,
+        group,
+        queued=facts["queued"],
+        head=facts.get("head"),
+        running=facts["running"],
+        concurrency=facts.get("concurrency", 1),
+    )
     hold = facts.get("paused") or (facts["queued"] and facts.get("everything_paused"))
     if "daemon" in facts:
         return _running(answer, facts, life)
@@ -106,7 +116,9 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         return answer(state="parked", reason=reason, since=seconds(at))
     if "until" in facts:
         until = seconds(facts["until"])
-        reason = _delay_reason(life, until - seconds(facts["now"]), with_words)
+        reason = _limit_reason(facts) or _delay_reason(
+            life, until - seconds(facts["now"]), with_words
+        )
         return answer(state="delayed", reason=reason, until=until)
     if "ready" in facts:
         return _ready(answer, facts, life.crashes)
@@ -136,7 +148,22 @@ def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -
         f"attempt {life.attempt} of task {facts['head']} runs on {where}, for "
         f"{seconds(facts['now']) - since:.1f} s; its lease has {left:.1f} s left"
     )
-    return answer(state="running", reason=reason, holder=holder, since=since)
+    if (most := facts.get("concurrency", 1)) > 1 or facts["running"] > 1:
+        reason += f"; of the group run {facts['running']} of {most}"
+    if limited := _limit_reason(facts):
+        reason += f"; it is {limited}"
+    until = seconds(facts["until"]) if "until" in facts else None
+    return answer(state="running", reason=reason, holder=holder, since=since, until=until)
+
+
+def _limit_reason(facts: Mapping[str, Any]) -> str:
+    """What of its limits holds a group; empty if none does."""
+    if "until" not in facts or "limited_by" not in facts:
+        return ""
+    until = datetime.fromtimestamp(seconds(facts["until"])).astimezone().strftime("%H:%M:%S")
+    if facts["limited_by"] == "rate":
+        return f"over its {facts['rate']} until {until}"
+    return f"closed until {until}, since a handler asked for that (Retry with its scope)"
 
 
 def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], crashes: int) -> Why:
@@ -160,5 +187,6 @@ def _ready_reason(crashes: int, busy: list[str]) -> str:
 def _delay_reason(life: Life, left: float, with_words: bool) -> str:
     if not life.errors:
         return f"its head is delayed for another {left:.1f} s"
-    said = life.errors[-1]["message" if with_words else "error"]
+    error, message = life.errors[-1]["error"], life.errors[-1]["message"]
+    said = f"{error}: {message}" if with_words and message else error
     return f"attempt {life.attempt} of its head is due in {left:.1f} s, after {said}"

@@ -60,7 +60,7 @@ class Waiting:
     crashes: int = 0  # claims of it that ended in a crash
     stage: str | None = None  # the stage that it has reached
     due: float | None = None  # Unix seconds before which it may not run, if it has to wait
-    # one entry for each failed attempt that is remembered, oldest first
+    # one entry for each failed attempt that is remembered, oldest first, without its traceback
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -145,6 +145,10 @@ async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: 
     return Lane(reply["at"], reply["total"], [_waiting(row) for row in reply["tasks"]])
 
 
+def _without_traceback(error: dict[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in error.items() if name != "traceback"}
+
+
 def _waiting(row: Sequence[Any]) -> Waiting:
     facts = named(row, "enqueued_at")
     life = Life.of(facts["life"])
@@ -157,5 +161,5 @@ def _waiting(row: Sequence[Any]) -> Waiting:
         crashes=life.crashes,
         stage=life.stage,
         due=None if life.due is None else seconds(life.due),
-        errors=life.errors,
+        errors=[_without_traceback(error) for error in life.errors],
     )

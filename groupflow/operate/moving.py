@@ -176,6 +176,18 @@ class Mover:
                 self._gone[place] = [row.id for row in some if row.id]
         return moved
 
+    async def move_schedules(self) -> None:
+        """Move schedules to where their ticks will lie."""
+        verb = OperatorVerb.MOVE_SCHEDULES
+        done: list[str] = []
+        for name, group, packed in await self._source.run(verb, "out"):
+            place = self.leaves(group.decode() or None, f"schedule:{name.decode()}")
+            if packed and place is not None:
+                await self._targets[place].run(verb, "in", packed)
+            if place is not None or not packed:
+                done.append(name.decode())
+        await self._source.run(verb, "done", *done)
+
     async def move_history(self, segment: Literal["new", "old"]) -> int:
         """Move what is over; how many entries."""
         cursor, moved = b"0", 0

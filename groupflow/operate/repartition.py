@@ -154,6 +154,7 @@ class Repartition:
         for state in _HELD_BACK:
             report.tasks += await _held_back(source, mover, state)
         report.dead += await mover.move("dead")
+        await mover.move_schedules()
         report.over += await mover.move_history("new")
         report.over += await mover.move_history("old")
 

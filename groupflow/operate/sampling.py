@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ from groupflow.store.clock import microseconds, seconds
 from groupflow.store.settlements import Complete, Settlement
 
 INTERVAL = 10.0  # seconds between two samples
+MINUTE = 60.0  # seconds that rates are taken over
 KEPT = 361  # samples: an hour of them, and the one that the first rate is counted from
 WALKED = 1000  # groups that a survey walks on
 LONGEST = 20  # groups that it keeps
@@ -126,6 +127,34 @@ async def read_samples(client: StoreClient) -> list[Sample]:
         StoreUnavailable: Redis does not answer.
     """
     return samples_of(await read_rows(client))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Tasks a second over the last minute."""
+
+    taken_in: float
+    done: float
+    buried: float
+
+
+def rates_of(samples: Sequence[Sample], now: float) -> Rates | None:
+    """The rates over the minute before `now` (Unix seconds by Redis's clock).
+
+    ``None`` where nobody has kept samples lately: no daemon runs, or the first one has just begun.
+    """
+    lately = [each for each in samples if now - each.at < MINUTE and each.taken_in is not None]
+    if not lately:
+        return None
+
+    def mean(values: Iterable[float | None]) -> float:
+        return round(sum(value or 0.0 for value in values) / len(lately), 3)
+
+    return Rates(
+        taken_in=mean(each.taken_in for each in lately),
+        done=mean(each.done for each in lately),
+        buried=mean(each.buried for each in lately),
+    )
 
 
 def _sample(row: Sequence[Any], before: Sequence[Any] | None) -> Sample:

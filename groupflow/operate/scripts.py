@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupflow.schedule.scripts import MAKING, ROWS
 from groupflow.store.scripts import FACTS, LAYOUT, PRELUDE, SESSIONS, AnyVerb
 
 _INDEXES = (*PRELUDE, "operate/indexes")
@@ -20,9 +21,10 @@ class OperatorVerb(AnyVerb):
     BUSY = "busy", (*_WALKING, *_NAMING)
     TOPS = "tops", (*_WALKING, *_NAMING)
     FIND = "find", (*_WALKING, "store/facts", *_NAMING)
-    LIST = "list", _WALKING
+    LIST = "list", (*_WALKING, "store/facts", *_NAMING)
     GROUPS = "groups", (*_WALKING, "store/facts", *_NAMING)
     LANE = "lane", (*FACTS, *_NAMING)
+    SHARDS = "shards", (*_WALKING, *_NAMING)
     CONFIGURATION = "configuration"
     SAMPLE = "sample", _INDEXES
     SURVEY = "survey", _WALKING
@@ -41,6 +43,10 @@ class OperatorVerb(AnyVerb):
     REDRIVE = "redrive", (*_BURIAL, "store/delaying", LAYOUT)
     DROP = "drop", _BURIAL
     SWEEP = "sweep", _BURIAL
+    SCHEDULES = "schedules", (*ROWS, *_NAMING)
+    SCHEDULE_RUN = "schedule_run", MAKING
+    SCHEDULE_HOLD = "schedule_hold", ROWS
+    SCHEDULE_DROP = "schedule_drop", ROWS
     NUMBER = "number"
     MOVING_TO = "moving_to"
     MOVE_OUT = "move_out", _MOVING
@@ -48,5 +54,6 @@ class OperatorVerb(AnyVerb):
     MOVE_DONE = "move_done", (*_MOVING, "operate/burial")
     MOVE_HISTORY = "move_history", _MOVING
     MOVE_NOTES = "move_notes"
+    MOVE_SCHEDULES = "move_schedules", ROWS
     MOVE_COUNTERS = "move_counters"
     MOVE_END = "move_end"

@@ -29,6 +29,7 @@ REASONS: dict[Left, str] = {
     "unknown": "nothing is known of it",
 }
 
+_UNKNOWN = dict.fromkeys(("group", "tenant", "enqueued_at"))
 LOOKED_AT = 2000  # places in a line a script: bounds how long one may block Redis
 
 
@@ -89,23 +90,62 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     return found(state="queued")
 
 
-async def list_tasks(
-    client: StoreClient, state: ListedState, limit: int
-) -> list[tuple[str, str | None]]:
-    """Some tasks of a state, by id and group, `limit` of them at most.
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task in a list."""
 
-    Those that wait come with the next to run first; groups that run, wait or stand follow. For
-    counts see `read_totals`, for the dead `DeadLetters`.
+    id: str
+    type: str  # empty where it is not known
+    group: str | None  # its group, None for a plain task
+    tenant: str | None  # its tenant, None where it names none, or is over
+    attempt: int  # the attempt that runs or is next; of a finished task, the one that ended it
+    enqueued_at: float | None  # when it came, Unix seconds; None of one that is over
+    since: float | None = None  # Unix seconds since when it runs, or is over
+    until: float | None = None  # Unix seconds until when it is delayed
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of an entry of ``groupflow tasks --json``."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Some tasks of a state."""
+
+    at: float  # Unix seconds by Redis's clock
+    rows: list[TaskRow]
+    turns: list[int]  # of each row a number by which several stores' rows become one list
+    next: tuple[int, str, int] | None  # where the next page begins, None at the end
+
+
+BEGINNING = (1, "0", 0)
+
+
+async def list_tasks(client: StoreClient, state: ListedState, limit: int) -> list[TaskRow]:
+    """Some tasks of a state, `limit` of them at most.
+
+    Those that wait come with the next to run first; groups that run, wait or stand follow. Those
+    that run come with the longest first. For counts see `read_totals`, for the dead `DeadLetters`.
     """
-    return [(id_, group) for _, id_, group in await look_at_tasks(client, state, limit)]
+    return (await look_at_tasks(client, state, limit)).rows[:limit]
 
 
 async def look_at_tasks(
-    client: StoreClient, state: ListedState, limit: int
-) -> list[tuple[int, str, str | None]]:
-    """The same, each behind a number by which several stores' tasks become one list."""
-    rows = await client.run(OperatorVerb.LIST, state, limit)
-    return [(int(turn), id_.decode(), group.decode() or None) for id_, group, turn in rows]
+    client: StoreClient,
+    state: ListedState,
+    limit: int,
+    begin: tuple[int, str, int] = BEGINNING,
+) -> TaskPage:
+    """A page of them; of what is done it may have some more, or none and yet a next one."""
+    reply = named(await client.run(OperatorVerb.LIST, state, limit, *begin), "at")
+    rows, turns = [], []
+    for packed in reply["tasks"]:
+        facts = named(packed, "enqueued_at", "since", "until")
+        turns.append(int(facts.pop("turn")))
+        facts["attempt"] = int(facts["attempt"])
+        rows.append(TaskRow(**{**_UNKNOWN, **facts}))
+    following = (reply["part"], reply["place"], reply["deep"]) if "part" in reply else None
+    return TaskPage(reply["at"], rows, turns, following)
 
 
 def _ended(id_: str, line: str) -> Found:

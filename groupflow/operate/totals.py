@@ -61,7 +61,8 @@ class Totals:
     queued_plain: int  # plain tasks that wait, delayed ones too
     queued_grouped: int  # grouped tasks that wait, in whatever state their group is
     running_plain: int  # plain tasks that run
-    running_grouped: int  # grouped tasks that run, which is as many groups
+    # grouped tasks that run: of as many groups, but for those with a `concurrency`
+    running_grouped: int
     # seconds for which the plain task that goes next could have been claimed; 0 where none waits
     waited_plain: float
     waited_grouped: float  # the same of the grouped one
@@ -86,14 +87,21 @@ class Totals:
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
         return {
-            "plain": {"queued": self.queued_plain, "running": self.running_plain},
+            "paused": asdict(self.everything_paused) if self.everything_paused else None,
+            "plain": {
+                "queued": self.queued_plain,
+                "running": self.running_plain,
+                "waited": self.waited_plain,
+            },
             "grouped": {
                 "queued": self.queued_grouped,
                 "running": self.running_grouped,
+                "waited": self.waited_grouped,
                 "groups": self.groups,
                 "ready": self.ready,
                 "delayed": self.delayed,
                 "parked": self.parked,
+                "paused": self.paused,
             },
             "dead": self.dead,
             "dead_staying": self.dead_staying,
@@ -114,13 +122,15 @@ async def read_totals(client: StoreClient) -> Totals:
     note, ends = facts.pop("everything_paused", None), facts.pop("everything_ends", None)
     until = None if ends is None else seconds(ends)
     recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]
+    shared, apart = facts.pop("sharing"), facts.pop("running_groups")
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
     waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
     facts |= {name: count[name] for name in waiting}
     facts |= {f"{name}_total": count[name] for name in ("taken", "done", "buried", "crashed")}
     return Totals(
         **facts,
-        groups=count["running_grouped"] + sum(states),
+        # A lock a group, but where several tasks of one may run.
+        groups=count["running_grouped"] - shared + apart + sum(states),
         everything_paused=Hold(*paused_by(note), until) if note else None,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
         daemons=[_status_of(each) for each in known],

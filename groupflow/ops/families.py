@@ -20,7 +20,10 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, TypeMeasures, Types, Vitals
+from groupflow.operate.schedules import Schedule
 from groupflow.operate.totals import Totals
+
+SCHEDULES_SHOWN = 100  # by name; each costs two time series
 
 Rows = Mapping[tuple[str, ...], float]
 
@@ -35,7 +38,9 @@ def from_measures(measures: Measures) -> Iterator[Metric]:
     """What the daemon has counted since it was started."""
     yield from _from_intake(measures)
     yield from _from_work(measures)
+    yield from _from_scans(measures)
     yield from _from_upkeep(measures)
+    yield from _from_schedules(measures)
     scripts = measures.scripts
     yield _histogram(
         "groupflow_script_seconds",
@@ -105,6 +110,17 @@ def _from_work(measures: Measures) -> Iterator[Metric]:
     )
 
 
+def _from_scans(measures: Measures) -> Iterator[Metric]:
+    pages: Rows = {(name,): scan.pages for name, scan in measures.scans.items()}
+    rows: Rows = {
+        (name, outcome): number
+        for name, scan in measures.scans.items()
+        for outcome, number in scan.rows.items()
+    }
+    yield _counter("groupflow_scan_pages", "Pages of rows that were fetched", pages, ["scan"])
+    yield _counter("groupflow_scan_rows", "Attempts at rows", rows, ["scan", "outcome"])
+
+
 def _by_type(types: Types) -> list[tuple[str, TypeMeasures]]:
     return [*types.named.items(), (OTHER, types.other)]
 
@@ -125,6 +141,15 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
     yield _one("groupflow_event_loop_blocks", "Blocks of a lease or longer", upkeep.loop_blocks)
     given_up = "Blocks that cost the lease"
     yield _one("groupflow_event_loop_blocks_given_up", given_up, upkeep.loop_given_up)
+
+
+def _from_schedules(measures: Measures) -> Iterator[Metric]:
+    schedules = measures.schedules
+    yield _one("groupflow_schedule_ticks", "Ticks that became tasks", schedules.made)
+    yield _one("groupflow_schedule_ticks_missed", "Ticks not made in time", schedules.missed)
+    yield _one("groupflow_schedule_ticks_skipped", "Ticks that would overlap", schedules.skipped)
+    late: dict[tuple[str, ...], Histogram] = {(): schedules.lateness}
+    yield _histogram("groupflow_schedule_lateness_seconds", "From due until a task", late, [])
 
 
 def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]:
@@ -171,6 +196,16 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     workers = sum(each.workers for each in daemons)
     yield _now("groupflow_cluster_workers", "Workers of all daemons", workers)
     yield _now("groupflow_cluster_heartbeat_age_seconds", "Longest silence", silence)
+
+
+def from_schedules(schedules: Iterable[Schedule]) -> Iterator[Metric]:
+    """What the store has of schedules, those that are overdue for longest first."""
+    shown = sorted(schedules, key=lambda each: -each.overdue)[:SCHEDULES_SHOWN]
+    overdue: Rows = {(each.name,): each.overdue for each in shown}
+    interval: Rows = {(each.name,): each.interval for each in shown}
+    of = ["schedule"]
+    yield _gauge("groupflow_cluster_schedule_overdue_seconds", "Since it was due", overdue, of)
+    yield _gauge("groupflow_cluster_schedule_interval_seconds", "Tick to tick", interval, of)
 
 
 def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:

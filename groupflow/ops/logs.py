@@ -39,7 +39,8 @@ def configure_logging(level: str = "info", format: str = "auto") -> None:
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        # People read seconds, and a line that fits; a program sorts by more.
+        structlog.processors.TimeStamper(fmt="iso" if as_json else "%H:%M:%S", utc=True),
     ]
     rendering = _rendering(as_json=as_json)
     structlog.configure(

@@ -18,15 +18,21 @@ from prometheus_client.registry import Collector
 
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import Measures, Vitals
+from groupflow.operate.schedules import Schedule, read_schedules
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.operate.whole.figures import sum_of
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops import families
 from groupflow.ops.loop_lag import LoopLag
+from groupflow.store.client import StoreClient
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 FRESH = 1.0  # seconds for which what was read from the store is told again
 READING = 1.0  # seconds that the store has for its answer
+
+
+async def _look(client: StoreClient) -> tuple[Totals, list[Schedule]]:
+    return await read_totals(client), await read_schedules(client)
 
 
 class StoreMetrics:
@@ -36,6 +42,7 @@ class StoreMetrics:
         """Reads nothing yet; the namespace has best connections of its own."""
         self._namespace = namespace
         self._totals: dict[int, Totals] = {}  # the last that each partition told
+        self._schedules: dict[int, list[Schedule]] = {}  # likewise
         self._read: dict[int, float] = {}  # when that was
         self._asked = float("-inf")
         self._up: set[int] = set()  # the partitions that told theirs when last asked
@@ -54,13 +61,14 @@ class StoreMetrics:
             if monotonic() - self._asked < FRESH:
                 return
             try:
-                found = (await self._namespace.ask_all(read_totals, READING)).by_partition
+                found = (await self._namespace.ask_all(_look, READING)).by_partition
             except (GroupflowError, TimeoutError, ValueError):
                 # Away, or somebody wrote to our keys: the rest can be told all the same.
                 found = {}
             self._asked = monotonic()
             self._up = {*found}
-            self._totals |= found
+            self._totals |= {number: totals for number, (totals, _) in found.items()}
+            self._schedules |= {number: schedules for number, (_, schedules) in found.items()}
             self._read |= dict.fromkeys(found, self._asked)
 
     def _collect(self) -> Iterator[Metric]:
@@ -70,6 +78,8 @@ class StoreMetrics:
         if self._totals:
             age = monotonic() - min(self._read.values())
             yield from families.from_totals(sum_of(self._totals, []))
+            every = [each for part in self._schedules.values() for each in part]
+            yield from families.from_schedules(every)
         yield from families.of_store(is_up=bool(self._up), age=age)
         if (count := len(self._namespace)) > 1:
             up = {number: number in self._up for number in range(count)}

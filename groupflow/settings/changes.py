@@ -14,7 +14,7 @@ from groupflow.core.masking import mask_all
 from groupflow.settings.model import Settings
 from groupflow.settings.types import HandlerCommand, HandlerUrl
 
-SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "log"})
+SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "schedules", "log"})
 SETTINGS_AT_ONCE = frozenset(
     {
         "workers.plain",
@@ -26,7 +26,6 @@ SETTINGS_AT_ONCE = frozenset(
         "rabbitmq.max_values",
     }
 )
-_ABSENT = object()
 _DIGESTS = "digests"
 _DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guessed secret by
 
@@ -86,9 +85,10 @@ def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Chan
     changes = []
     before, after = dict(_flat(old)), dict(_flat(new))
     for setting in dict.fromkeys([*before, *after]):
-        values = before.get(setting, _ABSENT), after.get(setting, _ABSENT)
+        # What isn't there and what isn't set are shown alike, and are alike.
+        values = before.get(setting), after.get(setting)
         if values[0] != values[1]:
-            changes.append(_change(setting, *(None if v is _ABSENT else v for v in values)))
+            changes.append(_change(setting, *values))
     return changes
 
 
@@ -124,6 +124,9 @@ def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         elif section == "handlers":
             for type_, rule in values.items():
                 yield from _settings(f'handlers."{type_}"', rule)
+        elif section == "schedules":
+            for rule in values:
+                yield from _settings(f"schedules.{rule['name']}", rule)
         elif section != _DIGESTS:
             yield from _settings(section, values)
 
@@ -139,10 +142,11 @@ def _values(settings: Settings) -> Iterator[tuple[str, Any]]:
         {
             "groups": [dict(rule) for rule in settings.groups],
             "handlers": {type_: dict(rule) for type_, rule in settings.handlers.items()},
+            "schedules": [dict(rule) for rule in settings.schedules],
             **{
                 name: dict(getattr(settings, name))
                 for name in Settings.model_fields
-                if name not in ("groups", "handlers")
+                if name not in ("groups", "handlers", "schedules")
             },
         }
     )

@@ -21,6 +21,7 @@ from pydantic_settings import (
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.meetings.search import find_meetings
 from groupflow.settings.model import Settings
+from groupflow.settings.planning import check_schedules
 from groupflow.settings.problems import dotted, known_names, problems_of, unknown_remedy
 
 PREFIX = "GROUPFLOW_"
@@ -59,7 +60,7 @@ def load_settings(path: Path | None = None) -> Settings:
     except SettingsError as error:
         raise _not_json(error) from None
     else:
-        problems += find_meetings(settings).problems
+        problems += [*find_meetings(settings).problems, *check_schedules(settings)]
     if problems:
         raise ConfigError(problems, source=str(sources.file) if sources.file else "")
     return settings
@@ -160,8 +161,9 @@ def _unknown(names: list[str], kind: str) -> list[Problem]:
         location = _location(name)
         if right:
             problems.append(Problem(name, "", f"It sets nothing. Did you mean {right}?"))
-        elif location[0] == "groups" and len(location) > 1:
-            remedy = "Give all rules as one JSON list in GROUPFLOW_GROUPS, or write them in a file."
+        elif location[0] in ("groups", "schedules") and len(location) > 1:
+            whole = PREFIX + location[0].upper()
+            remedy = f"Give all of them as one JSON list in {whole}, or write them in a file."
             problems.append(Problem(dotted(location), "", f"{remedy} It comes from {kind} {name}."))
         else:
             wrong = _first_unknown(location)

@@ -6,38 +6,33 @@ is frozen, and every URL in it shows its password masked.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    Field,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.policy import Policies
+from groupflow.core.limits import Limits
+from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
 from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.schedules import MOST as MOST_SCHEDULES
+from groupflow.settings.schedules import ScheduleRule, name_once
 from groupflow.settings.section import Section, Server
+from groupflow.settings.tokens import HasToken, Holder, NamedToken, read_holders
 from groupflow.settings.transport import is_loopback
 from groupflow.settings.types import (
     YEAR,
     AmqpUrl,
     DottedPath,
-    FileName,
     HostNames,
     Listen,
     RedisUrl,
     RetryInterval,
     Seconds,
-    Secret,
     SecretUrl,
+    TokenName,
     Whole,
-    check_token,
 )
 
 _MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
@@ -157,7 +152,7 @@ class Fields(Section):
         return Paths(**{name: FieldPath.parse(text) if text else None for name, text in self})
 
 
-class Http(Section):
+class Http(HasToken):
     """`[http]`: health, metrics, the API and the page."""
 
     listen: Listen = "127.0.0.1:9464"
@@ -166,43 +161,25 @@ class Http(Section):
     health: Listen = ""
     """Address and port at which the daemon itself answers for health and metrics, whatever becomes
     of the page; empty: it doesn't."""
-    token: Secret = SecretStr("")
-    """What actions (redrive, drop, pause, resume) must show; empty: there are none."""
-    token_file: FileName = ""
-    """File that holds the token, in place of `token`."""
     read: Literal["auto", "open", "token"] = "auto"
     """Whether looking needs the token too; auto: where others reach the address."""
     hosts: HostNames = ()
     """Names, beside localhost and addresses, by which browsers may call the page."""
+    tokens: dict[TokenName, NamedToken] = Field(default_factory=dict)
+    """Tokens with fewer rights: see `[http.tokens.NAME]`. That of `[http]` has all."""
 
-    def read_token(self) -> str:
-        """The token, from here or its file; empty where there is none.
+    def read_holders(self) -> dict[str, Holder]:
+        """Every token and its holder.
 
         Raises:
-            ConfigError: the file can't be read, or what it holds is no token.
+            ConfigError: a file can't be used, or two names have one token.
         """
-        if not self.token_file:
-            return self.token.get_secret_value()
-        try:
-            text = Path(self.token_file).read_text("utf-8").strip()
-            check_token(text)
-        except OSError as error:
-            remedy = f"It can't be read ({error.strerror}). Check the path and its permissions."
-            raise ConfigError([Problem("http.token_file", self.token_file, remedy)]) from None
-        except ValueError as error:
-            raise ConfigError([Problem("http.token_file", self.token_file, str(error))]) from None
-        return text
+        return read_holders(self, self.tokens)
 
     @property
     def is_open(self) -> bool:
         """Whether looking needs no token."""
         return self.read == "open" or (self.read == "auto" and is_loopback(self.listen))
-
-    @model_validator(mode="after")
-    def _one_token(self) -> Self:
-        if self.token.get_secret_value() and self.token_file:
-            raise ValueError("Give it token or token_file, not both.")
-        return self
 
     @model_validator(mode="after")
     def _two_addresses(self) -> Self:
@@ -267,6 +244,9 @@ class Settings(Section):
     traces: Traces = Traces()
     groups: tuple[GroupRule, ...] = ()
     handlers: dict[str, HandlerRule] = Field(default_factory=dict)
+    schedules: Annotated[tuple[ScheduleRule, ...], AfterValidator(name_once)] = Field(
+        default=(), max_length=MOST_SCHEDULES
+    )
 
     @field_validator("groups", mode="after")
     @classmethod
@@ -278,6 +258,8 @@ class Settings(Section):
         ]
         seen: set[str] = set()
         for rule in named:
+            if rule.name.startswith(OWN_RULES):
+                raise ValueError(f"Names that begin with {OWN_RULES!r} are groupflow's own.")
             if rule.name in seen:
                 raise ValueError(f"Two rules have the name {rule.name!r}; give one another name.")
             seen.add(rule.name)
@@ -299,6 +281,11 @@ class Settings(Section):
         """What decides how tasks are settled."""
         default = RetryPolicy(**dict(self.retry))
         return Policies(default, {rule.name: rule.policy() for rule in self.groups})
+
+    def limits(self) -> Limits:
+        """What scripts hold groups to."""
+        every = {rule.name: rule.limit() for rule in self.groups}
+        return Limits({name: limit for name, limit in every.items() if not limit.is_none})
 
     def rabbitmq_url(self) -> str:
         """Where and how to connect to RabbitMQ, its password and TLS files included.

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from groupflow.core.limits import Limit, Rate
 from groupflow.core.policy import GroupPolicy
 from groupflow.core.retry import RetryOverride
 from groupflow.core.routing import Rule
@@ -18,6 +19,7 @@ from groupflow.settings.types import (
     HttpUrl,
     KeyTemplate,
     Name,
+    RateText,
     RetryInterval,
     Seconds,
     Tenants,
@@ -67,11 +69,19 @@ class GroupRule(Override):
     """Most tasks of a group claimed at once, run one after another by one worker."""
     priority: Seconds = Field(default=0.0, ge=-YEAR, le=YEAR)
     """Seconds by which its tasks count as older."""
+    concurrency: Whole = Field(default=1, ge=1, le=10_000)
+    """Tasks of one group at once; over 1, its order is that of their starts."""
+    rate: RateText = ""
+    """Starts of one group: "10/s", "600/min", "10/h", "10/s burst 50"; empty: as many as come."""
 
     def rule(self) -> Rule:
         """What routing needs of it."""
         tenants = None if self.tenants == ("*",) else frozenset(self.tenants)
         return Rule(self.name, self.app, tenants, Template.parse(self.key), self.priority)
+
+    def limit(self) -> Limit:
+        """What scripts need of it."""
+        return Limit(self.concurrency, Rate.parse(self.rate))
 
     def policy(self) -> GroupPolicy:
         """What settling needs of it."""
@@ -88,6 +98,14 @@ class HandlerRule(Override):
     """URL that the body is posted to; 2xx done, 429 and 503 retry."""
     timeout: Seconds | None = Field(default=None, gt=0)
     """Seconds that one attempt may take; none: no limit."""
+    scope: Literal["task", "group"] = "task"
+    """What waits after a 429 or 503 of a URL: the task alone, or all of its group."""
+
+    @model_validator(mode="after")
+    def _scope_is_of_urls(self) -> HandlerRule:
+        if self.http is None and self.scope != "task":
+            raise ValueError("Leave out scope: it is for answers of a URL (http).")
+        return self
 
     @model_validator(mode="after")
     def _one_way(self) -> HandlerRule:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from groupflow.core.limits import Rate
 from groupflow.core.masking import mask_command, mask_place, mask_url
 from groupflow.core.template import FieldPath, Template
 from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, TLS_FILES, split_hosts
@@ -202,7 +203,7 @@ def _many_nodes(url: SecretUrl) -> SecretUrl:
     return url
 
 
-def _no_bool(value: object) -> object:
+def no_bool(value: object) -> object:
     """Refuse true and false, which pydantic would quietly read as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("Write a number.")  # noqa: TRY004  pydantic reads this one
@@ -226,6 +227,11 @@ def _field_path(value: str) -> str:
 
 def _template(value: str) -> str:
     Template.parse(value)
+    return value
+
+
+def _rate(value: str) -> str:
+    Rate.parse(value)
     return value
 
 
@@ -315,14 +321,16 @@ AmqpUrl = Annotated[
 ]
 RedisUrl = Annotated[SecretUrl, AfterValidator(_many_nodes)]
 HttpUrl = Annotated[HandlerUrl, AfterValidator(_url_check("http", "https", server=False))]
-Whole = Annotated[int, BeforeValidator(_no_bool)]
-Seconds = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
+Whole = Annotated[int, BeforeValidator(no_bool)]
+Seconds = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]
 RetryInterval = Annotated[Seconds, AfterValidator(_not_zero)]
 DottedPath = Annotated[str, AfterValidator(_field_path)]
 KeyTemplate = Annotated[str, AfterValidator(_template)]
+RateText = Annotated[str, AfterValidator(_rate)]
 Listen = Annotated[str, AfterValidator(_listen)]
 FileName = Annotated[str, AfterValidator(_printable)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
+TokenName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 HostNames = tuple[Annotated[str, AfterValidator(_host_name)], ...]
 AppName = Annotated[
     str, BeforeValidator(_plain_text), Field(min_length=1), AfterValidator(_printable)

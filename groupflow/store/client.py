@@ -11,27 +11,21 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from time import monotonic, perf_counter
-from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, Protocol, TypeAlias
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import ConnectionPool
-from redis.exceptions import (
-    AuthenticationError,
-    OutOfMemoryError,
-    RedisError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.store.copies import Copies
 from groupflow.store.epochs import Epoch, ask_epoch
 from groupflow.store.keys import Keys
 from groupflow.store.layout import check_reply
 from groupflow.store.pool import make_pool
+from groupflow.store.refusals import address_of, has_moved, is_unknown_script, translated
 from groupflow.store.scripts import AnyVerb, Order, Scripts
 from groupflow.store.whereabouts import whereabouts_of
 from groupflow.store.wire import Wire, pack
@@ -39,47 +33,23 @@ from groupflow.store.wire import Wire, pack
 Argument: TypeAlias = str | bytes | int
 Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
 
-# Answers of a server that is up but can't serve for now, by their first word: still loading its
-# file, busy with a script, failing to write its disk, with too few replicas, or no longer the one
-# that has the keys. The last has no word of its own.
-_PASSING = (
-    *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
-    *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"),
-    "UNBLOCKED",  # it waited for replicas, and has become one
-)
-# The same of one that takes no more connections: its first word says nothing.
-_CROWDED = "ERR max number of clients reached"
-# Those of a node that has given its keys away; nothing ran.
-_MOVED = ("MOVED", "READONLY", "MASTERDOWN")
-# A script met a slot that is moved key by key just now; see `_GUARD` in scripts.py.
-_MOVING = "attempted to access a non local key"
-
 LOOK = 0.5  # seconds between two looks whether a node that doesn't answer still leads
 
 
-def address_of(url: str) -> str:
-    """Host and port of a server's URL, which is all that may be shown of it."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or parts.path
+class Hearing(Protocol):
+    """Who hears of each script whether Redis answered. From any thread."""
+
+    is_away: bool  # whether it has heard of a failure, and of no answer since
+
+    def failed(self, who: str, error: str) -> None:
+        """There was no answer; `who` names the keys."""
+
+    def answered(self, who: str) -> None:
+        """There was one, where `is_away`."""
 
 
-def translated(error: Exception, address: str) -> Exception:
-    """Our error for one of redis-py's; never with the URL, which may hold a password."""
-    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM"):
-        return StoreFull(f"Redis at {address} is out of memory: {error}")
-    if isinstance(error, AuthenticationError) or _first_word(error) in ("NOAUTH", "WRONGPASS"):
-        return ServerUnreachable("Redis", address, f"it refused the credentials ({error})")
-    if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
-        return StoreUnavailable(f"Redis at {address} does not answer: {error}")
-    if isinstance(error, ResponseError) and (
-        _first_word(error) in _PASSING or str(error) == _CROWDED or _MOVING in str(error)
-    ):
-        return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
-    return GroupflowError(f"Redis at {address} refused a script: {error}")
-
-
-def _first_word(error: object) -> str:
-    return str(error).split(" ", 1)[0]
+class _NotYet(StoreUnavailable):
+    """Redis answers; it is this daemon's session that can't go on there yet."""
 
 
 class StoreClient:
@@ -94,6 +64,7 @@ class StoreClient:
         timeout: float = 5.0,
         measures: ScriptMeasures | None = None,
         partitions: int = 0,
+        hearing: Hearing | None = None,
     ) -> None:
         """Connects on first use.
 
@@ -101,7 +72,9 @@ class StoreClient:
         partition of a namespace that has another number of `partitions` nothing is brought in,
         unless that is 0.
         """
+        self._hearing = hearing
         self.keys = keys
+        self._url, self._order = url, order
         self.address = address_of(url)  # hosts and ports
         self._slot = keys("count")
         self._timeout = timeout
@@ -123,6 +96,10 @@ class StoreClient:
         """
         wire = self._wire
         return 0.0 if wire is None else wire.extended
+
+    def beside(self, keys: Keys) -> StoreClient:
+        """Another client of the same Redis, for other keys."""
+        return StoreClient(self._url, keys, self._order, timeout=self._timeout)
 
     async def run(self, verb: AnyVerb, *arguments: Argument) -> Any:
         """Run one script.
@@ -178,9 +155,14 @@ class StoreClient:
         began = perf_counter()
         try:
             replies, wire = await self._answers(calls, epoch, copies)
-        except GroupflowError:
+        except GroupflowError as error:
             self._measures.fail(verb)
+            is_silent = isinstance(error, StoreUnavailable) and not isinstance(error, _NotYet)
+            if is_silent and self._hearing is not None:
+                self._hearing.failed(self._slot, str(error))
             raise
+        if self._hearing is not None and self._hearing.is_away:
+            self._hearing.answered(self._slot)
         self._measures.observe(verb, perf_counter() - began)
         return replies, wire
 
@@ -190,12 +172,12 @@ class StoreClient:
         may_load, may_move = True, self._whereabouts.moves
         while True:
             replies, wire = await self._send(calls, epoch, copies)
-            if may_load and any(_is_unknown_script(reply) for reply in replies):
+            if may_load and any(is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
                 may_load = False
                 await self._load({type(verb) for verb, _ in calls})
                 continue
-            if any(_has_moved(reply) for reply in replies):
+            if any(has_moved(reply) for reply in replies):
                 if wire is self._wire:  # else somebody else was told the same, and has left
                     self._leave()
                 if may_move:
@@ -254,7 +236,7 @@ class StoreClient:
         if wire.epoch != epoch.id:
             if wire.opened < epoch.since:  # the daemon has gone on to another server meanwhile
                 self._leave()
-            raise StoreUnavailable(
+            raise _NotYet(
                 f"Redis at {self.address} was started anew, or another one leads: this daemon's "
                 "session isn't known to go on there yet"
             )
@@ -388,11 +370,3 @@ class StoreClient:
         self._leave()
         for pool in self._pools.values():
             await pool.disconnect()
-
-
-def _is_unknown_script(reply: object) -> bool:
-    return isinstance(reply, ResponseError) and _first_word(reply) == "NOSCRIPT"
-
-
-def _has_moved(reply: object) -> bool:
-    return isinstance(reply, ResponseError) and _first_word(reply) in _MOVED

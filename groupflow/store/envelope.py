@@ -46,8 +46,9 @@ class Envelope:
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
     def pack_facts(self) -> bytes:
-        """What lists show of it, to be kept apart from headers and body: type and tenant."""
-        return orjson.dumps([self.type, self.tenant or ""])
+        """What scripts look at, to be kept apart from headers and body: type, tenant and rule."""
+        facts = [self.type, self.tenant or ""]
+        return orjson.dumps([*facts, self.rule] if self.rule else facts)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Envelope:

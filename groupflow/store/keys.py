@@ -15,6 +15,10 @@ same names for the scripts; a name is spelled only here.
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
+| ``limits`` | hash | what the configuration says of concurrency and rates; see `limits.lua` |
+| ``sharing`` | zset | claims of groups that several tasks may run in, in place of locks |
+| ``rates`` | zset | ``g`` and a group → when its next start is due in the long run |
+| ``closed`` | zset | the same → until when nothing of it starts, since a handler asked for that |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
@@ -37,7 +41,11 @@ same names for the scripts; a name is spelled only here.
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
 | ``epoch`` | hash | which server leads, and what it knew when it began to; see `epochs.lua` |
 | ``recovering`` | string | until when nothing may be claimed: that server may have lost writes |
+| ``schedules`` | zset | names of schedules → when they are due next |
+| ``schedule:<name>`` | hash | what its ticks are made of, and became; see ``rows.lua`` |
 | ``partitions`` | hash | how many a namespace has: under the tag without a number, and in each |
+| ``scans`` | hash | the names of scans → since when; likewise |
+| ``scan:<name>`` | hash | what daemons have agreed on about a scan; likewise; see `scan_open.lua` |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
 The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
@@ -58,9 +66,10 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
-    "epoch", "recovering", "runs", "resumes",
+    "epoch", "recovering", "schedules",
+    "epoch", "recovering", "limits", "sharing", "rates", "closed", "scans", "runs", "resumes",
 )  # fmt: skip
-_PREFIXES = ("lane", "lock", "life", "daemon", "worker")
+_PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 

@@ -17,7 +17,7 @@ from groupflow.store.keys import Keys
 
 Order: TypeAlias = Literal["oldest", "fair"]
 
-PRELUDE = ("store/prelude",)
+PRELUDE = ("store/prelude", "store/limits")
 SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
 _EPOCHS = (*SESSIONS, "store/epochs")
@@ -26,6 +26,7 @@ _AHEAD = "store/ahead"
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
 LAYOUT = "store/layout"
+TAKING = (*_IDS, "store/delaying", LAYOUT, "store/taking")
 
 
 class AnyVerb(StrEnum):
@@ -50,12 +51,12 @@ class Verb(AnyVerb):
 
     AGREE = "agree"
     START = "start"
-    REGISTER = "register", (*_EPOCHS, LAYOUT)
+    REGISTER = "register", (*_EPOCHS, LAYOUT, "store/configuring")
     RENEW = "renew", _EPOCHS
     LEAVE = "leave", _EPOCHS
-    TELL = "tell", SESSIONS
+    TELL = "tell", (*SESSIONS, "store/configuring")
     REAP = "reap", _EPOCHS
-    ENQUEUE = "enqueue", (*_IDS, "store/delaying", LAYOUT)
+    ENQUEUE = "enqueue", TAKING
     CLAIM_PLAIN = "claim_plain", _CLAIMING
     CLAIM_GROUPED = "claim_grouped", (*_CLAIMING, _AHEAD)
     COMPLETE = "complete", _SETTLING
@@ -68,6 +69,15 @@ class Verb(AnyVerb):
     PROMOTE = "promote"
     ROLL = "roll"
     SWEEP_RENAMED = "sweep_renamed", _IDS
+    PRESENT = "present"
+    HASTEN = "hasten"
+    BURY_ROW = "bury_row", _IDS
+    SCAN_OPEN = "scan_open"
+    SCAN_LOOK = "scan_look"
+    SCAN_REPORT = "scan_report"
+    SCAN_NEXT = "scan_next"
+    SCAN_DROP = "scan_drop"
+    SCAN_NAMES = "scan_names"
 
 
 @dataclass(frozen=True, slots=True)

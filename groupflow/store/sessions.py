@@ -125,13 +125,17 @@ class Sessions:
         session: Session,
         lease: float,
         agree: Callable[[], Awaitable[None]] | None = None,
+        *,
+        limits: Callable[[], bytes] = lambda: b"",
     ) -> None:
         """Binds the verbs, over a connection with a timeout well under a third of the lease (s).
 
         `agree` makes sure that the number of partitions is the namespace's, where the partition
-        itself hasn't noted it yet.
+        itself hasn't noted it yet. `limits` are those of the daemon's configuration, as
+        `groupflow.store.limits` packs them; empty where it has no say in them.
         """
         self._agree = agree
+        self.limits = limits
         self._client = client
         self._session = session
         self._lease = microseconds(lease)
@@ -172,6 +176,7 @@ class Sessions:
             self._session.process,
             self._session.number,
             agreed,
+            self.limits(),
             *self._shown(),
         )
         return reply
@@ -193,13 +198,15 @@ class Sessions:
         return Claimable(plain, groups, None if waits < 0 else seconds(waits))
 
     async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Replace what others are told of this daemon; passwords in its settings are hidden.
+        """Replace what others are told of this daemon, and limits by those of its configuration.
+
+        Passwords in its settings are hidden.
 
         Raises:
             SessionLost: the lease had ended; `register` tells anew.
             SessionReplaced: the name was taken over.
         """
-        told = (orjson.dumps(info), orjson.dumps(settings))
+        told = (orjson.dumps(info), orjson.dumps(settings), self.limits())
         (state,) = await self._client.run(
             Verb.TELL, self._session.daemon, self._session.shown, *told
         )

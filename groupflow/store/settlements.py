@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
+from groupflow.core.outcome import Scope
 from groupflow.core.policy import Standing
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, Call
@@ -68,6 +69,7 @@ class Retry:
     after: float  # seconds until it is due
     errors: list[dict[str, Any]]  # the history of its attempts
     standing: Standing = "hold"  # whether it holds its group meanwhile or steps aside
+    scope: Scope = "task"  # of what nothing starts until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Advance:
     stage: str  # the next stage's name
     context: bytes  # what it is handed, a JSON text
     standing: Standing = "hold"  # whether it stays the head of its group or lines up again
+    after: float = 0.0  # seconds until that stage is due
+    anew: bool = False  # whether the crashes so far don't count any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class Bury:
     reason: str
     errors: list[dict[str, Any]]  # the history of its attempts
     park: bool = False  # whether its group stands still behind it
+    # what it begins with when it is redriven, a JSON text; None for what it had
+    context: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +169,13 @@ def calls_of(
 
 def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
     match settlement:
-        case Retry(claim, after, errors, standing):
+        case Retry(claim, after, errors, standing, scope):
             attempt, delay = claim.task.attempt + 1, microseconds(after)
-            return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors)]
-        case Advance(_, stage, context, standing):
-            return Verb.ADVANCE, [stage, context, standing]
-        case Bury(claim, reason, errors, park):
+            return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors), scope]
+        case Advance(_, stage, context, standing, after, anew):
+            delay = microseconds(after)
+            return Verb.ADVANCE, [stage, context, standing, delay, "anew" if anew else ""]
+        case Bury(claim, reason, errors, park, context):
             # Only so many errors are kept, and what a message died of at the door was no attempt.
             attempts = max(claim.task.attempt, sum(is_attempt(error) for error in errors))
             return Verb.BURY, [
@@ -176,6 +183,8 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
                 *(attempts, claim.task.type, claim.task.tenant or ""),
                 errors[-1]["error"] if errors else "",
                 *(() if claim.scope is None else (claim.scope,)),
+                # Only who knows the scope of its own tasks hands one on.
+                *(() if context is None or claim.scope is None else (context,)),
             ]
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 import structlog
 
 from groupflow.broker.archive import Archive
-from groupflow.core.errors import ArchiveRefused, BodyRefused, GroupflowError
+from groupflow.core.errors import ArchiveRefused, BodyRefused, GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.operate.archiving import Body, archive, oldest_bodies, stay
@@ -62,7 +62,7 @@ class Archiver(Duty):
             event, facts = "archive.refused", {"remedy": _REMEDY}
         elif not isinstance(error, GroupflowError):
             facts = {"kind": type(error).__name__}
-        if event != self._trouble:
+        if event != self._trouble and not isinstance(error, StoreUnavailable):
             self._trouble = event
             log.warning(event, error=str(error), **facts)
         is_lasting = isinstance(error, ArchiveRefused) or not isinstance(error, GroupflowError)

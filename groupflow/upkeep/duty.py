@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import structlog
 
-from groupflow.core.errors import GroupflowError
+from groupflow.core.errors import GroupflowError, StoreUnavailable
 
 
 class Duty:
@@ -52,5 +52,7 @@ class Duty:
     def failed(self, error: Exception) -> float:
         """Say that a pass has failed. Returns the seconds until the next one."""
         log = structlog.get_logger(f"groupflow.{self.name}")
-        getattr(log, self._level)(f"{self.name}.failed", error=str(error))
+        # That Redis is away is in the log already, once for all duties.
+        level = "debug" if isinstance(error, StoreUnavailable) else self._level
+        getattr(log, level)(f"{self.name}.failed", error=str(error))
         return self._again

@@ -121,7 +121,7 @@ class LeaseThread:
         if len(refusals) == len(self.renewers):
             raise refusals[0]
         for each in refusals:
-            log.warning("store.unavailable", error=str(each))
+            log.debug("session.not_opened", error=str(each))
 
     async def carry(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run something in the thread; it is cancelled with the caller, and its error is raised."""

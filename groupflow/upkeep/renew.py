@@ -17,7 +17,13 @@ from typing import Any, Protocol
 
 import structlog
 
-from groupflow.core.errors import GroupflowError, OtherLayout, SessionLost, SessionReplaced
+from groupflow.core.errors import (
+    GroupflowError,
+    OtherLayout,
+    SessionLost,
+    SessionReplaced,
+    StoreUnavailable,
+)
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.store.sessions import HandedOver, Sessions
@@ -109,7 +115,9 @@ class Renewer:
             except GroupflowError as error:
                 self.steady_since = monotonic()
                 self._measures.renewals_failed += 1
-                log.warning("lease.not_renewed", error=str(error), left=round(self.left, 3))
+                # That Redis is away is in the log already; all else would not be.
+                tell = log.debug if isinstance(error, StoreUnavailable) else log.warning
+                tell("lease.not_renewed", error=str(error), left=round(self.left, 3))
 
     async def run_once(self) -> None:
         """One renewal, or a new session where the lease turns out to be lost."""

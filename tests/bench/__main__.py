@@ -3,7 +3,8 @@
 Rows of one clean commit gather in `.bench/`, run by run; `docs/benchmarks/` and the table of
 `docs/performance.md` are written from them once all families are there (`WRITE=1`: of those that
 are there). `ROWS=cost BASE=<commit>` sets processor time a task beside an older commit's, and
-writes nothing there. Exit 1: something could not be measured, or broke its order.
+writes nothing there, nor does `ROWS=scans`, which sets scans of a table beside other loops. Exit 1:
+something could not be measured, or broke its order.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from tests.bench.families import (
     intake,
     latency,
     partitions,
+    scans,
+    schedules,
 )
 from tests.bench.records import cost_of_a_record
 from tests.bench.results import Mixed, Results
@@ -51,8 +54,10 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "beside": beside.run,
     "attacks": attacks.run,
     "partitions": partitions.run,
+    "schedules": schedules.run,
 }
-ON_REQUEST = {"cost": cost.run}  # of interest for who changes something, and no row of the table
+# Of interest for who changes something, or of another kind; no rows of the table.
+ON_REQUEST = {"cost": cost.run, "scans": scans.run}
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
 CHART = COMMITTED.with_name("chart.svg")
 DOCUMENT = REPOSITORY / "docs" / "performance.md"

@@ -45,6 +45,7 @@ class Setting:
         http: what its section `[http]` says; the page is on, as by default, on a port that is free.
         partitions: of its namespace.
         run: of its rule.
+        schedules: its sections `[[schedules]]`.
     """
 
     redis: str
@@ -57,6 +58,7 @@ class Setting:
     http: str = 'listen = "127.0.0.1:0"'
     partitions: int = 1
     run: int = 1
+    schedules: str = ""
 
     def write(self, path: Path) -> None:
         """Write it as a configuration file."""
@@ -82,6 +84,7 @@ name = "{RULE}"
 app = "bench"
 key = "{{entity}}"
 {run}
+{self.schedules}
 """
         )
 

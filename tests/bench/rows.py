@@ -95,7 +95,7 @@ class Row:
 
     key: str
     title: str
-    unit: Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs"]
+    unit: Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs", "rows/s", "queries"]
     goal: Goal | None = None
     beside: str = ""
     off: str = ""
@@ -158,4 +158,4 @@ class Row:
     @property
     def more_is_better(self) -> bool:
         """Whether a larger figure is a better one."""
-        return self.unit in ("tasks/s", "msg/s")
+        return self.unit in ("tasks/s", "msg/s", "rows/s")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+import aio_pika
 import orjson
 import pytest
 
@@ -22,7 +23,7 @@ from groupflow import (
     QueueMissing,
     Unroutable,
 )
-from groupflow.broker import topology
+from groupflow.broker import application, topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
@@ -225,6 +226,55 @@ async def test_no_confirm_and_no_connection_are_told_apart(
         await publisher.publish(BODY, type="work")
     with pytest.raises(GroupflowError, match="closed"):
         await publisher.publish(BODY, type="work")
+
+
+async def test_an_outage_is_told_once_and_its_end_too(
+    rabbitmq_server: Any,
+    queue: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many tries it takes; and nothing of what the libraries below say of each."""
+    caplog.set_level("INFO")
+    tries, many = 0, asyncio.Event()
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 5:
+            many.set()
+        return await connect(*arguments, **options)
+
+    async with (
+        proxied(rabbitmq_server) as (proxy, url),
+        Publisher(url, queue, declare=True) as publisher,
+    ):
+        await publisher.publish(BODY, type="work")
+        monkeypatch.setattr(application, "connect", counted)
+        proxy.refuse(refuse=True)
+        proxy.cut()
+        waiting = [asyncio.create_task(publisher.publish(BODY, type="work")) for _ in range(5)]
+        async with asyncio.timeout(20.0):
+            await many.wait()
+            proxy.heal()
+            await asyncio.gather(*waiting)
+    said = [(record.name, record.getMessage()) for record in caplog.records]
+    (waits, goes_on) = said
+    assert waits[0] == goes_on[0] == "groupflow.publisher"
+    assert waits[1].startswith("publishing waits: ")
+    assert goes_on[1].startswith(f"publishing goes on: RabbitMQ at 127.0.0.1:{proxy.port} was away")
+
+
+async def test_the_applications_own_connections_go_on_being_told_of(
+    rabbitmq_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it does with the same libraries is its own affair."""
+    (port,) = free_ports(1)
+    async with control(rabbitmq_server.url):
+        pass
+    with pytest.raises(aio_pika.exceptions.CONNECTION_EXCEPTIONS):
+        await aio_pika.connect(f"amqp://127.0.0.1:{port}/")
+    assert [record.name for record in caplog.records] == ["aiormq.connection"]
 
 
 async def test_what_can_not_work_is_said_at_once(rabbitmq_server: Any, queue: str) -> None:

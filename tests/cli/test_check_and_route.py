@@ -26,6 +26,9 @@ async def import_contacts(task): ...
 """
 
 
+START = "from groupflow import App\napp = App()\n"
+
+
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
@@ -56,7 +59,10 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_version_and_help(run: Run) -> None:
     assert run("--version") == (0, f"groupflow {groupflow.__version__}\n", "")
-    assert "check-config" in run("--help")[1]
+    shown = run("--help")[1]
+    assert "check-config" in shown
+    assert "…" not in shown
+    assert "..." not in shown.replace("COMMAND [ARGS]...", "")
     assert run("nonsense")[0] == 2
 
 
@@ -67,6 +73,13 @@ class TestCheckConfig:
         assert out.endswith("ok\n")
         assert 'url = "amqp://guest:***@localhost/"' in out
         assert str(CONFIG / "groupflow.toml") in out
+
+    def test_the_file_may_be_named_before_the_verb(self, run: Run, tmp_path: Path) -> None:
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.toml").write_text(f'[redis]\nnamespace = "{name}"\n')
+        assert 'namespace = "one"' in run("-c", "one.toml", "check-config")[1]
+        assert 'namespace = "two"' in run("-c", "one.toml", "check-config", "-c", "two.toml")[1]
+        assert run("--config", "none.toml", "check-config")[0] == 78
 
     def test_json(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GROUPFLOW_REDIS__URL", "redis://:hunter2@h/1")
@@ -139,6 +152,10 @@ class TestCheckConfig:
         ("import not_there_at_all", "{m}:app", "ModuleNotFoundError"),
         ("def (", "{m}:app", "SyntaxError"),
         ("raise SystemExit(3)", "{m}:app", "SystemExit: 3"),
+        (START + '@app.handler("t")\ndef f(): ...\n', "{m}:app", "{m}.py:3. Correct"),
+        (START + "@app.handler\ndef f(task): ...\n", "{m}:app", "{m}.py:3. Correct"),
+        (START + 'app.handler("t", timeout=-1)\n', "{m}:app", "{m}.py:3. Correct"),
+        (START + "import json\njson.loads('{')\n", "{m}:app", "{m}.py:4. Correct"),
     ],
 )
 def test_apps_that_cannot_be_loaded(
@@ -149,17 +166,46 @@ def test_apps_that_cannot_be_loaded(
     code, _, err = run("check-config", "--app", target.format(m=module))
     assert code == 78
     assert "--app" in err
-    assert said in err
+    assert said.format(m=module) in err
     if source.startswith("1"):
         assert f"{module}.py:1" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "mode", "said"),
+    [
+        ("./gone", None, "There is no such program"),
+        ("./there", 0o644, "chmod +x"),
+        ("there-is-no-such-command", None, "no such program on the PATH"),
+        ("./there", 0o755, ""),
+        ("sh", None, ""),
+    ],
+)
+def test_a_command_that_cant_be_run(
+    run: Run, tmp_path: Path, command: str, mode: int | None, said: str
+) -> None:
+    """With the application it is an error: a daemon here would fail all of its tasks."""
+    module = f"app_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(APP)
+    (tmp_path / "groupflow.toml").write_text(f'[handlers."t"]\nexec = ["{command}"]\n')
+    if mode is not None:
+        (tmp_path / "there").touch()
+        (tmp_path / "there").chmod(mode)
+    code, out, err = run("check-config", "--app", f"{module}:app")
+    assert code == (78 if said else 0)
+    assert said in err
+    code, out, _ = run("check-config")
+    assert code == 0  # elsewhere it may be there
+    assert ("it can't run here: handlers." in out) is bool(said)
 
 
 class TestRoute:
     def answers(self, run: Run, stdin: bytes, *arguments: str) -> Any:
         config = str(CONFIG / "tenants.toml")
         code, out, _ = run("route", "--config", config, "--json", *arguments, stdin=stdin)
-        assert code == 0
-        return orjson.loads(out)
+        ways = orjson.loads(out)
+        assert code == (1 if any(way["reason"] for way in ways) else 0)
+        return ways
 
     def test_a_grouped_message(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "route_handlers.py").write_text(APP)
@@ -216,12 +262,26 @@ class TestRoute:
     ("data", "bodies"),
     [
         (b"", []),
-        (b' {"a": 1}\n', [b'{"a": 1}']),
-        (b'{\n"a": 1\n}', [b'{\n"a": 1\n}']),
-        (b'{"a":1}\r\n{"a":2}', [b'{"a":1}', b'{"a":2}']),
-        (b'[{"a": 1}, 2]', [b'{"a":1}', b"2"]),
-        (b"\xff\n{}", [b"\xff", b"{}"]),
+        (b' {"a": 1}\n', [(b'{"a": 1}', "line 1")]),
+        (b'\n{\n"a": 1\n}', [(b'{\n"a": 1\n}', "line 2")]),
+        (b'{"a":1}\r\n\n{"a":2}', [(b'{"a":1}', "line 1"), (b'{"a":2}', "line 3")]),
+        (b'[{"a": 1}, 2]', [(b'{"a":1}', "element 1"), (b"2", "element 2")]),
+        (b"\n\xff\n{}", [(b"\xff", "line 2"), (b"{}", "line 3")]),
     ],
 )
-def test_splitting_bodies(data: bytes, bodies: list[bytes]) -> None:
-    assert split_bodies(data) == bodies
+def test_splitting_bodies(data: bytes, bodies: list[tuple[bytes, str]]) -> None:
+    assert [(each.raw, each.where) for each in split_bodies(data)] == bodies
+
+
+def test_check_config_tells_when_schedules_are_due(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.toml"
+    file.write_text(
+        '[[schedules]]\nname = "yearly"\ncron = "30 2 1 1 *"\ntimezone = "Europe/Berlin"\n'
+        'type = "t"\n[[schedules]]\nname = "often"\nevery = 30.0\ntype = "t"\n'
+    )
+    said = orjson.loads(run("check-config", "--config", str(file), "--json")[1])
+    yearly, often = said["schedules"]["yearly"], said["schedules"]["often"]
+    assert [each[4:] for each in yearly] == ["-01-01 02:30:00+01:00"] * 3
+    assert [each[17:19] in ("00", "30") for each in often] == [True] * 3
+    text = run("check-config", "--config", str(file))[1]
+    assert f"schedule yearly: next {', '.join(yearly)}\n" in text

@@ -17,7 +17,7 @@ from groupflow.cli.exits import Exit
 from groupflow.cli.top_screen import Look, View, draw
 from groupflow.operate.busy import Busy, read_busy
 from groupflow.operate.dead import DeadLetter
-from groupflow.operate.groups import Groups
+from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.totals import DaemonStatus
 from groupflow.servers import RedisServer
 from tests.store.bench import Bench, arrival, bury, totals
@@ -95,6 +95,31 @@ async def test_one_look(bench: Bench, redis_server: RedisServer, tmp_path: Path)
         done = _top(config, *wrong)
         assert done.returncode == Exit.USAGE
         assert b"--once" in done.stderr
+
+
+async def test_a_pause_is_told_first(
+    bench: Bench, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """That all stands still is the first thing that anybody wants to know."""
+    await fill(bench)
+    await Groups(bench.client).pause(ALL, "ada\x1b[2J")
+    config = config_of(bench, redis_server, tmp_path)
+    top = _top(config, "--once").stdout.decode()
+    assert "PAUSED: everything, by ada" in top.splitlines()[1]
+    status = [sys.executable, "-m", "groupflow", "status", "--config", config]
+    text = subprocess.run(status, capture_output=True, check=True).stdout.decode()  # noqa: ASYNC221
+    lines = text.splitlines()
+    assert lines[0].startswith("PAUSED: everything, by ada\\x1b[2J since 20")
+    assert any("oldest wait" in line for line in lines)
+    assert "1 parked, 1 paused" in text
+    assert "parked: parked, behind dead letter parked0, since 20" in text
+    assert "paused: stopped, by me, since 20" in text
+    done = subprocess.run([*status, "--json"], capture_output=True, check=True)  # noqa: ASYNC221
+    told = orjson.loads(done.stdout)
+    assert told["paused"]["by"] == "ada\x1b[2J"
+    assert told["paused"]["since"] > 0
+    assert told["grouped"]["waited"] > 0
+    assert (told["grouped"]["parked"], told["grouped"]["paused"]) == (1, 1)
 
 
 async def test_a_live_view_ends_with_q(

@@ -108,6 +108,57 @@ def test_refuses_what_makes_no_sense(words: dict[str, Any], said: str) -> None:
     assert app.types == []
 
 
+def _nothing() -> None: ...
+
+
+def _two(task: Task, more: int) -> None: ...
+
+
+def _by_name(task: Task, *, more: int) -> None: ...
+
+
+def _yields(task: Task) -> Any:
+    yield task
+
+
+async def _yields_async(task: Task) -> Any:
+    yield task
+
+
+@pytest.mark.parametrize(
+    ("function", "model", "said"),
+    [
+        (_nothing, None, r"_nothing\(\), the handler of 't', is called with \(task\)"),
+        (_two, None, "missing a required argument: 'more'"),
+        (_by_name, None, "missing a required"),
+        (plain_function, Contact, r"is called with \(task, body\): too many"),
+        (_yields, None, "has a yield in it"),
+        (_yields_async, None, "has a yield in it"),
+        (PlainCallable, None, "has to be a function"),
+        (3, None, "has to be a function"),
+    ],
+)
+def test_refuses_what_it_could_not_call(function: Any, model: Any, said: str) -> None:
+    app = App()
+    with pytest.raises(ValueError, match=said):
+        app.handler("t", model=model)(function)
+    assert app.types == []
+
+
+def test_the_decorator_without_its_brackets_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'@app.handler\("import.contacts"\)'):
+        App().handler(plain_function)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "function", [lambda *_: None, lambda task, more=1: None, print, partial(_two, more=2)]
+)
+def test_takes_whatever_can_be_called_with_a_task(function: Any) -> None:
+    app = App()
+    app.handler("t")(function)
+    assert found(app).function is function
+
+
 def test_refuses_a_second_handler_for_a_type() -> None:
     app = App()
     app.handler("t")(plain_function)

@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, TypeAlias
 
-from groupflow.crashpoints import POINTS
+from groupflow import crashpoints
 
 What: TypeAlias = Literal["ok", "fail", "stage", "delayed", "poison", "slow"]
+
+TICKS = frozenset({"before_tick", "after_tick"})
+"""Points of schedules, which trials have none of: tests/endtoend/test_schedules.py dies there."""
+POINTS = tuple(point for point in crashpoints.POINTS if point not in TICKS)
 
 REAPS = frozenset({"before_reap", "after_reap"})
 DRAINS = frozenset({"during_drain", "hand_back", "before_leave"})

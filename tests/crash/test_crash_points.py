@@ -16,8 +16,9 @@ import orjson
 import pytest
 
 from groupflow import crashpoints
-from groupflow.crashpoints import POINTS, arm, crash_point
+from groupflow.crashpoints import arm, crash_point
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.crash.plans import POINTS
 
 ROOT = Path(__file__).parents[2]
 SEED = "tests"

@@ -13,9 +13,11 @@ from urllib.parse import unquote
 import pytest
 import typer
 
+import groupflow
 from groupflow.cli import app
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.schedules import ScheduleRule
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -85,6 +87,8 @@ def parse(words: list[str]) -> None:
     if words in (["--help"], ["--version"]):
         return
     while hasattr(command, "commands"):
+        if command.invoke_without_command and (not words or words[0].startswith("-")):
+            break  # the family is a verb itself
         assert words[0] in command.commands, f"there is no verb {words[0]!r}"
         command, words = command.commands[words[0]], words[1:]
     try:
@@ -105,7 +109,7 @@ def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_settings_and_files_that_are_named_exist(page: Path) -> None:
-    sections = set(Settings.model_fields) - {"groups", "handlers"}
+    sections = set(Settings.model_fields) - {"groups", "handlers", "schedules"}
     for span in re.findall(r"`([^`\n]+)`", prose(page)):
         if span in FILES or span in EVENTS:
             continue
@@ -125,14 +129,27 @@ def test_the_reference_is_of_these_settings() -> None:
     assert now == written, "run: .venv/bin/python docs/configuration.py"
 
 
+def test_the_python_api_is_of_these_docstrings() -> None:
+    written = runpy.run_path(str(of("docs/python_api.py")))["page"]()
+    now = of("docs/python-api.md").read_text()
+    assert now == written, "run: .venv/bin/python docs/python_api.py"
+    for name in groupflow.__all__:
+        assert f"\n### {name}\n" in now
+
+
+def test_the_package_shows_its_names() -> None:
+    """Though it imports each only when it is asked for."""
+    assert {*groupflow.__all__, "__version__"} <= set(dir(groupflow))
+
+
 def test_the_reference_leaves_no_setting_out() -> None:
     text = of("docs/configuration.md").read_text()
     for name, field in Settings.model_fields.items():
-        if name in {"groups", "handlers"}:
+        if name in {"groups", "handlers", "schedules"}:
             continue
         for setting in field.annotation.model_fields:  # type: ignore[union-attr]
             assert f"`GROUPFLOW_{name.upper()}__{setting.upper()}`" in text
-    for model in (GroupRule, HandlerRule):
+    for model in (GroupRule, HandlerRule, ScheduleRule):
         for setting in model.model_fields:
             assert f"| `{setting}` |" in text
 

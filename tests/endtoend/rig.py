@@ -125,14 +125,18 @@ class Rig:
         self.journal = Journal(folder / "history.jsonl")
         self.jobs: dict[str, Job] = {}
         self.config = folder / "groupflow.toml"
+        self.concurrency = 1
         self._processes: list[Process] = []
         self.configure(**sections)
 
     # Configuration and processes
 
     def configure(self, **sections: Any) -> None:
-        """Write the configuration, with these settings by section."""
+        """Write the configuration, with these settings by section; `rule` is the groups'."""
         settings = self._settings(sections)
+        # Of those that there were, the most: a reload ends nothing that runs.
+        wanted = settings.get("rule", {}).get("concurrency", 1)
+        self.concurrency = max(self.concurrency, wanted)
         self.queues: list[str] = names_of(self.queue, settings["rabbitmq"].get("partitions", 1))
         self.config.write_text(_toml(settings))
 
@@ -349,6 +353,9 @@ class Rig:
             totals=Totals(*(sum(each) for each in zip(*map(astuple, totals), strict=True))),
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,
+            concurrency=dict.fromkeys(
+                (job.group for job in self.jobs.values() if job.group), self.concurrency
+            ),
         )
         return [*found, *check(history)]
 
@@ -370,10 +377,14 @@ def _plain_client(store: Store) -> Any:
 
 def _toml(settings: Mapping[str, Any]) -> str:
     lines: list[str] = []
+    rule = settings.get("rule", {})
     for section, values in settings.items():
+        if section == "rule":
+            continue
         lines.append(f"[{section}]")
         lines += [f"{name} = {_value(value)}" for name, value in values.items()]
     lines += ["[[groups]]", 'app = "crm"', 'key = "{entity}:{tenant_id}"']
+    lines += [f"{name} = {_value(value)}" for name, value in rule.items()]
     return "\n".join(lines) + "\n"
 
 

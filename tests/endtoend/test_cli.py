@@ -25,7 +25,8 @@ def test_publish_and_status(rig: Rig) -> None:
     config = ("--config", str(rig.config))
     empty = json_of(rig, "status")
     assert empty == {
-        "plain": {"queued": 0, "running": 0},
+        "paused": None,
+        "plain": {"queued": 0, "running": 0, "waited": 0.0},
         "grouped": {
             "queued": 0,
             "running": 0,
@@ -33,6 +34,8 @@ def test_publish_and_status(rig: Rig) -> None:
             "ready": 0,
             "delayed": 0,
             "parked": 0,
+            "paused": 0,
+            "waited": 0.0,
         },
         "dead": 0,
         "dead_staying": 0,
@@ -40,25 +43,36 @@ def test_publish_and_status(rig: Rig) -> None:
         "failed_total": 0,
         "daemons": [],
         "intake": [],
+        "rates": None,
     }
     held = {"gate": str(rig.gate())}
     bodies = [Job(f"{n}", "a", facts=held).body for n in range(3)] + [Job("p").body]
     lines = b"\n".join(bodies)
     done = rig.call("publish", *config, "--type", "work", "-", stdin=lines)
     assert done.returncode == Exit.FINE, done.stderr.decode()
+    assert b", all confirmed, as " in done.stdout
     one = rig.folder / "one.json"
     one.write_bytes(b'{"app_name": "plain", "type": "fail"}\n')
-    assert json_of(rig, "publish", str(one)) == {"published": 1, "queue": rig.queue}
+    assert json_of(rig, "publish", str(one), "--id", "one") == {
+        "published": 1,
+        "queue": rig.queue,
+        "ids": ["one"],
+        "refused": [],
+    }
+    assert json_of(rig, "publish", str(one), "--id", "one")["published"] == 1  # and counts once
 
     daemon = rig.start("d1")
     rig.until(lambda: rig.is_over(2) and rig.count("running_grouped") == 1, "its work")
     status = json_of(rig, "status")
     (shown,) = status.pop("daemons")
+    rates = status.pop("rates")  # of a minute; nobody may have kept two samples yet
+    assert rates is None or rates.keys() == {"taken_in", "done", "buried"}
     age = shown.pop("heartbeat_age")
     assert isinstance(age, float)
     assert shown == {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
     assert status == {
-        "plain": {"queued": 0, "running": 0},
+        "paused": None,
+        "plain": {"queued": 0, "running": 0, "waited": 0.0},
         "grouped": {
             "queued": 2,
             "running": 1,
@@ -66,6 +80,8 @@ def test_publish_and_status(rig: Rig) -> None:
             "ready": 0,
             "delayed": 0,
             "parked": 0,
+            "paused": 0,
+            "waited": 0.0,
         },
         "dead": 1,
         "dead_staying": 0,
@@ -77,6 +93,25 @@ def test_publish_and_status(rig: Rig) -> None:
     rig.wait_for_all(tasks=5)
     rig.stop_all()
     assert json_of(rig, "status")["daemons"] == []
+
+
+def test_what_publish_is_given_reaches_the_task(rig: Rig) -> None:
+    """Ids by number, headers, priority, delay; and the rest where a line can't be one."""
+    rig.configure(workers={"plain": 0})
+    rig.start("d1")
+    config = ("--config", str(rig.config), "--type", "work", "--id", "batch")
+    body = b'{"app_name": "plain"}'
+    facts = ("--delay", "9000", "--priority", "7", "--header", "x-note=a=b", "--partial")
+    done = rig.call("publish", *config, *facts, stdin=body + b"\nnot json\n" + body)
+    assert done.returncode == Exit.FAILED, "a line was left out"
+    assert b"line 2: not JSON" in done.stderr
+    assert b"1 of 3 would be dead letters: the others are published" in done.stderr
+    assert b"published 2" in done.stdout
+    rig.until(lambda: rig.count("taken") == 2, "the tasks")
+    for id_ in ("batch-1", "batch-3"):
+        assert json_of(rig, "task", id_)["state"] == "delayed"
+    assert json_of(rig, "status")["dead"] == 0
+    rig.stop_all()
 
 
 def test_waiting_tasks_are_dropped_and_run_now(rig: Rig) -> None:
@@ -162,3 +197,20 @@ def test_wrong_credentials(make_rig: MakeRig) -> None:
     daemon = rig.spawn("d1")
     assert daemon.wait() == Exit.UNAVAILABLE
     assert "hushhush" not in daemon.tail() + done.stderr.decode()
+
+
+def test_nothing_is_deleted_without_a_word_where_nobody_can_be_asked(rig: Rig) -> None:
+    """Scripts have no terminal: what is chosen by a filter wants --yes; what is named does not."""
+    rig.start("d1")
+    rig.publish(Job(f"dead-{n}", None, type="fail") for n in range(3))
+    rig.until(lambda: len(rig.dead()) == 3, "the dead letters")
+    config = ("--config", str(rig.config))
+    for chosen in (("--all",), ("--type", "fail")):
+        done = rig.call("dead", "drop", *chosen, *config)
+        assert done.returncode == Exit.USAGE
+        assert b"drop 3 dead letters?" in done.stderr
+        assert b"--yes" in done.stderr
+    assert len(rig.dead()) == 3
+    assert json_of(rig, "dead", "drop", "dead-0")["dropped"] == ["dead-0"]
+    assert len(json_of(rig, "dead", "drop", "--all", "--yes")["dropped"]) == 2
+    rig.stop_all()

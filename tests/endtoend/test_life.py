@@ -91,6 +91,10 @@ def test_after_its_last_attempt_a_task_is_a_dead_letter_and_its_group_goes_on(
     assert [(e["attempt"], e["error"], e["message"]) for e in shown["errors"]] == [
         (1, "ValueError", "one"), (2, "ValueError", "two"), (3, "ValueError", "three")
     ]  # fmt: skip
+    assert all(e["seconds"] >= 0 and e["daemon"] and e["at"] > 0 for e in shown["errors"])
+    assert ["traceback" in e for e in shown["errors"]] == [False, False, True]
+    assert shown["errors"][-1]["traceback"].endswith("ValueError: three")
+    assert "ValueError: three\n" in cluster.cli("task", "dl0")
     assert orjson.loads(shown["body"])["entity"] == "dl"
     assert "no dead letter" not in cluster.cli("dead", "show", "dl0")
     told = cluster.json("task", "dl0")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import orjson
 import pytest
 from redis import Redis
 
+from groupflow.core.outages import EVERY
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.endtoend.rig import Job, Rig, run
 
@@ -162,6 +165,44 @@ def test_start_without_servers(make_rig: MakeRig) -> None:
     assert daemon.events("daemon.started") == []
     run(rig.store.start())
     daemon.wait_for("daemon.started")
+    _end(rig)
+
+
+def test_the_log_tells_of_redis_once_while_it_is_away(make_rig: MakeRig) -> None:
+    """Whatever asks for it meanwhile, and however often."""
+    rig = make_rig()
+    daemon = rig.start("d1")
+    lines = len(daemon.log.read_bytes().splitlines())
+    run(rig.store.kill())
+    daemon.wait_for("lease.ended")  # by then all parts have failed several times
+    run(rig.store.start())
+    back = daemon.wait_for("store.back")
+    assert back["away_for"] > 0
+    said = [orjson.loads(line) for line in daemon.log.read_bytes().splitlines()[lines:]]
+    # One a minute is told with `away_for`: on a slow machine there may be some.
+    first = [
+        line["event"]
+        for line in said
+        if line["event"] != "store.unavailable" or "away_for" not in line
+    ]
+    assert max(Counter(first).values()) == 1, first
+    _end(rig)
+
+
+def test_the_log_tells_of_rabbitmq_once_while_it_is_away(make_rig: MakeRig) -> None:
+    """And nothing of what the libraries below say of each try."""
+    rig = make_rig()
+    daemon = rig.start("d1")
+    daemon.wait_for("intake.started")
+    run(rig.rabbitmq.restart())
+    started = daemon.wait_for("intake.started", times=2)
+    assert started["away_for"] > 0
+    told = daemon.events("intake.interrupted")
+    assert ["away_for" in each for each in told] == [False] + [True] * (len(told) - 1)
+    assert len(told) <= 1 + started["away_for"] / EVERY
+    log = daemon.log.read_text()
+    assert "aiormq" not in log
+    assert "never awaited" not in log
     _end(rig)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from time import time
 from typing import Any, cast
 
 import pytest
@@ -115,7 +116,7 @@ def task(id_: str, **facts: Any) -> Task:
 
 
 def worker_of(hall: Hall, runner: Function, tracing: Any = None) -> Worker:
-    return Worker("w", hall, Rules(runner, Settings().policies(), 3), tracing)
+    return Worker("w", hall, Rules(runner, Settings().policies(), 3, "d1"), tracing)
 
 
 async def _done(_: Task) -> Outcome:
@@ -258,6 +259,47 @@ async def test_how_attempts_end_is_traced() -> None:
     assert "no handler for type 'u'" in buried[1]
     assert "3 daemons died" in buried[2]
     assert [each["task"] for each in logs if each["event"] == "task.settled"][-1] == "b"
+    await _end(hall, running)
+
+
+async def test_the_log_says_of_each_failed_attempt_where_it_failed() -> None:
+    hall = Script(task("a"), task("b", attempt=9), task("c"))
+
+    async def handle(each: Task) -> Outcome | Failed:
+        raised = Failed("KeyError", "'price'", traceback="Traceback …")
+        return Failed("TimeoutError", "late") if each.id == "c" else raised
+
+    with capture_logs() as logs:
+        running = asyncio.create_task(worker_of(hall, Function(handle)).run())
+        await _until_it_waits(hall, running)
+    lines = [each for each in logs if each["event"] in ("task.settled", "task.buried")]
+    assert [(each["event"], each["attempt"], each["error"]) for each in lines] == [
+        ("task.settled", 1, "KeyError"),
+        ("task.buried", 9, "KeyError"),
+        ("task.settled", 1, "TimeoutError"),
+    ]
+    assert [each.get("exception") for each in lines] == ["Traceback …", "Traceback …", None]
+    settlement = hall.handed_in[0][1]
+    assert isinstance(settlement, Retry)
+    noted = settlement.errors[-1]
+    assert noted["daemon"] == "d1"
+    assert noted["seconds"] >= 0
+    assert abs(noted["at"] - time()) < DEADLINE
+    await _end(hall, running)
+
+
+async def test_an_attempt_over_its_time_says_where_it_was() -> None:
+    hall = Script(task("a"))
+
+    async def handle(_: Task) -> Outcome:
+        await asyncio.Event().wait()
+        return Done()
+
+    running = asyncio.create_task(worker_of(hall, Function(handle, timeout=0.01)).run())
+    await _until_it_waits(hall, running)
+    settlement = hall.handed_in[0][1]
+    assert isinstance(settlement, Retry)
+    assert "in handle" in settlement.errors[-1]["traceback"]
     await _end(hall, running)
 
 

@@ -20,6 +20,7 @@ from groupflow.flow.handling import MESSAGE_CHARS, Failed
 from groupflow.flow.leftovers import MARK
 from groupflow.flow.process import OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
+from groupflow.flow.tracebacks import KEPT_BYTES
 from groupflow.settings.rules import HandlerRule
 from tests.flow.commands import DEADLINE, on_uvloop, runner, shell
 from tests.flow.tasks import TASK, task
@@ -117,7 +118,7 @@ async def test_no_file_of_the_daemons_is_open_in_a_command() -> None:
     for fd in beside:
         os.close(fd)
     assert isinstance(outcome, Failed)
-    assert outcome.message.split()[3:] == ["0", "1", "2"]
+    assert outcome.traceback.split() == ["0", "1", "2"]
 
 
 @on_uvloop
@@ -141,6 +142,10 @@ async def test_no_password_of_a_url_is_in_its_message() -> None:
         ("exit 1", Failed("ExitCode", "exit code 1")),
         ("echo on stdout; exit 3", Failed("ExitCode", "exit code 3: on stdout")),
         ("echo out; echo no row >&2; exit 3", Failed("ExitCode", "exit code 3: no row")),
+        (
+            "echo Traceback >&2; echo KeyError >&2; exit 1",
+            Failed("ExitCode", "exit code 1: KeyError"),
+        ),
         ("kill -9 $$", Failed("ExitCode", "signal 9")),
         ("kill -TERM $$", Failed("ExitCode", "signal 15")),
         ("printf '\\377' >&2; exit 1", Failed("ExitCode", "exit code 1: \\xff")),
@@ -165,6 +170,22 @@ async def test_no_password_of_a_url_is_in_its_message() -> None:
 @on_uvloop
 async def test_the_exit_code_is_the_outcome(script: str, outcome: Outcome | Failed) -> None:
     assert await shell(script).handle(task()) == outcome
+
+
+@on_uvloop
+async def test_the_last_lines_of_a_command_are_kept_beside_its_message() -> None:
+    script = "echo Traceback >&2; echo '  password=hunter2' >&2; echo KeyError >&2; exit 1"
+    outcome = await shell(script).handle(task())
+    assert isinstance(outcome, Failed)
+    assert outcome.traceback == "Traceback\n  password=***\nKeyError"
+    outcome = await shell("echo KeyError >&2; exit 1").handle(task())
+    assert isinstance(outcome, Failed)
+    assert not outcome.traceback
+    outcome = await shell("seq 100000 >&2; exit 1").handle(task())
+    assert isinstance(outcome, Failed)
+    assert outcome.traceback.startswith("…\n")
+    assert outcome.traceback.endswith("\n99999\n100000")
+    assert KEPT_BYTES - 10 < len(outcome.traceback.encode()) <= KEPT_BYTES
 
 
 @pytest.mark.parametrize("stage", ["", 7, None, ["two"]])

@@ -315,6 +315,15 @@ async def test_a_refused_connection_is_a_failed_attempt_without_the_password(
     assert not outcome.is_final
 
 
+async def test_a_refusal_may_be_for_the_whole_group(server: Server) -> None:
+    """Where the handler's table says so; a failure of its own is for the task alone."""
+    async with asyncio.timeout(DEADLINE), running(server.url, scope="group") as runner:
+        server.answer = response("429 Too Many", Retry_After="7")
+        assert await runner.handle(task()) == Retry(7, "HTTP 429", "group")
+        server.answer = response("500 Oops")
+        assert await runner.handle(task()) == Failed("HTTPStatus", "HTTP 500")
+
+
 async def test_what_is_secret_in_its_url_is_in_no_reason(server: Server) -> None:
     """Many servers repeat what they were asked, and a reason is shown to whoever may look."""
     secret = f"http://127.0.0.1:{server.port}/hooks/T0KEN?code=T0KEN&n=1"

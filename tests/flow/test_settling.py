@@ -10,7 +10,13 @@ from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
-from groupflow.flow.settling import CONTEXT_BYTES, ERRORS_KEPT, settlement_of
+from groupflow.flow.settling import (
+    CONTEXT_BYTES,
+    EARLIER_CHARS,
+    ERRORS_KEPT,
+    Ran,
+    settlement_of,
+)
 from groupflow.settings.types import YEAR
 from groupflow.store import settlements
 from groupflow.store.settlements import Bury, Complete, Settlement, calls_of
@@ -31,8 +37,11 @@ def policy(
     return Policy(RetryPolicy(attempts, interval, jitter), on_retry, parks, stage_order)
 
 
+RAN = Ran(at=1_700_000_000.1234, seconds=0.25, daemon="d1")
+
+
 def settle(outcome: Outcome | Failed, policy: Policy, attempt: int = 1) -> Settlement:
-    return settlement_of(claim(task(attempt=attempt, stage="s")), outcome, policy, lambda: 0.5)
+    return settlement_of(claim(task(attempt=attempt, stage="s")), outcome, policy, RAN, lambda: 0.5)
 
 
 def shape(settlement: Settlement) -> tuple[Any, ...]:
@@ -40,8 +49,8 @@ def shape(settlement: Settlement) -> tuple[Any, ...]:
     match settlement:
         case settlements.Complete():
             return ("complete",)
-        case settlements.Retry(after=after, standing=standing):
-            return ("retry", after, standing)
+        case settlements.Retry(after=after, standing=standing, scope=scope):
+            return ("retry", after, standing, *([] if scope == "task" else [scope]))
         case settlements.Advance(stage=stage, context=context, standing=standing):
             return ("advance", stage, context, standing)
         case settlements.Bury(reason=reason, park=park):
@@ -78,6 +87,7 @@ FINAL = Failed("KeyError", "'name'", is_final=True)
         (Retry(after=-3), policy(), 1, ("retry", 0, "hold")),
         (Retry(after=2.5, reason="busy"), policy(), 3, ("bury", "busy", "skip")),
         (Retry(), policy(), 3, ("bury", "Retry", "skip")),
+        (Retry(after=3, scope="group"), policy(), 1, ("retry", 3, "hold", "group")),
         # An Advance never uses an attempt up.
         (Advance("two"), policy(), 1, ("advance", "two", b"null", "hold")),
         (Advance("two", {"a": 1}), policy(), 3, ("advance", "two", b'{"a":1}', "hold")),
@@ -99,18 +109,33 @@ def test_an_outcome_is_one_settlement(
     assert shape(settle(outcome, policy, attempt)) == expected
 
 
-def test_a_failure_is_remembered_with_its_attempt_stage_and_fence() -> None:
+WHERE = {"at": 1_700_000_000.123, "seconds": 0.25, "daemon": "d1"}
+
+
+def test_a_failure_is_remembered_with_its_attempt_stage_fence_time_and_place() -> None:
     settlement = settle(FAILED, policy(), attempt=2)
     assert isinstance(settlement, settlements.Retry)
-    assert settlement.errors == [
-        {"attempt": 2, "stage": "s", "fence": 7, "error": "KeyError", "message": "'name'"}
-    ]
+    noted = {"attempt": 2, "stage": "s", "fence": 7, "error": "KeyError", "message": "'name'"}
+    assert settlement.errors == [{**noted, **WHERE}]
+
+
+def test_the_last_failure_keeps_its_traceback_and_those_before_it_a_short_line() -> None:
+    raised = Failed("KeyError", "x" * 900, traceback="Traceback …")
+    first = settle(raised, policy())
+    assert isinstance(first, settlements.Retry)
+    assert first.errors[-1]["traceback"] == "Traceback …"
+    second = settlement_of(claim(task(), errors=first.errors), raised, policy(), RAN)
+    assert isinstance(second, settlements.Retry)
+    assert [error.get("traceback") for error in second.errors] == [None, "Traceback …"]
+    assert [len(error["message"]) for error in second.errors] == [EARLIER_CHARS, 900]
+    assert second.errors[0].keys() >= WHERE.keys()
+    assert first.errors[-1]["traceback"], "the claim's own errors are left as they were"
 
 
 @pytest.mark.parametrize("outcome", [FAILED, FINAL, Retry(), Dead("no")])
 def test_only_the_latest_failures_are_kept(outcome: Outcome | Failed) -> None:
     before = [{"attempt": n, "error": "E", "message": ""} for n in range(ERRORS_KEPT)]
-    settlement = settlement_of(claim(task(), errors=before), outcome, policy())
+    settlement = settlement_of(claim(task(), errors=before), outcome, policy(), RAN)
     assert isinstance(settlement, (settlements.Retry, Bury))
     assert len(settlement.errors) == ERRORS_KEPT
     assert settlement.errors[:-1] == before[1:]

@@ -98,9 +98,10 @@ def killed(pid: int) -> Event:
     return Event("killed", "", time.monotonic(), pid=pid, wall=time.time())
 
 
-def lossy(how: Literal["began", "ended"], partition: int) -> Event:
-    """A server may lose its last writes of a partition, from now on or until now."""
-    return Event("lossy", "", time.monotonic(), n=partition, pid=os.getpid(), how=how)
+def lossy(how: Literal["began", "ended"], partition: int, at: float | None = None) -> Event:
+    """A server may lose its last writes of a partition from then on, or until then (or now)."""
+    when = time.monotonic() if at is None else at
+    return Event("lossy", "", when, n=partition, pid=os.getpid(), how=how)
 
 
 class Journal:
@@ -159,6 +160,7 @@ class History:
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
         run: of the groups' rules: a crash may repeat so many tasks of a group, in order.
+        concurrency: how many tasks of a group may run at once, where that is more than one.
     """
 
     events: list[Event]
@@ -169,6 +171,7 @@ class History:
     given_back: Set[Event] = frozenset()
     with_faults: bool = True
     run: int = 1
+    concurrency: Mapping[str, int] = field(default_factory=dict)
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

@@ -11,6 +11,7 @@ from there once more, in order and one at a time.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -148,6 +149,8 @@ def _s3(history: History, events: list[Event], attempts: list[Attempt]) -> Itera
 def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
     """The order of a group is the order of publishing; k+1 never starts before k is settled.
 
+    Where several may run at once, it is the order of first starts, and no more run than may.
+
     In a run "settled" is "ended well in its process": a crash goes back in it, to the first of its
     tasks that was not settled, which counts the crash.
     """
@@ -159,8 +162,9 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
     for group, runs in groups.items():
         back = goes_back(runs) if history.run > 1 else set()
         ends = _ends(runs, back, place)
+        most = history.concurrency.get(group, 1)
         undone: set[str] = set()
-        for number, (before, after) in enumerate(pairwise(runs), 1):
+        for number, (before, after) in enumerate(pairwise(_first(runs) if most > 1 else runs), 1):
             one, two = before.start, after.start
             if one in history.undone:
                 undone.add(one.id)
@@ -168,13 +172,26 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
             is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run
             if is_late and two.id not in undone and not is_repeat:
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
-        for number, each in enumerate(runs):
-            for later in runs[number + 1 :]:
-                if later.start.at >= ends[number]:
-                    break
+        running: list[tuple[float, str]] = []
+        for run, end in zip(runs, ends, strict=True):
+            while running and running[0][0] <= run.start.at:
+                heapq.heappop(running)
+            if len(running) >= most:
                 yield Violation(
-                    "S4", f"in {group}, {later.start.id} started while {each.start.id} ran"
+                    "S4", f"in {group}, {run.start.id} started while {running[-1][1]} ran"
                 )
+            heapq.heappush(running, (end, run.start.id))
+
+
+def _first(runs: list[Attempt]) -> list[Attempt]:
+    """The first attempt of each task, in the order of their claims.
+
+    Where several run at once, on several daemons, handlers may begin in another one.
+    """
+    seen: dict[str, Attempt] = {}
+    for run in sorted(runs, key=lambda each: each.start.fence):
+        seen.setdefault(run.start.id, run)
+    return list(seen.values())
 
 
 def goes_back(runs: list[Attempt]) -> set[int]:

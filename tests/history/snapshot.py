@@ -14,12 +14,15 @@ from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 
-_NAMED = ("lane", "lock", "life", "daemon", "worker")
+_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
     "runs", "resumes",
+    "schedules",
+    "limits", "sharing", "rates", "closed",
+    "scans",
 )  # fmt: skip
 
 
@@ -47,8 +50,10 @@ class Snapshot:
     locks: dict[str, bytes] = field(default_factory=dict)
     lives: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     daemons: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    scans: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     workers: set[str] = field(default_factory=set)
+    schedules: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     strangers: list[str] = field(default_factory=list)
 
     def count(self, name: str) -> int:
@@ -73,6 +78,15 @@ class Snapshot:
         """The history: how each task ended, by id."""
         both = {**self.hashes.get("history_old", {}), **self.hashes.get("history_new", {})}
         return {id_.decode(): line for id_, line in both.items()}
+
+    @property
+    def sharing(self) -> dict[str, set[bytes]]:
+        """Who runs in groups without locks, as locks would say it."""
+        found: dict[str, set[bytes]] = {}
+        for member in self.zsets.get("sharing", {}):
+            end = 4 + int(member[:4])
+            found.setdefault(member[4:end].decode(), set()).add(member[end:])
+        return found
 
     def group_of(self, element: bytes) -> str:
         """The group of a task that stands aside."""
@@ -161,6 +175,10 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.lives[name] = value
         case "daemon":
             found.daemons[name] = value
+        case "schedule":
+            found.schedules[name] = value
+        case "scan":
+            found.scans[name] = value
         case _:
             found.workers.add(name)
             found.checkpoints += [

@@ -7,7 +7,7 @@ from hypothesis.stateful import rule
 
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from tests.model.machine import RULE, SCOPES, Machine, groups, numbers, scopes
+from tests.model.machine import SCOPES, Machine, groups, numbers, scopes
 
 
 class Arrivals(Machine):
@@ -44,7 +44,7 @@ class Arrivals(Machine):
         arrivals = [
             Arrival(
                 id_,
-                Envelope("t", group or None, None, RULE if group else None, {}, b"{}", scope),
+                Envelope("t", group or None, None, group or None, {}, b"{}", scope),
                 priority=priority,
                 delay=delay,
                 steps_aside=aside,

@@ -11,7 +11,7 @@ from groupflow.core.errors import SessionLost, SessionReplaced
 from groupflow.store import settlements
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import split_element
-from tests.model.machine import RULE, WORKERS, Machine, daemons, numbers, pools
+from tests.model.machine import NAMED, WORKERS, Machine, daemons, numbers, pools
 from tests.model.promise import ModelTask
 
 
@@ -31,9 +31,10 @@ class ClaimsAndSettles(Machine):
         idle = one.idle(pool)[:count]
         if not one.is_up or not idle:
             return
-        possible = self.claimable(one, pool)
-        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
-        one.claims["grouped"].adopt({RULE: 4} if behind == "run" else {})
+        possible = self.startable(one, pool)
+        heads = self.claimable(one, pool)
+        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes and id_ in heads}
+        one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if behind == "run" else {})
         answer = self.run(one.claims[pool].exchange([], idle, ahead=behind == "ahead"))
         if again:
             first_told = {claim.slot: claim.task.id for claim in answer.claims}
@@ -63,7 +64,9 @@ class ClaimsAndSettles(Machine):
     @rule(
         daemon=daemons,
         pick=numbers,
-        how=st.sampled_from(("complete", "complete", "release", "retry", "advance", "bury")),
+        how=st.sampled_from(
+            ("complete", "complete", "release", "retry", "retry all", "advance", "bury")
+        ),
         option=st.booleans(),
         again=st.booleans(),
     )
@@ -93,11 +96,15 @@ class ClaimsAndSettles(Machine):
         if how == "release":
             task.state = "waiting"
             return settlements.Release(claim)
-        if how == "retry":
+        if how in ("retry", "retry all"):
             task.attempt += 1
             task.is_due = False
             task.state = "aside" if option or not task.group else "waiting"
-            return settlements.Retry(claim, 3600.0, [], standing)
+            if how == "retry":
+                return settlements.Retry(claim, 3600.0, [], standing)
+            if task.group:
+                self.promise.closed.add(task.group)
+            return settlements.Retry(claim, 3600.0, [], standing, "group")
         if how == "advance":
             task.state, task.attempt, task.stage = "waiting", 1, f"s{task.place}"
             if option and task.group:

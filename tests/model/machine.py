@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
+from groupflow.core.limits import Limit, Limits, Rate
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.tasks import WaitingTasks
@@ -22,19 +23,22 @@ from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
+from groupflow.store.limits import pack
 from groupflow.store.sessions import Session, Sessions
-from tests.model.promise import Promise
+from tests.model.promise import BURST, Promise
 
 _Answer = TypeVar("_Answer")
 
-GROUPS = ("", "", "a", "b", "c|||d")
+GROUPS = ("", "", "a", "b", "c|||d", "two", "two", "paced")
+NAMED = tuple(dict.fromkeys(group for group in GROUPS if group))
+LIMITS = Limits({"two": Limit(concurrency=2), "paced": Limit(2, Rate.parse(f"1/h burst {BURST}"))})
 SCOPES = ("0a0a0a0a", "1b1b1b1b", "")
-RULE = "r"  # of all tasks with a group
 DAEMONS = ("d0", "d1", "d2")
-WORKERS = 3
+WORKERS = 4
 LEASE = 1e6  # seconds; no server of a test has run for so long, nor has a daemon slept
 
 groups = st.sampled_from(GROUPS)
+named_groups = st.sampled_from(NAMED)
 scopes = st.sampled_from(SCOPES)
 daemons = st.sampled_from(DAEMONS)
 pools = st.sampled_from(("plain", "grouped"))
@@ -48,7 +52,7 @@ class Daemon:
 
     def __init__(self, client: StoreClient, name: str) -> None:
         self.session = Session(name)
-        self.sessions = Sessions(client, self.session, LEASE)
+        self.sessions = Sessions(client, self.session, LEASE, limits=lambda: pack(LIMITS))
         self.claims: dict[Pool, Claims] = {
             "plain": Claims(client, self.session, "plain"),
             "grouped": Claims(client, self.session, "grouped"),
@@ -136,6 +140,18 @@ class Machine(RuleBasedStateMachine):
             self.promise.begin_run(
                 claim.task.group or "", [(each.task.id, each.fence) for each in claim.run]
             )
+
+    def startable(self, one: Daemon, pool: Pool) -> set[str]:
+        """The same for a claim of more than one: of some groups, what is behind the head too."""
+        ids = self.claimable(one, pool)
+        if pool == "grouped":
+            for group in {self.promise.tasks[id_].group for id_ in ids}:
+                room, lane = self.promise.room_in(group), self.promise.lane(group)
+                for task in lane[1:room]:
+                    if task.crashes or not task.is_due:
+                        break
+                    ids.add(task.id)
+        return ids
 
     def crash_of(self, one: Daemon) -> set[str]:
         """The promise's view of a daemon that dies: its tasks are back, one crash richer."""

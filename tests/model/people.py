@@ -9,7 +9,7 @@ from groupflow.operate.groups import ALL
 from groupflow.store.history import roll_history, sweep_renamed
 from groupflow.store.keys import split_element
 from groupflow.store.scripts import Verb
-from tests.model.machine import Machine, numbers
+from tests.model.machine import Machine, named_groups, numbers
 
 
 class TimeAndPeople(Machine):
@@ -30,19 +30,24 @@ class TimeAndPeople(Machine):
             self.raw.zadd(self.keys("late"), {id_: 1})
         for group in self.raw.zrange(self.keys("held"), 0, -1):
             self.raw.zadd(self.keys("held"), {group: 1})
+        for kind in ("rates", "closed"):
+            for member in self.raw.zrange(self.keys(kind), 0, -1):
+                self.raw.zadd(self.keys(kind), {member: 1})
+        self.promise.closed.clear()
+        self.promise.starts.clear()
         while self.run(self.client.run(Verb.PROMOTE, 2))[0]:
             pass
         for task in self.promise.tasks.values():
             if task.state in ("waiting", "aside"):
                 task.state, task.is_due = "waiting", True
 
-    @rule(group=st.sampled_from(("a", "b", "c|||d")))
+    @rule(group=named_groups)
     def pause(self, group: str) -> None:
         """Somebody holds a group."""
         assert self.run(self.group_verbs.pause(group, "me")) == (group not in self.promise.paused)
         self.promise.paused.add(group)
 
-    @rule(group=st.sampled_from(("a", "b", "c|||d")))
+    @rule(group=named_groups)
     def resume(self, group: str) -> None:
         """Somebody lets a group go on."""
         assert self.run(self.group_verbs.resume(group)) == (group in self.promise.paused)

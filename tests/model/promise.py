@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
+
+CONCURRENCY = {"two": 2, "paced": 2}  # of groups that may run more than one task at once
+PACED = {"paced"}  # groups that have a rate
+BURST = 3  # starts of one of those before time has to pass
 
 State = Literal["waiting", "aside", "running", "dead", "done", "dropped"]
 
@@ -50,6 +55,8 @@ class Promise:
     tasks: dict[str, ModelTask] = field(default_factory=dict)
     parked: dict[str, str] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)  # until time passes
+    starts: Counter[str] = field(default_factory=Counter)  # of each group, since time passed
     all_paused: bool = False
     next_place: int = 0
     last_fence: int = 0
@@ -84,9 +91,16 @@ class Promise:
         lane = [t for t in self.tasks.values() if t.group == group and t.state == "waiting"]
         return sorted(lane, key=lambda task: task.place)
 
-    def runs(self, group: str) -> bool:
-        """Whether a task of the group runs."""
-        return any(t.group == group and t.state == "running" for t in self.tasks.values())
+    def running(self, group: str) -> int:
+        """How many tasks of the group run."""
+        return sum(t.group == group and t.state == "running" for t in self.tasks.values())
+
+    def room_in(self, group: str) -> int:
+        """How many of the group may start now, by its limits."""
+        if group in self.closed:
+            return 0
+        room = CONCURRENCY.get(group, 1) - self.running(group)
+        return min(room, BURST - self.starts[group]) if group in PACED else room
 
     def is_held(self, group: str) -> bool:
         """Whether somebody or something holds the group."""
@@ -97,12 +111,12 @@ class Promise:
         return set() if self.all_paused else {head.group for head in self.claimable_heads()}
 
     def claimable_heads(self) -> list[ModelTask]:
-        """The heads of the groups that are free and not held, where they are due."""
+        """The heads of the groups that are not held and have room, where they are due."""
         groups = {t.group for t in self.tasks.values() if t.group}
         return [
             lane[0]
             for group in groups
-            if not self.runs(group)
+            if self.room_in(group) > 0
             and not self.is_held(group)
             and (lane := self.lane(group))
             and lane[0].is_due
@@ -116,11 +130,12 @@ class Promise:
         assert not self.all_paused, f"{task_id} was claimed while everything is paused"
         assert task.state == "waiting", f"{task_id} was claimed while {task.state}"
         if task.group:
-            assert not self.runs(task.group), f"two tasks of {task.group} run at once"
+            assert self.room_in(task.group) > 0, f"{task_id} is one too many of {task.group}"
             assert not self.is_held(task.group), f"{task.group} is held, yet {task_id} was claimed"
             head = self.lane(task.group)[0]
             assert head is task, f"{task_id} was claimed before {head.id} of {task.group}"
         assert task.is_due, f"{task_id} was claimed before its time"
+        self.starts[task.group] += 1
         task.state = "running"
         task.fences.append(fence)
 

@@ -21,7 +21,7 @@ from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles
 from tests.model.lives import Lives
 from tests.model.losses import Losses
-from tests.model.machine import DAEMONS, WORKERS
+from tests.model.machine import DAEMONS, NAMED, WORKERS
 from tests.model.people import TimeAndPeople
 from tests.model.runs import Runs
 
@@ -59,9 +59,11 @@ class StoreMachine(Arrivals, Lives, ClaimsAndSettles, Runs, TimeAndPeople, Losse
     @invariant()
     def states_are_told(self) -> None:
         """`why` agrees with the promise on whether a group runs, is held, or may be claimed."""
-        for group in ("a", "c|||d"):
-            state = self.run(self.group_verbs.why(group)).state
-            if self.promise.runs(group):
+        for group in ("a", "c|||d", "two", "paced"):
+            why = self.run(self.group_verbs.why(group))
+            state = why.state
+            assert why.running == self.promise.running(group)
+            if why.running:
                 assert state == "running"
             elif group in self.promise.claimable_groups():
                 assert state == "ready"
@@ -70,7 +72,7 @@ class StoreMachine(Arrivals, Lives, ClaimsAndSettles, Runs, TimeAndPeople, Losse
 
     def _drain(self) -> None:
         self.pause_all(on=False)
-        for group in ("a", "b", "c|||d"):
+        for group in NAMED:
             self.resume(group)
         self._end_all_deaths()
         for daemon in DAEMONS:

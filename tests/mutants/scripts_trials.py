@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.schedule.scripts import ScheduleVerb
 from groupflow.store import scripts
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import AnyVerb, Verb
@@ -20,7 +21,7 @@ from tests.mutants.lua_mutants import Mutant
 from tests.mutants.scripts_children import BEFORE, Ran, Trial, try_out
 from tests.mutants.scripts_server import Server
 
-VERBS: tuple[AnyVerb, ...] = (*Verb, *OperatorVerb)
+VERBS: tuple[AnyVerb, ...] = (*Verb, *OperatorVerb, *ScheduleVerb)
 _CHANCES = 2  # of a test that noticed a mutant, to find nothing wrong without it
 _FORGETS = 0.8  # how much less a kill says of the mutant after the next one
 

@@ -127,6 +127,16 @@ async def test_dead_letters_by_page(bench: Bench) -> None:
     assert page.next == 3
     page = await letters.page(Filter(), passed=3, limit=50)
     assert ([letter.id for letter in page.letters], page.next) == (["d3", "d2", "d1", "d0"], None)
+    for type_, found in (
+        ("t", 7),
+        ("*", 7),
+        ("t*", 7),
+        ("T*", 0),
+        ("t.*", 0),
+        ("*t", 0),
+        ("tt", 0),
+    ):
+        assert len((await letters.page(Filter(type=type_))).letters) == found, type_
     page = await letters.page(Filter(reason="no t"), limit=2)
     assert ([letter.id for letter in page.letters], page.looked_at) == (["d5", "d3"], 4)
     assert page.letters[1].type == "t"

@@ -14,8 +14,12 @@ from groupflow.operate.sampling import (
     BOUNDS,
     INTERVAL,
     KEPT,
+    MINUTE,
     Latencies,
+    Rates,
+    Sample,
     quantile,
+    rates_of,
     read_samples,
     survey,
     take_sample,
@@ -32,6 +36,20 @@ async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = KEPT)
     """One sample with an interval of a test's own, in which the clock plays no part."""
     counts = orjson.dumps([0, 2])
     return int((await bench.client.run(OperatorVerb.SAMPLE, interval, kept, counts))[1])
+
+
+def sample_at(at: float, rate: float | None) -> Sample:
+    rates = dict.fromkeys(("taken_in", "done", "buried", "crashed"), rate)
+    counts = dict.fromkeys(("queued", "running", "ready", "delayed", "dead", "measured"), 0)
+    return Sample(at, **rates, **counts, latency_p50=None, latency_p99=None)
+
+
+def test_rates_are_those_of_the_last_minute() -> None:
+    samples = [sample_at(0.0, None), sample_at(10.0, 900.0), sample_at(70.0, 2.0)]
+    assert rates_of(samples, 10.0 + MINUTE) == Rates(2.0, 2.0, 2.0)
+    assert rates_of([*samples, sample_at(75.0, 4.0)], 75.0) == Rates(3.0, 3.0, 3.0)
+    assert rates_of(samples, 70.0 + MINUTE) is None, "nobody has kept any since"
+    assert rates_of(samples[:1], 1.0) is None, "a first one has no rate"
 
 
 async def test_one_sample_an_interval(bench: Bench) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import groupflow
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.schedule.scripts import ScheduleVerb
 from groupflow.store.scripts import Verb
 
-VERBS = (*Verb, *OperatorVerb)
+VERBS = (*Verb, *OperatorVerb, *ScheduleVerb)
 
 
 def test_every_file_is_sent() -> None:

@@ -18,7 +18,7 @@ from groupflow.operate.totals import DaemonStatus
 from groupflow.operate.whole import figures
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
-from groupflow.operate.whole.lists import list_groups, list_tasks
+from groupflow.operate.whole.lists import every_task, list_groups, list_tasks
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.settings.model import Settings
@@ -183,17 +183,28 @@ async def test_delayed_groups_come_by_when_they_are_due(spread: Spread) -> None:
     assert await pages_of(spread.namespace, "delayed", limit=4) == sorted(
         delays, key=lambda name: delays[name]
     )
-    rows = await list_tasks(spread.namespace, "delayed", 10)
-    assert rows == [(name, name) for name in sorted(delays, key=lambda name: delays[name])[:10]]
+    rows = (await list_tasks(spread.namespace, "delayed", 10)).rows
+    assert [row.id for row in rows] == sorted(delays, key=lambda name: delays[name])[:10]
+    assert [row.group for row in rows] == [row.id for row in rows]
 
 
 async def test_some_tasks_of_a_state(spread: Spread) -> None:
     await fill(spread)
-    rows = await list_tasks(spread.namespace, "queued", 60)
-    assert rows[:40] == [(f"p{n:02}", None) for n in range(40)]
-    assert {group for _, group in rows[40:]} <= {f"g{n:02}" for n in range(40)}
-    assert len({id_ for id_, _ in rows}) == 60
-    assert len(await list_tasks(spread.without(0), "queued", 10_000)) < 120
+    rows = (await list_tasks(spread.namespace, "queued", 60)).rows
+    assert [(row.id, row.group) for row in rows[:40]] == [(f"p{n:02}", None) for n in range(40)]
+    assert {row.group for row in rows[40:]} <= {f"g{n:02}" for n in range(40)}
+    assert len({row.id for row in rows}) == 60
+    assert {(row.type, row.tenant, row.attempt) for row in rows} == {("t", "42", 1)}
+    assert len((await list_tasks(spread.without(0), "queued", 10_000)).rows) < 120
+
+
+async def test_all_tasks_of_a_state(spread: Spread) -> None:
+    groups = await fill(spread)
+    names = [f"{group}-{n}" for group in groups for n in (1, 2)] + [f"p{n:02}" for n in range(40)]
+    found = [row.id async for page in every_task(spread.namespace, "queued") for row in page.rows]
+    assert sorted(found) == sorted(names)
+    some = [row.id async for page in every_task(spread.without(0), "queued") for row in page.rows]
+    assert set(some) < set(names)
 
 
 async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from groupflow.core.measures import Measures, Vitals
 from groupflow.ops import families
+from tests.schedule.clockwork import schedule
 from tests.store.bench import totals
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +56,7 @@ def series() -> dict[str, frozenset[str]]:
 
 
 def _families() -> Iterator[Metric]:
-    measures = Measures(["t"], ["plain", "grouped"])
+    measures = Measures(["t"], ["plain", "grouped"], ["orders"])
     measures.scripts.observe("renew", 0.001)
     pools = {"plain": 1, "grouped": 1}
     vitals = Vitals(pools, pools, lease_left=1.0, consumes=True, bytes_in_flight=0)
@@ -63,6 +64,7 @@ def _families() -> Iterator[Metric]:
     yield from families.from_measures(measures)
     yield from families.from_vitals(vitals, lease=8.0, lag=0.0)
     yield from families.from_totals(totals())
+    yield from families.from_schedules([schedule()])
     yield from families.of_store(is_up=True, age=0.0)
     yield from families.of_partitions({0: True}, {0: totals()})
     yield from ProcessCollector(registry=CollectorRegistry()).collect()

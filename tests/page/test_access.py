@@ -250,9 +250,9 @@ class TestSettings:
     def test_token_from_a_file(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text(f"{TOKEN}\n")
-        assert Http(token_file=str(file)).read_token() == TOKEN
+        assert list(Http(token_file=str(file)).read_holders()) == [TOKEN]
         file.write_text("short")
         with pytest.raises(ConfigError, match="at least 16"):
-            Http(token_file=str(file)).read_token()
+            Http(token_file=str(file)).read_holders()
         with pytest.raises(ConfigError, match="can't be read"):
-            Http(token_file=str(tmp_path / "none")).read_token()
+            Http(token_file=str(tmp_path / "none")).read_holders()

@@ -26,6 +26,7 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("group", {"key": HOSTILE}),
     ("group", {"key": "nobody's"}),
     *(("tasks", {"state": s}) for s in ("queued", "running", "delayed", "done")),
+    ("scans", {}),
     ("task", {"id": "run-0"}),
     ("task", {"id": HOSTILE_ID}),
     ("task", {"id": "plain-0"}),
@@ -33,6 +34,7 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("dead", {"reason": "on purpose", "limit": 3}),
     ("letter", {"id": "dead-0"}),
     ("letter", {"id": "<b>no type</b>"}),
+    ("schedules", {}),
     ("configuration", {}),
 ]
 

@@ -17,7 +17,7 @@ from tests.page.browsing import CONTRAST, allow, at, enter_token, watch
 from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
-VIEWS = ("overview", "groups", "tasks", "dead", "configuration")
+VIEWS = ("overview", "groups", "tasks", "scans", "dead", "schedules", "configuration")
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +133,21 @@ class TestViews:
         expect(page.locator("pre")).to_have_count(0)
         page.get_by_role("button", name="Enter the token").click()
         enter_token(page, "Ada")
-        expect(page.locator("pre")).to_contain_text("<script>")
+        expect(page.locator("pre").last).to_contain_text("<script>")
+        expect(page.get_by_label("Traceback of attempt 1")).to_contain_text("ValueError")
         expect(page.get_by_text("on purpose").first).to_be_visible()
+
+    def test_schedules(self, page: Page) -> None:
+        page.get_by_role("link", name="Schedules", exact=True).click()
+        table = page.get_by_role("table", name="Schedules")
+        expect(table).to_contain_text("0 0 1 1 * UTC")
+        page.get_by_role("link", name="yearly").click()
+        expect(page.get_by_text("Runs of yearly")).to_be_visible()
+        table.get_by_role("button", name="Pause").click()
+        enter_token(page, "Ada")
+        expect(table).to_contain_text("paused")
+        table.get_by_role("button", name="Resume").click()
+        expect(table.get_by_role("button", name="Pause")).to_be_visible()
 
     def test_configuration(self, page: Page) -> None:
         page.get_by_role("link", name="Configuration", exact=True).click()
@@ -165,6 +178,20 @@ class TestActions:
         dialog.get_by_label("Token").fill("this is not the token")
         dialog.get_by_role("button", name="Use it").click()
         expect(dialog.get_by_role("alert")).to_contain_text("not the token")
+
+    def test_enter_signs_in(self, page: Page) -> None:
+        """As the button does, and as people expect of a field for a password."""
+        page.get_by_role("button", name="Read-only").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Token").fill("this is not the token")
+        dialog.get_by_label("Token").press("Enter")
+        expect(dialog.get_by_role("alert")).to_contain_text("not the token")
+        dialog.get_by_label("Token").fill(TOKEN)
+        dialog.get_by_label("Token").press("Enter")
+        expect(page.get_by_role("button", name="May act")).to_be_visible()
+        page.get_by_role("button", name="May act").click()
+        dialog.get_by_role("button", name="Forget the token").click()
+        expect(page.get_by_role("button", name="Read-only")).to_be_visible()
 
     def test_pause_and_resume(self, page: Page, world: World) -> None:
         allow(page, "Ada")
@@ -241,6 +268,22 @@ class TestActions:
         page.get_by_role("dialog").get_by_role("button", name="Drop").click()
         expect(page.get_by_text("2 dropped")).to_be_visible()
         assert not {"dead-4", "dead-5"} & set(world.rig.dead())
+
+    def test_the_list_stands_still_while_somebody_chooses(self, page: Page, world: World) -> None:
+        at(page, "dead", type="fail")
+        page.get_by_label("Choose dead-2").check()
+        boxes = page.get_by_role("checkbox")
+        before = boxes.evaluate_all("all => all.map((each) => each.dataset.key)")
+        world.rig.publish([Job("dead-new", None, type="fail")])
+        world.wait(lambda: "dead-new" in world.rig.dead())
+        for _ in range(2):  # the second was asked for after the first was dealt with
+            with page.expect_response(lambda answer: "/api/dead?" in answer.url) as answered:
+                pass
+        assert "dead-new" in answered.value.text()
+        assert boxes.evaluate_all("all => all.map((each) => each.dataset.key)") == before
+        expect(page.get_by_text("1 chosen; the list stands still")).to_be_visible()
+        page.get_by_label("Choose dead-2").uncheck()
+        expect(page.get_by_label("Choose dead-new")).to_be_visible()
 
 
 class TestStrangers:

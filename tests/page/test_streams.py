@@ -8,15 +8,16 @@ import httpx
 
 from groupflow.ops.page.endpoints import Caller
 from groupflow.ops.page.streams import MOST, MOST_OF_ONE, Streams
+from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, Holder
 from tests.page.world import TOKEN, World
 
 
 def _anybody(peer: str) -> Caller:
-    return Caller(peer, shows_token=False, sees_contents=False)
+    return Caller(peer, holder=None, sees_contents=False)
 
 
 def _operator(peer: str) -> Caller:
-    return Caller(peer, shows_token=True, sees_contents=True)
+    return Caller(peer, holder=Holder(OPERATOR, ALL_RIGHTS), sees_contents=True)
 
 
 def test_the_oldest_of_an_address_makes_way() -> None:

@@ -17,12 +17,25 @@ from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig, run
 
 TOKEN = "a-token-of-the-tests-0123456789"
+LOOKER, PUBLISHER = "a-token-that-only-looks", "a-token-that-only-publishes"
 SECRET = "T0KEN-of-a-handler"
 HANDLERS = f"""
 [handlers."hook"]
 http = "https://{SECRET}@hooks.example.com/{SECRET}?access_token={SECRET}"
 [handlers."command"]
 exec = ["/bin/true", "--password={SECRET}"]
+[[schedules]]
+name = "yearly"
+cron = "0 0 1 1 *"
+type = "work"
+"""
+TOKENS = f"""
+[http.tokens.looker]
+token = "{LOOKER}"
+rights = ["look"]
+[http.tokens.publisher]
+token = "{PUBLISHER}"
+rights = ["publish"]
 """
 HOSTILE = '<script>document.title="owned"</script>/../"\'&?#%2F \N{SNOWMAN}'
 HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
@@ -37,11 +50,12 @@ class World:
             rabbitmq,
             redis,
             http={"listen": "127.0.0.1:0", "token": TOKEN},
+            rabbitmq={"max_body": 100_000},
             workers={"plain": 2, "grouped": 2},
             fields={"delay": "delay_s"},
         )
         with self.rig.config.open("a") as file:
-            file.write(HANDLERS)
+            file.write(HANDLERS + TOKENS)
         self.daemon: Process = self.rig.start("d1")
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
         self.http = httpx.Client(base_url=self.url, timeout=10.0, trust_env=False)

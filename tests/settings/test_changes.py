@@ -35,7 +35,7 @@ def test_every_setting_is_at_once_or_needs_a_restart() -> None:
     at_once = {"fields", "retry", "log"}
     for section, model in Settings.model_fields.items():
         default = getattr(Settings(), section)
-        if section in ("groups", "handlers"):
+        if section in ("groups", "handlers", "schedules"):
             continue
         for name in type(default).model_fields:
             old = {section: {name: None}}
@@ -68,6 +68,12 @@ def test_rules_go_by_their_names() -> None:
     gone = changed({"groups": [RULE, second]}, {"groups": [RULE]})
     assert gone["groups.order"] == (["crm", "all"], ["crm"], False)
     assert gone["groups.all.key"] == ("{tenant_id}", None, False)
+
+
+def test_what_a_new_rule_does_not_set_is_no_change() -> None:
+    found = changed({}, {"groups": [RULE]})
+    assert found["groups.crm.key"] == (None, "{entity}", False)
+    assert all(old != new for old, new, _ in found.values()), found
 
 
 def test_passwords_are_compared_and_never_shown() -> None:

@@ -12,6 +12,7 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
+from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.types import SecretUrl
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -139,6 +140,15 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[[groups]]\nkey = "a"\ntenants = [true]', "groups[0].tenants", "[True]", "whole numbers"),
     ('[[groups]]\nkey = "a"\ntenants = "acme"', "groups[0].tenants", "'acme'", '"*"'),
     ('[[groups]]\nkey = "a"\nkeyy = 1', "groups[0].keyy", "", "groups[0].key"),
+    ('[[groups]]\nkey = "a"\nconcurrency = 0', "groups[0].concurrency", "0", "at least 1"),
+    ('[[groups]]\nkey = "a"\nconcurrency = -3', "groups[0].concurrency", "-3", "at least 1"),
+    ('[[groups]]\nkey = "a"\nrate = "fast"', "groups[0].rate", "'fast'", '"600/min"'),
+    ('[[groups]]\nkey = "a"\nrate = "10/day"', "groups[0].rate", "'10/day'", '"10/h"'),
+    ('[[groups]]\nkey = "a"\nrate = "-1/s"', "groups[0].rate", "'-1/s'", '"10/s"'),
+    ('[[groups]]\nkey = "a"\nrate = "0/s"', "groups[0].rate", "'0/s'", "1 start at least"),
+    ('[[groups]]\nkey = "a"\nrate = "200000/s"', "groups[0].rate", "'200000/s'", "100000"),
+    ('[[groups]]\nkey = "a"\nrate = "1/s burst 0"', "groups[0].rate", "'1/s burst 0'", "burst"),
+    ('[handlers.a]\nexec = ["ls"]\nscope = "group"', "handlers.a", "", "scope"),
     ('[handlers."a.b"]\n', 'handlers."a.b"', "", "exactly one"),
     ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "***", "list"),
     ("[handlers.a]\nexec = []", "handlers.a.exec", "[]", "command"),
@@ -286,12 +296,15 @@ class TestExamples:
         written = tomllib.loads((CONFIG / "groupflow.toml").read_text())
         settings = load_settings(CONFIG / "groupflow.toml")
         for name in Settings.model_fields:
-            if name in ("groups", "handlers"):
+            if name in ("groups", "handlers", "schedules"):
                 continue
             assert getattr(settings, name) == getattr(Settings(), name), name
-            assert set(written[name]) == set(type(getattr(settings, name)).model_fields), name
+            tables = {"tokens"} if name == "http" else set()  # shown as a comment: none by default
+            fields = set(type(getattr(settings, name)).model_fields)
+            assert set(written[name]) == fields - tables, name
         overrides = {"max_attempts", "interval", "jitter"}
         assert set(written["groups"][0]) == set(GroupRule.model_fields) - overrides
+        assert set(written["schedules"][0]) == set(ScheduleRule.model_fields) - {"every"}
 
     def test_the_tenants_example_loads(self) -> None:
         assert len(load_settings(CONFIG / "tenants.toml").groups) > 3

@@ -26,6 +26,7 @@ from tests.soak.config import QUEUE
 from tests.soak.faults import CLUSTER_FAULTS, FAULTS
 from tests.soak.invariants import INVARIANTS
 from tests.soak.judge import Verdict, judge, lost_by_rabbitmq, tracebacks
+from tests.soak.leaders import Leaders
 from tests.soak.nemesis import Nemesis, plan, wait_until_drained, watch
 from tests.soak.world import World, world
 
@@ -82,10 +83,12 @@ async def soak(
     async with going as whole:
         nemesis = Nemesis(whole, folder / "faults.jsonl")
         publishing = asyncio.create_task(whole.workload.run())
-        watching = asyncio.create_task(watch(whole))
+        leaders = Leaders(whole)
+        watching = asyncio.gather(watch(whole), leaders.watch())
         await asyncio.sleep(1.0)
         await nemesis.run(plan(seed, faults, daemons, slow=slow, kinds=kinds), seconds)
         verdict = await _end(whole, publishing, watching)
+    verdict.figures["changes of who leads a partition"] = leaders.changes
     verdict.checked.update({"L5": _stops(nemesis) + daemons, "L6": len(nemesis.done)})
     return Result(
         verdict,
@@ -102,7 +105,7 @@ def _stops(nemesis: Nemesis) -> int:
 
 
 async def _end(
-    whole: World, publishing: asyncio.Task[None], watching: asyncio.Task[None]
+    whole: World, publishing: asyncio.Task[None], watching: asyncio.Future[Any]
 ) -> Verdict:
     """Let everything come to rest, and judge it."""
     whole.workload.stop()

@@ -100,11 +100,14 @@ def unique_fence(event: Event, partitions: int) -> Event:
 def undone_starts(events: list[Event], partitions: int) -> set[Event]:
     """The starts of attempts of which a server may have forgotten the claim, or the settle."""
     losses: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    open_at: dict[int, list[float]] = defaultdict(list)
     for event in events:
         if event.kind == "lossy" and event.how == "began":
-            losses[event.n].append((event.at, float("inf")))
-        elif event.kind == "lossy":
-            losses[event.n][-1] = losses[event.n][-1][0], event.at
+            open_at[event.n].append(event.at)
+        elif event.kind == "lossy":  # they may overlap: together they are the same time
+            losses[event.n].append((open_at[event.n].pop(0), event.at))
+    for number, since in open_at.items():
+        losses[number] += [(each, float("inf")) for each in since]
     undone = set[Event]()
     for attempt in pair(events):
         start, end = attempt.start, attempt.end

@@ -42,6 +42,9 @@ def test_only_what_ran_when_writes_were_lost_is_undone() -> None:
     assert _fences([*attempts, *_lossy(10.0, 12.0)]) == {2, 3, 4}
     assert _fences([*attempts, *_lossy(10.0, 12.0, (HERE + 1) % PARTITIONS)]) == set()
     assert _fences([*attempts, *_lossy(0.1, 0.2), *_lossy(12.0, 13.0)]) == {3, 5}
+    overlapping = [*_lossy(10.0, 10.2), *_lossy(10.1, 12.0), *_lossy(10.3, 10.4)]
+    assert _fences([*attempts, *overlapping]) == {2, 3, 4}
+    assert _fences([*attempts, _lossy(10.0, 0.0)[0]]) == {2, 3, 4, 5}
 
 
 def test_what_daemons_gave_back_is_read_from_their_logs(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers import RabbitmqServer, RedisServer, ServerFailed
 from groupflow.servers.replicated import RedisCluster
 from tests.history.events import Journal
 from tests.soak.config import LEASE, write_config
@@ -87,6 +87,18 @@ class World:
             socket_connect_timeout=2.0,
             retry=Retry(NoBackoff(), 0),
         )
+
+    async def serves(self) -> bool:
+        """Whether each partition has a node that leads it; a single Redis is always waited for."""
+        if self.cluster is None:
+            return True
+        try:
+            async with asyncio.timeout(1.0):
+                for partition in self.store.partitions:
+                    await self.cluster.leader_of(partition("count"))
+        except (ServerFailed, OSError):
+            return False
+        return True
 
     async def counts(self) -> dict[str, int] | None:
         """The store's own totals, ``None`` while it doesn't answer."""

@@ -16,6 +16,7 @@ from uuid import uuid4
 import orjson
 from redis import Redis
 
+from groupflow.core.limits import Limits
 from groupflow.core.task import Task
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.store import settlements
@@ -25,6 +26,7 @@ from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
+from groupflow.store.limits import pack
 from groupflow.store.scripts import Scripts
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Claim, Settlement
@@ -68,6 +70,8 @@ class Bench:
         raw: a plain client, to look behind the scripts.
         events: what happened.
         with_faults: whether the test makes somebody crash.
+        limits: of the configuration that daemons bring, from their next session on.
+        concurrency: how many tasks of a group may run at once, for the checker of the history.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class Bench:
         self.raw: Redis = Redis.from_url(url)
         self.events: list[Event] = []
         self.with_faults = False
+        self.limits: Limits | None = None
+        self.concurrency: dict[str, int] = {}
         self.enqueuer = Enqueuer(self.client)
 
     async def close(self) -> None:
@@ -190,6 +196,7 @@ class Bench:
             states=states_of(self.raw, self.keys),
             totals=totals_of(self.raw, self.keys),
             with_faults=self.with_faults,
+            concurrency=self.concurrency,
         )
 
     def audit(self) -> list[Violation]:
@@ -214,7 +221,12 @@ class Daemon:
         self.bench = bench
         self.name = name
         self.session = Session(name)
-        self.sessions = Sessions(bench.client, self.session, LEASE)
+        self.sessions = Sessions(
+            bench.client,
+            self.session,
+            LEASE,
+            limits=lambda: b"" if bench.limits is None else pack(bench.limits),
+        )
         self._claims: dict[Pool, Claims] = {
             "plain": Claims(bench.client, self.session, "plain"),
             "grouped": Claims(bench.client, self.session, "grouped"),

@@ -16,9 +16,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.servers import RedisServer
-from groupflow.store.client import StoreClient, address_of, translated
+from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.pool import make_pool
+from groupflow.store.refusals import address_of, translated
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wire, Wires
 

@@ -54,14 +54,14 @@ DAMAGES = [
     ),
     _damage(
         "an_end_that_keeps_the_lock",
-        "call('DEL', K.lock .. group)\n      call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first])\n      call('HDEL', K.runs, group)\n",
         "call('HDEL', K.runs, group)\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
     _damage(
         "an_end_that_keeps_the_reach",
-        "call('DEL', K.lock .. group)\n      call('HDEL', K.runs, group)\n",
-        "call('DEL', K.lock .. group)\n",
+        "unlock(group, fences[first])\n      call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first])\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
     _damage(

@@ -92,6 +92,10 @@ async def test_a_delayed_plain_task_waits_alone(shop: Bench) -> None:
     await shop.enqueue(arrival("p0", delay=HOUR), arrival("p1"))
     daemon = await shop.daemon()
     assert await daemon.work_off() == ["p1"]
-    assert await list_tasks(shop.client, "delayed", 10) == [("p0", None)]
+    (row,) = await list_tasks(shop.client, "delayed", 10)
+    assert (row.id, row.group) == ("p0", None)
+    assert row.until is not None
+    assert row.enqueued_at is not None
+    assert row.until > row.enqueued_at + HOUR - 1
     await pass_time(shop)
     assert await daemon.work_off() == ["p0"]

@@ -51,7 +51,7 @@ async def test_a_task_is_found_wherever_it_is(shop: Bench) -> None:
         "done": {"d0"},
     }
     for state, expected in listed.items():
-        assert {id_ for id_, _ in await list_tasks(shop.client, state, 100)} == expected
+        assert {row.id for row in await list_tasks(shop.client, state, 100)} == expected
         assert len(await list_tasks(shop.client, state, 1)) == 1
 
 

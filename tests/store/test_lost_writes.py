@@ -143,7 +143,10 @@ async def fail_over(servers: WatchedRedis) -> None:
     await replica.resume()
 
     async def leads() -> bool:
-        return "role:master" in await command(replica, "INFO replication")
+        try:
+            return "role:master" in await command(replica, "INFO replication")
+        except ConnectionError:  # Sentinel cuts the connections of one that it promotes
+            return False
 
     await until(leads, "nobody was promoted")
 

@@ -78,8 +78,9 @@ async def test_a_partition_notes_whose_it_is(bench: Bench) -> None:
         with pytest.raises(StoreUnavailable, match="away"):
             await Sessions(client, Session("d1"), 8.0, nobody).register({})
         assert bench.raw.exists(keys("daemons"), keys("partitions")) == 0
-        await Sessions(client, Session("d1"), 8.0, ask).register({})
-        await Sessions(client, Session("d1"), 8.0, nobody).register({})
+        session = Session("d1")
+        await Sessions(client, session, 8.0, ask).register({})
+        await Sessions(client, session, 8.0, nobody).register({})
         assert asked == [4]
         other = StoreClient(bench.url, keys, partitions=3)
         with pytest.raises(OtherLayout, match=r"redis\.partitions = 3: .* has 4: set it to 4"):

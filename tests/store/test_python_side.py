@@ -76,8 +76,8 @@ class TestSessions:
         with pytest.raises(SessionReplaced):
             await sessions.register({})
         assert [call[1][3:] for call in redis.calls] == [
-            (session.process, "5", "", "", 0, 0, NEVER, ""),
-            (session.process, "6", "", "e1", 0, 0, "6", ""),
+            (session.process, "5", "", b"", "", 0, 0, NEVER, ""),
+            (session.process, "6", "", b"", "e1", 0, 0, "6", ""),
         ]
 
     @pytest.mark.parametrize(("told", "wait"), [(-1, None), (0, 0.0), (2_500_000, 2.5)])
@@ -178,7 +178,7 @@ class TestSettlements:
         assert ordered == [every[n] for n in (3, 1, 0, 2, 4)]
         proof = ("s1", b"%016d" % 1, b"e", "g1")
         assert [tuple(call[1][2:6]) for call in calls[1:]] == [proof] * 4
-        assert calls[3][1][6:] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]']
+        assert calls[3][1][6:] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]', "task"]
         assert calls[2][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]
 
     def test_a_burial_counts_attempts_and_names_the_last_error(self) -> None:

@@ -304,7 +304,7 @@ async def test_to_whoever_looks_it_waits_like_the_rest(shop: Bench) -> None:
     status = await shop.status()
     assert (status.queued_plain, status.queued_grouped, status.ready) == (4, 4, 4)
     assert min(status.waited_plain, status.waited_grouped) > 0
-    listed = [id_ for id_, _ in await list_tasks(shop.client, "queued", 50)]
+    listed = [row.id for row in await list_tasks(shop.client, "queued", 50)]
     assert listed == ["p5", "p0", "p1", "p6", "c0", "d0", "a0", "b0"]
     pages, cursor = [], "0"
     while True:

@@ -10,10 +10,16 @@
 local from, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted, rows, looked = cjson.decode(ARGV[4]), {}, 0
 
+-- A type is wanted as it is, or by its beginning: `import.*`.
+local beginning = wanted.type and string.match(wanted.type, '^(.*)%*$')
+local function is_of_type(name)
+  return not wanted.type or wanted.type == name or (beginning and sub(name, 1, #beginning) == beginning)
+end
+
 local function passes(letter)
   if wanted.reason and not string.find(letter.reason, wanted.reason, 1, true) then return false end
   if wanted.kind and not string.find(letter.kind, wanted.kind, 1, true) then return false end
-  return (not wanted.type or wanted.type == letter.type)
+  return is_of_type(letter.type)
     and (not wanted.group or wanted.group == letter.group)
     and (not wanted.tenant or wanted.tenant == letter.tenant)
 end

@@ -13,7 +13,7 @@ end
 -- Who runs it. A grouped task is found by its group's lock; for a plain one, or one whose group can't
 -- be told, every slot is asked, as many as there are.
 local function claim_of_task(group)
-  for _, claim in ipairs(group ~= '' and { claim_on(group) } or claims(100000)) do
+  for _, claim in ipairs(group ~= '' and claims_on(group) or claims(100000)) do
     if claim.element and id_of(claim.element) == id then return claim end
   end
   return {}

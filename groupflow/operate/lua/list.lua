@@ -1,67 +1,192 @@
 #!lua flags=no-writes
--- list: some tasks of a state, the next to run first where there is an order. A look, not a census:
--- it stops at the limit, and never walks what it doesn't return.
+-- list: a page of the tasks of a state, the next to run first where there is an order; of those that run the
+-- longest at it. A look, not a census: it never walks what it doesn't return, but for groups that have
+-- nothing to show, and what moves between two pages may be missed, or told twice.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 'queued', 'running', 'delayed' or 'done' · 2 how many at most
--- returns  rows of { id, group or '', turn }, a turn being text by which rows of several partitions sort:
---          the number of a part of the list, and a time (16 digits)
+-- ARGV     1 'queued', 'running', 'delayed' or 'done' · 2 how many at most · where the page begins: 3 part of the
+--          list, 4 place in it, 5 place in a group's lane; '1', '0', '0' is the beginning
+-- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is
+--          done, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
+--          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end }.
+--          Of what is done a page is whatever one step of Redis's walk gives.
 local state, limit = ARGV[1], tonumber(ARGV[2])
-local rows, part = {}, 0
-local NEVER = digits(0)
+local part, place, deep = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local GROUPS = 1000 -- with nothing to show, that a page may pass over
+local rows, passed = {}, 0
 
-local function add(id, group, time)
-  if #rows < limit then rows[#rows + 1] = { id, group, part .. time } end
+local function left() return limit - #rows end
+
+local function add(element, group, turn, facts)
+  local row, id = facts or {}, id_of(element)
+  local task_type, tenant = facts_of(id)
+  row.id, row.group, row.turn, row.enqueued_at = id, some(group), part .. turn, arrival_of(element)
+  row.type, row.tenant = task_type, some(tenant)
+  row.attempt = has_life(element) and call('HGET', K.life .. id, 'attempt') or 1
+  rows[#rows + 1] = named(row)
 end
 
-local function add_elements(elements, group)
-  for i = #elements, 1, -1 do add(id_of(elements[i]), group, sub(elements[i], 1, 16)) end
+-- The tasks in a list from its head on, behind so many. Returns how many there were.
+local function add_list(key, group, from)
+  local page = call('LRANGE', key, -(from + left()), -(from + 1))
+  for i = #page, 1, -1 do add(page[i], group, sub(page[i], 1, 16)) end
+  return #page
 end
 
-local function add_lane(group, from)
-  local left = limit - #rows
-  if left > 0 then add_elements(call('LRANGE', K.lane .. group, -left, from), group) end
-end
-
-local function begin_part() part = part + 1 end
-
-if state == 'running' then
-  for _, claim in ipairs(claims(limit)) do add(id_of(claim.element), claim.group, claim.since) end
-elseif state == 'delayed' then
-  local delayed = call('ZRANGE', K.delayed, 0, limit - 1, 'WITHSCORES')
-  for i = 1, #delayed, 2 do
-    local id = id_of(delayed[i])
-    add(id, call('HGET', K.life .. id, 'group') or '', digits(delayed[i + 1]))
+-- The lanes of groups, from the place `deep` of the first on. Returns how many groups are done with.
+local function add_lanes(groups, skipped)
+  for i, group in ipairs(groups) do
+    local count = add_list(K.lane .. group, group, deep + skipped)
+    if left() == 0 then
+      deep = deep + count
+      return i - 1
+    end
+    if count == 0 then passed = passed + 1 end
+    deep = 0
   end
-  begin_part()
-  local held = call('ZRANGE', K.held, 0, limit - 1, 'WITHSCORES')
+  return #groups
+end
+
+local function every_second(list)
+  local found = {}
+  for i = 1, #list, 2 do found[#found + 1] = list[i] end
+  return found
+end
+
+-- The groups of a part, from its place `place` on, as many as are asked for.
+local function cut(groups, most)
+  local found = {}
+  for i = place + 1, math.min(#groups, place + most) do found[#found + 1] = groups[i] end
+  return found
+end
+
+local function running_groups(most)
+  local groups = {}
+  for _, claim in ipairs(claims(100000, true)) do groups[#groups + 1] = claim.group end
+  table.sort(groups)
+  return cut(groups, most)
+end
+
+-- A part that is one group's lane behind the other's. Returns whether it is over.
+local function lanes(groups_from, skipped)
+  return function()
+    place = tonumber(place)
+    while left() > 0 and passed < GROUPS do
+      local most = math.min(left(), GROUPS - passed)
+      local groups = groups_from(most)
+      place = place + add_lanes(groups, skipped or 0)
+      if left() > 0 and #groups < most then return true end
+    end
+    return false
+  end
+end
+
+-- The same of groups that have no order: step by step through a hash, `deep` tasks into the step.
+local function held_by(key)
+  return function()
+    while left() > 0 and passed < GROUPS do
+      local step, skipped = call('HSCAN', key, place, 'COUNT', 100), deep
+      for i = 1, #step[2], 2 do
+        local group = step[2][i]
+        local length = call('LLEN', K.lane .. group)
+        if skipped >= length then
+          skipped, passed = skipped - length, passed + 1
+        else
+          deep, skipped = deep + add_list(K.lane .. group, group, skipped), 0
+          if left() == 0 then return false end
+        end
+      end
+      place, deep = step[1], 0
+      if place == '0' then return true end
+    end
+    return false
+  end
+end
+
+-- A part that is read by places in order. Returns whether it is over.
+local function places(add_from)
+  return function()
+    place = tonumber(place)
+    local most = left()
+    local count = add_from(most)
+    place = place + count
+    return count < most
+  end
+end
+
+local function add_delayed(most)
+  local found = call('ZRANGE', K.delayed, place, place + most - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local group = call('HGET', K.life .. id_of(found[i]), 'group') or ''
+    add(found[i], group, digits(found[i + 1]), { ['until'] = found[i + 1] })
+  end
+  return #found / 2
+end
+
+local function add_held(most)
+  local held = call('ZRANGE', K.held, place, place + most - 1, 'WITHSCORES')
   for i = 1, #held, 2 do
     local head = call('LINDEX', K.lane .. held[i], -1)
-    if head then add(id_of(head), held[i], digits(held[i + 1])) end
+    if head then add(head, held[i], digits(held[i + 1]), { ['until'] = held[i + 1] }) end
   end
-elseif state == 'queued' then
-  add_elements(call('LRANGE', K.plain, -limit, -1), '')
-  begin_part()
-  local ordered = members_of(PLAIN, 0, limit)
-  for i = 1, #ordered, 2 do add_elements({ ordered[i] }, '') end
-  begin_part()
-  local ready = members_of(READY, 0, limit)
-  for i = 1, #ready, 2 do add_lane(ready[i], -1) end
-  begin_part()
-  for _, claim in ipairs(claims(100000, true)) do add_lane(claim.group, -1) end
-  begin_part()
-  for _, group in ipairs(call('ZRANGE', K.held, 0, limit - 1)) do add_lane(group, -2) end
-  begin_part()
-  for _, key in ipairs({ K.parked, K.paused }) do
-    for _, group in ipairs(groups_in(key, limit)) do add_lane(group, -1) end
-  end
-elseif state == 'done' then
-  for _, key in ipairs({ K.history_new, K.history_old }) do
-    local page = call('HSCAN', key, 0, 'COUNT', limit)[2]
-    for i = 1, #page, 2 do
-      local is_sound, facts = pcall(cjson.decode, string.sub(page[i + 1], 17))
-      if is_sound and facts[1] == 'done' then add(page[i], facts[3] ~= cjson.null and facts[3] or '', NEVER) end
+  return #held / 2
+end
+
+local function add_running(most)
+  local found = claims(100000)
+  table.sort(found, function(a, b) return a.since .. a.fence < b.since .. b.fence end)
+  local page = cut(found, most)
+  for _, claim in ipairs(page) do add(claim.element, claim.group, claim.since, { since = claim.since }) end
+  return #page
+end
+
+local function add_ordered(most)
+  local ordered = every_second(members_of(PLAIN, place, most))
+  for _, element in ipairs(ordered) do add(element, '', sub(element, 1, 16)) end
+  return #ordered
+end
+
+-- One step through a part of the history, whose tasks have no order: the latest first, of each step.
+local function history(key)
+  return function()
+    local step = call('HSCAN', key, place, 'COUNT', limit)
+    local found = {}
+    for i = 1, #step[2], 2 do found[#found + 1] = { step[2][i], step[2][i + 1] } end
+    table.sort(found, function(a, b) return a[2] > b[2] end)
+    for _, each in ipairs(found) do
+      local is_sound, facts = pcall(cjson.decode, sub(each[2], 17))
+      if is_sound and facts[1] == 'done' then
+        local ended = sub(each[2], 1, 16)
+        rows[#rows + 1] = named({
+          id = each[1], type = facts[2], group = facts[3] ~= cjson.null and facts[3] or nil, attempt = facts[4],
+          since = ended, turn = part .. digits(9007199254740991 - ended),
+        })
+      end
     end
+    place = step[1]
+    return step[1] == '0'
   end
 end
-return rows
+
+local PARTS = {
+  running = { places(add_running) },
+  delayed = { places(add_delayed), places(add_held) },
+  queued = {
+    places(function() return add_list(K.plain, '', place) end), places(add_ordered),
+    lanes(function(most) return every_second(members_of(READY, place, most)) end), lanes(running_groups),
+    lanes(function(most) return call('ZRANGE', K.held, place, place + most - 1) end, 1),
+    held_by(K.parked), held_by(K.paused),
+  },
+  done = { history(K.history_new), history(K.history_old) },
+}
+local is_over = true
+while PARTS[state][part] and left() > 0 and passed < GROUPS do
+  is_over = PARTS[state][part]()
+  if not is_over then break end
+  part, place, deep = part + 1, 0, 0
+end
+local following = PARTS[state][part] and {} or nil
+return named({
+  at = clock(), tasks = rows, part = following and part, place = following and tostring(place),
+  deep = following and deep,
+})

@@ -12,7 +12,7 @@ end
 local left = call('HLEN', K.tasks) + call('HLEN', K.history_new) + call('HLEN', K.history_old)
 if left > 0 then return left end
 for name, key in pairs(K) do
-  local is_one = sub(key, -1) ~= ':' and name ~= 'wake' and name ~= 'never' and name ~= 'partitions'
-  if is_one then call('UNLINK', key) end
+  local is_one = sub(key, -1) ~= ':' and name ~= 'wake' and name ~= 'never'
+  if is_one and name ~= 'partitions' and name ~= 'scans' then call('UNLINK', key) end
 end
 return 0

@@ -17,7 +17,10 @@ end
 local function is_known(id) return call('HEXISTS', K.tasks, id) == 1 or has_ended(id) end
 
 -- The message id that decides where a plain task lies: of a derived one, what it was derived from.
+-- Of a schedule's tick the schedule, whose own scope tells it from what anybody published under such an id.
 local function name_of(id, scope)
+  local schedule = string.match(id, '^schedule:[%w._-]+')
+  if schedule and scope == sub(redis.sha1hex((string.gsub(schedule, ':', ' ', 1))), 1, 8) then return schedule end
   local origin = #id > 17 and string.match(sub(id, -17), '^~%x+$') and sub(id, 1, -18)
   if origin and call('HEXISTS', K.renamed, family(scope or '', origin)) == 1 then return origin end
   return id

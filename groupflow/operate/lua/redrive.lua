@@ -33,7 +33,10 @@ if ARGV[3] ~= '' then
   if archived and ARGV[11] ~= '' then call('HSET', life, 'context', ARGV[11]) end
   call('HSET', life, 'type', ARGV[5], 'tenant', ARGV[6], 'scope', ARGV[7])
 end
-if ARGV[4] ~= '' then call('HSET', life, 'priority', ARGV[4]) end
+if ARGV[4] ~= '' then
+  call('HSET', life, 'priority', ARGV[4])
+  call('HDEL', life, 'rule') -- its envelope knows the new one
+end
 unpark(call('HGET', life, 'group') or '', id)
 remove_reason(id)
 call('HDEL', life, 'attempts', 'kind', 'door', 'standing')

@@ -5,6 +5,8 @@
 -- ARGV     none
 -- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by people
 --          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
+--          running_groups: those of which several tasks may run, and that are counted under none of these;
+--          sharing: how many tasks of such groups run;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed;
 --          recovering: { since, until } (µs) where nothing is claimed, since this server may have lost writes;
 --          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
@@ -14,10 +16,29 @@ for i = 1, #known, 2 do
   local info = call('HGET', K.daemon .. known[i], 'info') or '{}'
   daemons[#daemons + 1] = named({ name = known[i], lease_left = tonumber(known[i + 1]) - now, info = info })
 end
+local function runs(group)
+  if is_limiting() then return limits().running(group) > 0 end
+  return call('EXISTS', K.lock .. group) == 1
+end
+
+-- Groups in which several run may be ready or delayed as well, and are counted there; parked and paused ones
+-- too. As many as workers at most.
+local shared, sharing, running_groups = nil, call('ZCARD', K.sharing), 0
+for _, member in ipairs(sharing > 0 and call('ZRANGE', K.sharing, 0, 99999) or {}) do
+  local group = sub(member, 5, 4 + tonumber(sub(member, 1, 4)))
+  if group ~= shared then
+    shared = group
+    local is_counted = call('ZSCORE', K.ready, group) or call('ZSCORE', K.suspect_groups, group)
+      or call('ZSCORE', K.held, group) or call('HEXISTS', K.parked, group) == 1
+      or call('EXISTS', K.lock .. group) == 1
+    if not is_counted then running_groups = running_groups + 1 end
+  end
+end
+
 -- Groups that people paused are few. One that runs to its end, or is parked as well, counts as that.
 local paused = 0
 for _, group in ipairs(call('HLEN', K.paused) <= 1000 and call('HKEYS', K.paused) or {}) do
-  local is_more = call('EXISTS', K.lock .. group) == 1 or call('HEXISTS', K.parked, group) == 1
+  local is_more = runs(group) or call('HEXISTS', K.parked, group) == 1
   if not is_more then paused = paused + 1 end
 end
 
@@ -41,4 +62,5 @@ return named({
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   everything_ends = call('ZSCORE', K.resumes, '') or nil,
+  sharing = sharing, running_groups = running_groups,
 })

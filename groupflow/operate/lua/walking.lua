@@ -18,16 +18,23 @@ local function claims(most, of_groups)
   return found
 end
 
--- The claim that a group's lock is of; without its element where the checkpoint says nothing of it.
-local function claim_on(group)
-  local lock = call('GET', K.lock .. group)
-  if not lock then return nil end
+-- The claim that a lock is of, or what stands in its place; without its element where the checkpoint says
+-- nothing of it.
+local function claim_by(lock)
   local slot = string.match(lock, '[^ ]+$')
   local daemon = string.sub(lock, 18, -(#slot + 2))
   local checkpoint = call('HGET', K.worker .. daemon, slot)
   local claim = checkpoint and claim_of(checkpoint) or {}
   claim.fence, claim.daemon, claim.slot = string.sub(lock, 1, 16), daemon, slot
   return claim
+end
+
+-- The claims of a group, the first to start first.
+local function claims_on(group)
+  local lock, found = call('GET', K.lock .. group), {}
+  for _, holder in ipairs(limits().holders(group)) do found[#found + 1] = claim_by(holder) end
+  if lock then found[#found + 1] = claim_by(lock) end
+  return found
 end
 
 -- The first members of a hash: HSCAN returns a small one whole, and of a large one a page.

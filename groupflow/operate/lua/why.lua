@@ -6,12 +6,14 @@
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
 --          ready, until (µs), parked, paused, everything_paused (JSON), each where it is, and pause_ends,
---          everything_ends (µs) where those pauses end by themselves; recovering: { since, until } (µs) where
---          nothing is claimed, since this server may have lost writes; busy: where its head
---          waits as a suspect, the daemons that run another one }
+--          everything_ends (µs) where those pauses end by themselves; recovering: { since,
+--          until } (µs) where nothing is claimed, since this server may have lost writes; busy: where its head
+--          waits as a suspect, the daemons that run another one; running: how many tasks of it; where it has a
+--          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or 'closed' }
 local group = ARGV[1]
 local now = clock()
-local claim = claim_on(group) or {}
+local running = claims_on(group)
+local claim = running[1] or {}
 local lease = claim.daemon and call('ZSCORE', K.daemons, claim.daemon)
 local suspect, busy = call('ZSCORE', K.suspect_groups, group), {}
 for _, daemon in ipairs(suspect and call('ZRANGE', K.daemons, 0, 999) or {}) do
@@ -19,6 +21,13 @@ for _, daemon in ipairs(suspect and call('ZRANGE', K.daemons, 0, 999) or {}) do
 end
 local element = claim.element or call('LINDEX', K.lane .. group, -1)
 local head = element and id_of(element) or nil
+local next_head = call('LINDEX', K.lane .. group, -1) or element
+local limit, limited_by = {}, nil
+if next_head and is_limiting() then
+  local free, what = limits().free_at(group, next_head, now)
+  limit = limits().of(next_head)
+  if free and free > now then limited_by = what end
+end
 return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, life = head and life_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
@@ -29,4 +38,5 @@ return named({
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
+  running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
 })

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from heapq import merge as merge_sorted
 from itertools import islice
 
+from groupflow.core.errors import StoreUnavailable
 from groupflow.operate import listing
 from groupflow.operate import tasks as one
 from groupflow.operate.listing import GroupLook, GroupPage, GroupRow, ListedGroups
 from groupflow.operate.pages import Cursor, Merged, Slice, merge
-from groupflow.operate.tasks import ListedState
+from groupflow.operate.tasks import ListedState, TaskRow
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.store.client import StoreClient
 
+PAGE = 500  # tasks a script: bounds how long one may block Redis
 _WITHOUT_ORDER = ("parked", "paused")
 
 
@@ -73,14 +77,48 @@ def _joined(slices: dict[int, Slice[GroupRow]], cursor: Cursor) -> Merged[GroupR
     return Merged(rows, sum(each.looked for each in slices.values()), cursor.after(moved))
 
 
-async def list_tasks(
-    namespace: Namespace, state: ListedState, limit: int
-) -> list[tuple[str, str | None]]:
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Some tasks of a state."""
+
+    at: float  # Unix seconds by Redis's clock
+    rows: list[TaskRow]
+
+
+async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> Tasks:
     """Some tasks of a state, as `tasks.list_tasks` has those of one store.
 
     Raises:
         StoreUnavailable: no partition answers.
     """
     answers = await namespace.ask_all(lambda client: one.look_at_tasks(client, state, limit))
-    rows = merge_sorted(*answers.all, key=lambda row: row[0])
-    return [(id_, group) for _, id_, group in islice(rows, limit)]
+    pages = [zip(page.turns, page.rows, strict=True) for page in answers.all]
+    rows = merge_sorted(*pages, key=_turn)
+    return Tasks(max(page.at for page in answers.all), [row for _, row in islice(rows, limit)])
+
+
+async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[Tasks]:
+    """All tasks of a state, page by page, one partition behind the other.
+
+    What moves meanwhile may be missed, or told twice; of several partitions, one that doesn't
+    answer is left out, and `namespace.away` names it.
+
+    Raises:
+        StoreUnavailable: the only one doesn't answer.
+    """
+    for number in range(len(namespace)):
+        begin: tuple[int, str, int] | None = one.BEGINNING
+        while begin is not None:
+            look = partial(one.look_at_tasks, state=state, limit=PAGE, begin=begin)
+            try:
+                page = await namespace.ask(number, look)
+            except StoreUnavailable:
+                if len(namespace) == 1:
+                    raise
+                break
+            yield Tasks(page.at, page.rows)
+            begin = page.next
+
+
+def _turn(row: tuple[int, TaskRow]) -> int:
+    return row[0]

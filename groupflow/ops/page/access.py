@@ -7,7 +7,6 @@ a browser sends unasked proves anything), and what acts comes from our own page 
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -17,9 +16,9 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.tokens import Tokens
 from groupflow.settings.model import Http
-
-_BEARER = "bearer "
+from groupflow.settings.tokens import Holder, Right
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,51 +27,51 @@ class Access:
     may_read: bool  # whether the caller may look
     may_act: bool  # whether the caller may redrive, drop, pause and resume
     needs_token: bool  # whether looking needs a token
-    has_actions: bool  # whether this daemon has a token, without which nobody may act
+    has_actions: bool  # whether there is a token that lets its holder act
 
 
 class Gate:
     """Judges requests by the settings."""
 
     def __init__(self, http: Http) -> None:
-        """Read the token.
+        """Read the tokens.
 
         Raises:
-            ConfigError: its file can't be used.
+            ConfigError: a token's file can't be used, or two names have one token.
         """
-        self._token = http.read_token().encode()
+        self._tokens = Tokens(http)
         self._names = {*http.hosts, _host_of(http.listen)}
         self.is_open = http.is_open
 
     @property
     def has_token(self) -> bool:
-        """Whether anybody may act at all."""
-        return bool(self._token)
+        """Whether there is anything to show."""
+        return bool(self._tokens)
+
+    def has(self, right: Right) -> bool:
+        """Whether anybody may do something at all."""
+        return self._tokens.grant(right)
 
     def knows_host(self, host: str) -> bool:
         """Whether a Host header is an address, localhost, or a name of ours."""
         name = _host_of(host)
         return name == "localhost" or name in self._names or _is_address(name)
 
-    def shows_token(self, headers: Headers) -> bool:
-        given = headers.get("authorization", "")
-        if not self._token or given[: len(_BEARER)].lower() != _BEARER:
-            return False
-        return hmac.compare_digest(given[len(_BEARER) :].strip().encode(), self._token)
+    def holder(self, headers: Headers) -> Holder | None:
+        """Who shows a token; ``None`` for nobody."""
+        return self._tokens.holder(headers)
 
     def shows_wrong_token(self, headers: Headers) -> bool:
-        """Whether a request carries what is meant as the token, and isn't it."""
-        given = headers.get("authorization", "")
-        meant = given[: len(_BEARER)].lower() == _BEARER and bool(given[len(_BEARER) :].strip())
-        return bool(self._token) and meant and not self.shows_token(headers)
+        """Whether a request carries what is meant as a token, and isn't one."""
+        return self._tokens.is_wrong(headers)
 
     def check_reading(self, request: Request) -> None:
         """Let a look through.
 
         Raises:
-            Refused: it needs the token.
+            Refused: it needs a token that lets its holder look.
         """
-        if self.is_open or self.shows_token(request.headers):
+        if self.is_open:
             return
         if not self.has_token:
             raise Refused(
@@ -80,22 +79,33 @@ class Gate:
                 "This address is open to other machines and http.token is not set: set it, or set "
                 'http.read = "open" to let everybody look.',
             )
-        raise Refused(HTTPStatus.UNAUTHORIZED, "Looking needs the token of http.token here.")
+        self._check(request, "look", "Looking")
 
-    def check_acting(self, request: Request) -> None:
-        """Let an action through.
+    def check(self, request: Request, right: Right) -> None:
+        """Let something through that only some may do.
 
         Raises:
-            Refused: there are no actions here, or the token is missing or wrong.
+            Refused: nobody may, or the token is missing, wrong, or another's.
         """
-        if not self.has_token:
+        if not self.has(right):
             raise Refused(
                 HTTPStatus.FORBIDDEN,
-                "This daemon only shows: set http.token (or token_file) to allow actions.",
+                f"There is no token here that allows to {right}: set http.token (or token_file), "
+                f'or one of http.tokens with the right "{right}".',
             )
-        if not self.shows_token(request.headers):
+        self._check(request, right, "This")
+
+    def _check(self, request: Request, right: Right, what: str) -> None:
+        holder = self.holder(request.headers)
+        if holder is None:
             raise Refused(
-                HTTPStatus.UNAUTHORIZED, "Actions need the token of http.token; this is not it."
+                HTTPStatus.UNAUTHORIZED,
+                f"{what} needs a token, of http.token or of http.tokens with the right "
+                f'"{right}"; there is none that is right.',
+            )
+        if right not in holder.rights:
+            raise Refused(
+                HTTPStatus.FORBIDDEN, f'The token of {holder.name} hasn\'t the right "{right}".'
             )
 
     def check_origin(self, request: Request) -> None:

@@ -18,6 +18,7 @@ from groupflow.operate.groups import ALL
 from groupflow.operate.tasks import REASONS, Left
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint, Handle
@@ -26,7 +27,9 @@ from groupflow.ops.page.shapes import (
     MOST_IDS,
     Change,
     Letters,
+    Made,
     Result,
+    ScheduleTarget,
     Target,
     Untouched,
     WaitingTask,
@@ -46,6 +49,7 @@ class Acting:
         self._letters = AllLetters(context.namespace)
         self._groups = AllGroups(context.namespace)
         self._waiting = AllTasks(context.namespace)
+        self._schedules = AllSchedules(context.namespace)
 
     def endpoints(self) -> list[Endpoint]:
         verbs: list[tuple[str, str, Handle]] = [
@@ -60,7 +64,18 @@ class Acting:
             ("/pause", "Hold a group or everything", self._pause),
             ("/resume", "Let a group or everything go on", self._resume),
         ]
-        return [Endpoint("POST", *verb, acts=True) for verb in verbs]
+        of_schedules: list[tuple[str, str, Handle]] = [
+            ("/schedules/run", "Make a tick of a schedule now", self._run_schedule),
+            ("/schedules/pause", "Let a schedule's ticks pass by", self._pause_schedule),
+            ("/schedules/resume", "Let a paused schedule go on", self._resume_schedule),
+        ]
+        return [
+            *(Endpoint("POST", *verb, right="act", reads=True) for verb in verbs),
+            *(
+                Endpoint("POST", *verb, right="act", reads=True, may_miss=True)
+                for verb in of_schedules
+            ),
+        ]
 
     async def _redrive(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
@@ -146,6 +161,33 @@ class Acting:
         _log("resumed", order.by, caller, group=target or "everything", changed=changed)
         return Change(changed)
 
+    async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made | None:
+        try:
+            task = await self._schedules.run(order.name)
+        except NoSchedule:
+            return None
+        except StillOpen as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{error}.") from None
+        _log("ran_schedule", order.by, caller, schedule=order.name, task=task)
+        return Made(task)
+
+    async def _pause_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
+        by = order.by or f"somebody at {caller.peer}"
+        try:
+            changed = await self._schedules.pause(order.name, by)
+        except NoSchedule:
+            return None
+        _log("paused_schedule", order.by, caller, schedule=order.name, changed=changed)
+        return Change(changed)
+
+    async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
+        try:
+            changed = await self._schedules.resume(order.name)
+        except NoSchedule:
+            return None
+        _log("resumed_schedule", order.by, caller, schedule=order.name, changed=changed)
+        return Change(changed)
+
 
 def _target(order: Target) -> str:
     if order.everything == (order.group is not None):
@@ -161,4 +203,10 @@ def _note(result: Result, id_: str, *, is_done: bool) -> None:
 
 
 def _log(what: str, by: str, caller: Caller, **facts: object) -> None:
-    log.warning(f"operator.{what}", by=by or None, peer=caller.peer, **facts)
+    log.warning(
+        f"operator.{what}",
+        by=by or None,
+        token=caller.holder and caller.holder.name,
+        peer=caller.peer,
+        **facts,
+    )

@@ -24,6 +24,7 @@ from groupflow.core.json_size import has_over
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.problems import Refused, problem_response, refused_input
 from groupflow.ops.page.turns import Turns
+from groupflow.settings.tokens import Holder, Right
 
 log = structlog.get_logger("groupflow.page")
 
@@ -36,10 +37,19 @@ _SHOWN_CHARS = 80  # of one
 @dataclass(frozen=True, slots=True)
 class Caller:
     peer: str  # the address, for the log
-    shows_token: bool  # whether the token was shown
+    holder: Holder | None  # whose token was shown
     sees_contents: bool
-    """Whether bodies, headers and errors' words may be shown: with the token, and where there is
-    none."""
+    """Whether bodies, headers and errors' words may be shown: with a token that lets its holder
+    look, and where there is none at all."""
+
+    @property
+    def shows_token(self) -> bool:
+        """Whether it may do more than others, and so is trusted with more of Redis's time."""
+        return self.may("look") or self.may("act")
+
+    def may(self, right: Right) -> bool:
+        """Whether its token gives it a right."""
+        return self.holder is not None and right in self.holder.rights
 
 
 Handle = Callable[[Any, Caller], Awaitable[Any]]
@@ -53,8 +63,9 @@ class Endpoint:
     path: str  # below /api
     summary: str  # what it is for, as a sentence without its full stop
     handle: Handle  # serves it; how it is annotated says what comes in and goes out
-    acts: bool = False  # it changes something, and so needs the token
+    right: Right | None = None  # what it takes to call it, where it does more than show
     may_miss: bool = False  # it answers 404 for what isn't there
+    may_be_unroutable: bool = False  # it answers 422 for what would be a dead letter from the start
     is_public: bool = False  # it is answered without the token where looking needs one
     reads: bool = False  # each call asks the store, or computes, and so waits for its turn
 
@@ -74,8 +85,9 @@ class Endpoint:
 
 def caller_of(request: Request, gate: Gate) -> Caller:
     peer = request.client.host if request.client else "unknown"
-    shows = gate.shows_token(request.headers)
-    return Caller(peer, shows, shows or not gate.has_token)
+    holder = gate.holder(request.headers)
+    may_look = "look" in holder.rights if holder else not gate.has_token
+    return Caller(peer, holder, may_look)
 
 
 async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request) -> Response:
@@ -83,8 +95,8 @@ async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request
     try:
         if endpoint.method == "POST":
             gate.check_origin(request)
-        if endpoint.acts:
-            gate.check_acting(request)
+        if endpoint.right:
+            gate.check(request, endpoint.right)
         elif not endpoint.is_public:
             gate.check_reading(request)
         answer = await _answered(endpoint, turns, request, caller_of(request, gate))
@@ -116,9 +128,9 @@ def refused_response(refusal: Refused) -> Response:
 async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: Caller) -> Any:
     """Read the input, wait for a turn where one is due, and handle it."""
     size = _body_size(request) if endpoint.method == "POST" else 0
-    async with turns.body(size, is_trusted=caller.shows_token):
+    async with turns.body(size, is_trusted=caller.holder is not None):
         query = await _read(endpoint, request)
-        if not (endpoint.reads or endpoint.acts):
+        if not endpoint.reads:
             return await endpoint.handle(query, caller)
         async with turns.turn(is_trusted=caller.shows_token):
             if await request.is_disconnected():  # its turn is the next one's

@@ -98,7 +98,8 @@ class Guard:
 
     async def _may_pass(self, headers: Headers, peer: str) -> bool:
         """Whether a request is served; one with a wrong token after its wait."""
-        is_right, is_wrong = self._gate.shows_token(headers), self._gate.shows_wrong_token(headers)
+        is_right = self._gate.holder(headers) is not None
+        is_wrong = not is_right and self._gate.shows_wrong_token(headers)
         if not (is_right or is_wrong):
             return True
         if not self._patience.is_read(peer):

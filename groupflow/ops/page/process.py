@@ -46,9 +46,9 @@ class PageProcess:
         """Starts nothing yet; `started` is set once work has begun.
 
         Raises:
-            ConfigError: the token's file can't be used.
+            ConfigError: a token's file can't be used.
         """
-        http.read_token()  # a daemon whose page would never open says so at its start
+        http.read_holders()  # a daemon whose page would never open says so at its start
         self._listen = http.listen
         self._health = health
         self._facts = facts

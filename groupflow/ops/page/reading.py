@@ -13,12 +13,15 @@ from groupflow.operate.busy import Tops
 from groupflow.operate.dead import DeadPage, Filter
 from groupflow.operate.listing import GroupPage
 from groupflow.operate.sampling import Sample
+from groupflow.operate.scans import ScanStory
 from groupflow.operate.tasks import Found
 from groupflow.operate.totals import Totals
 from groupflow.operate.whole.figures import read_samples, read_tops, read_totals
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.lists import list_groups, list_tasks
+from groupflow.operate.whole.scans import AllScans
+from groupflow.operate.whole.schedules import read_schedules
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page import shapes
 from groupflow.ops.page.context import PageContext
@@ -33,9 +36,9 @@ from groupflow.ops.page.shapes import (
     Letter,
     Nothing,
     RouteQuery,
+    ScheduleList,
     TaskList,
     TaskQuery,
-    TaskRow,
     TasksQuery,
 )
 from groupflow.ops.page.withholding import (
@@ -43,6 +46,7 @@ from groupflow.ops.page.withholding import (
     withheld,
     withheld_find,
     withheld_page,
+    withheld_scans,
     without_words,
 )
 from groupflow.ops.snapshots import Snapshot
@@ -71,8 +75,12 @@ class Reading:
         self.overview = Snapshot[Totals](lambda: read_totals(namespace), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(namespace), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0)
+        self._all_schedules = Snapshot[ScheduleList](self._read_schedules, _TOTALS_AGE)
         self._letters = AllLetters(namespace)
         self._groups = AllGroups(namespace)
+
+    async def _read_schedules(self) -> ScheduleList:
+        return ScheduleList(await read_schedules(self._context.namespace))
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -83,6 +91,8 @@ class Reading:
             Endpoint("GET", "/group", "One group's story", self._group, reads=True),
             Endpoint("GET", "/tasks", "Some tasks of a state", self._tasks, reads=True),
             Endpoint("GET", "/task", "One task, by id", self._task, may_miss=True, reads=True),
+            Endpoint("GET", "/schedules", "All schedules", self._schedules),
+            Endpoint("GET", "/scans", "All scans of tables", self._scans, reads=True),
             Endpoint("GET", "/dead", "Dead letters, latest first", self._dead, reads=True),
             Endpoint(
                 "GET",
@@ -132,16 +142,26 @@ class Reading:
         if not caller.sees_contents:
             lane = replace(lane, tasks=withheld(lane.tasks))
         why = await self._groups.why(query.key, with_words=caller.sees_contents)
+        shard = await AllScans(self._context.namespace).shard(query.key)
+        if shard is not None:
+            why = shard.on(why, with_words=caller.sees_contents)
         return GroupStory(why, lane)
 
     async def _tasks(self, query: TasksQuery, _: Caller) -> TaskList:
         namespace = self._context.namespace
-        rows = await list_tasks(namespace, query.state, query.limit)
-        return TaskList(query.state, [TaskRow(*row) for row in rows])
+        found = await list_tasks(namespace, query.state, query.limit)
+        return TaskList(query.state, found.rows)
 
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await AllTasks(self._context.namespace).find(query.id)
         return found if found is None or caller.sees_contents else withheld_find(found)
+
+    async def _schedules(self, _: Nothing, __: Caller) -> ScheduleList:
+        return await self._all_schedules.get()
+
+    async def _scans(self, _: Nothing, caller: Caller) -> list[ScanStory]:
+        found = await AllScans(self._context.namespace).every()
+        return found if caller.sees_contents else withheld_scans(found)
 
     async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
         # Whoever isn't shown the words must not find them by trying parts of them either.

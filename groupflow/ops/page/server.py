@@ -85,6 +85,7 @@ async def _serve(context: PageContext, sock: socket.socket, end: asyncio.Event) 
             await server.serve(sockets=[sock])
         finally:
             stopping.cancel()
+            await site.close()
 
 
 def _announce(http: Http, port: int) -> None:

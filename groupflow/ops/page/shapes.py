@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.operate.groups import Why
 from groupflow.operate.listing import Lane
+from groupflow.operate.schedules import Schedule
+from groupflow.operate.tasks import TaskRow
 
 MOST_IDS = 500  # dead letters an action
 _CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
@@ -115,6 +117,13 @@ class Target(Input):
     by: By = Field("", description="Who acts, for the log and for `why`; not verified.")
 
 
+class ScheduleTarget(Input):
+    """Which schedule to run, pause or resume, and who says so."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    by: By = Field("", description="Who acts, for the log and for others; not verified.")
+
+
 class RouteQuery(Input):
     """A message that is not sent: where would it go?"""
 
@@ -131,14 +140,6 @@ class GroupStory:
 
     why: Why
     lane: Lane
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A task in a list; a plain one has no group."""
-
-    id: str
-    group: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,27 @@ class Change:
     """What became of a pause or resume: whether anything is different now."""
 
     changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleList:
+    """All schedules by name, each with its last runs, the newest first."""
+
+    schedules: list[Schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The task that was made."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A task that RabbitMQ has taken."""
+
+    id: str
 
 
 @dataclass(frozen=True, slots=True)

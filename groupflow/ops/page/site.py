@@ -22,6 +22,7 @@ from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
 from groupflow.ops.page.live import Live
 from groupflow.ops.page.problems import problem_response
+from groupflow.ops.page.publishing import Publishing
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import Turns
@@ -34,17 +35,21 @@ class Site:
         """Build all routes.
 
         Raises:
-            ConfigError: the token's file can't be used.
+            ConfigError: a token's file can't be used.
         """
         gate = Gate(context.facts.settings.http)
         turns = Turns()
         reading = Reading(context)
+        self._publishing = Publishing(context)
         self.live = Live(gate, reading.overview)  # streams, which must be told when it closes
         description = resources.files(__package__).joinpath("openapi.json").read_bytes()
         as_json = partial(Response, description, media_type="application/json")
         routes = [
             *health_routes(context.health),
-            *(endpoint.route(gate, turns) for endpoint in endpoints_of(context, gate, reading)),
+            *(
+                endpoint.route(gate, turns)
+                for endpoint in endpoints_of(context, gate, reading, self._publishing)
+            ),
             self.live.route(),
             Route("/api/openapi.json", lambda _: as_json(), methods=["GET"]),
             *file_routes(),
@@ -53,22 +58,27 @@ class Site:
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
         self.app: ASGIApp = Guard(inner, gate)
 
+    async def close(self) -> None:
+        """Close what it has opened."""
+        await self._publishing.close()
 
-def endpoints_of(context: PageContext, gate: Gate, reading: Reading) -> list[Endpoint]:
+
+def endpoints_of(
+    context: PageContext, gate: Gate, reading: Reading, publishing: Publishing
+) -> list[Endpoint]:
     """All that is asked and answered in JSON."""
 
     async def access(_: Nothing, caller: Caller) -> Access:
-        shows = caller.shows_token
         return Access(
             context.facts.daemon,
-            gate.is_open or shows,
-            shows,
+            gate.is_open or caller.may("look"),
+            caller.may("act"),
             not gate.is_open,
-            gate.has_token,
+            gate.has("act"),
         )
 
     about = Endpoint("GET", "/access", "What the caller may do here", access, is_public=True)
-    return [about, *reading.endpoints(), *Acting(context).endpoints()]
+    return [about, *reading.endpoints(), *Acting(context).endpoints(), *publishing.endpoints()]
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from groupflow.operate.dead import DeadPage
 from groupflow.operate.listing import Waiting
+from groupflow.operate.scans import ScanStory
 from groupflow.operate.tasks import Found
 
 WITHHELD = "(shown with the token)"
@@ -22,8 +23,9 @@ _Shown = TypeVar("_Shown", Found, Waiting)
 
 
 def without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Failed attempts by their number and kind; what they said is left out."""
-    return [{**error, "message": WITHHELD} for error in errors]
+    """Failed attempts by their number, kind, time and daemon; what they said is left out."""
+    shown = ({name: fact for name, fact in e.items() if name != "traceback"} for e in errors)
+    return [{**error, "message": WITHHELD} for error in shown]
 
 
 def withheld(tasks: Sequence[_Shown]) -> list[_Shown]:
@@ -42,3 +44,8 @@ def withheld_page(page: DeadPage) -> DeadPage:
     """Dead letters by their kind alone."""
     letters = [replace(letter, reason=letter.kind or WITHHELD) for letter in page.letters]
     return replace(page, letters=letters)
+
+
+def withheld_scans(scans: Sequence[ScanStory]) -> list[ScanStory]:
+    """Scans without what their databases said."""
+    return [replace(scan, trouble=WITHHELD if scan.trouble else "") for scan in scans]

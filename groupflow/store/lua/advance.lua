@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
 -- advance: this stage is done; the task waits again, for its next stage, at attempt 1. In a group it
--- stays the head, or lines up at the back, so that others get their turn.
+-- stays the head, or lines up at the back, so that others get their turn. With a delay it waits as after
+-- a failure, as the head or aside; but not at all where somebody hastened it while it ran.
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
---          · 8 context (JSON) · 9 'hold' or 'step-aside'
+--          · 8 context (JSON) · 9 'hold' or 'step-aside' · 10 delay of the next stage (µs), 0 for none
+--          · 11 'anew' where the crashes so far don't count any more, else ''
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
@@ -22,9 +24,20 @@ if claim == 'live' then
     call('HSET', K.count, 'arrival', arrival)
     waiting = arrival .. '+' .. id
   end
-  keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', digits(now - priority))
-  call('HDEL', K.life .. id, 'due')
-  put_back(waiting, group, now)
+  local delay = tonumber(ARGV[10])
+  if call('HDEL', K.life .. id, 'hastened') == 1 then delay = 0 end
+  local due = delay > 0 and digits(now + delay)
+  local order = due or digits(now - priority)
+  keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', order)
+  if ARGV[11] == 'anew' then call('HDEL', K.life .. id, 'crashes') end
+  if due then call('HSET', K.life .. id, 'due', due) else call('HDEL', K.life .. id, 'due') end
+  if due and (group == '' or ARGV[9] == 'step-aside') then
+    call('ZADD', K.delayed, due, waiting)
+    wake_at_due()
+    if group ~= '' then place(group, now) end
+  else
+    put_back(waiting, group, now)
+  end
   call('HINCRBY', K.count, 'advanced', 1)
   count_end(group)
   write_counts(true)

@@ -18,39 +18,79 @@ local now = clock()
 local rows, idle, before = split_slots(daemon, { unpack(ARGV, 5) }, now)
 if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
-local slots, fences, elements, groups = {}, {}, {}, {}
+local slots, fences, elements, groups, count = {}, {}, {}, {}, 0
 local suspect = take_suspect(K.suspect_groups)
-local best = suspect and { suspect } or call('ZRANGE', K.ready, 0, #idle - 1)
-if #best == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
-if not suspect then call('ZREMRANGEBYRANK', K.ready, 0, #best - 1) end
-local first = take_fences(#best)
-local holder, locks, told = ' ' .. daemon .. ' ', {}, {}
-for i = 1, #best do
-  local fence = digits(first + i - 1)
-  told[i], locks[2 * i - 1], locks[2 * i] = fence, K.lock .. best[i], fence .. holder .. idle[i]
-end
--- No group that is ready has a lock. Should one have, each is asked for by itself.
-local all_locked, count = call('MSETNX', unpack(locks)) == 1, 0
-local lane = K.lane
-for i = 1, #best do
-  if all_locked or call('SETNX', locks[2 * i - 1], locks[2 * i]) == 1 then
-    local element = call('RPOP', lane .. best[i])
-    if element then
-      count = count + 1
-      slots[count], fences[count], elements[count], groups[count] = idle[i], told[i], element, best[i]
-    else
-      call('DEL', locks[2 * i - 1])
+local holder, lane = ' ' .. daemon .. ' ', K.lane
+
+-- The heads of so many ready groups, the best first, each under its group's lock.
+local function take_heads(best)
+  local first = take_fences(#best)
+  local locks, told = {}, {}
+  for i = 1, #best do
+    local fence = digits(first + i - 1)
+    told[i], locks[2 * i - 1], locks[2 * i] = fence, K.lock .. best[i], fence .. holder .. idle[i]
+  end
+  -- No group that is ready has a lock. Should one have, each is asked for by itself.
+  local all_locked = call('MSETNX', unpack(locks)) == 1
+  for i = 1, #best do
+    if all_locked or call('SETNX', locks[2 * i - 1], locks[2 * i]) == 1 then
+      local element = call('RPOP', lane .. best[i])
+      if element then
+        count = count + 1
+        slots[count], fences[count], elements[count], groups[count] = idle[i], told[i], element, best[i]
+      else
+        call('DEL', locks[2 * i - 1])
+      end
     end
   end
 end
+
+-- The same where there are limits: one by one, since one start may end another's turn, or leave its group
+-- ready. A group that may not start, whatever it was ready for, is put where it belongs.
+local function take_limited_heads()
+  local looks = 2 * #idle + 100
+  repeat
+    local group = suspect or call('ZRANGE', K.ready, 0, 0)[1]
+    if not group then return end
+    call('ZREM', K.ready, group)
+    local head, may_start = call('LINDEX', lane .. group, -1), false
+    if head then
+      local free = limits().free_at(group, head, now)
+      may_start = free and free <= now
+    end
+    if may_start then
+      local fence = digits(take_fences(1))
+      if limits().hold(group, head, fence .. holder .. idle[count + 1], now) then
+        call('RPOP', lane .. group)
+        count = count + 1
+        slots[count], fences[count], elements[count], groups[count] = idle[count], fence, head, group
+      end
+    end
+    place(group, now)
+    if count == 0 then suspect = nil end
+    looks = looks - 1
+  until suspect or count == #idle or looks == 0
+  if looks == 0 then wake() end -- there may be more
+end
+
+if is_limiting() then
+  take_limited_heads()
+else
+  local best = suspect and { suspect } or call('ZRANGE', K.ready, 0, #idle - 1)
+  if #best > 0 then
+    if not suspect then call('ZREMRANGEBYRANK', K.ready, 0, #best - 1) end
+    take_heads(best)
+  end
+end
+if count == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 local claims, told_before = { slots = slots, fences = fences, elements = elements, groups = groups }, last
 local passed = give(daemon, claims, before, rows, now)
-if (ARGV[3] ~= '0' or ARGV[4] ~= '') and not suspect then
+if (ARGV[3] ~= '0' or ARGV[4] ~= '') and not suspect and not is_limiting() then
   tell_ahead(rows, told_before, tonumber(ARGV[3]), ARGV[4] ~= '' and cjson.decode(ARGV[4]))
 end
-for _, place in ipairs(passed) do
-  call('DEL', K.lock .. groups[place])
-  place_unlocked(groups[place], now)
+for _, at in ipairs(passed) do
+  unlock(groups[at], fences[at])
+  place_unlocked(groups[at], now)
 end
 if suspect and count > #passed then mark_suspect(daemon, claims, now) end
 count_claims('grouped', count, #passed)

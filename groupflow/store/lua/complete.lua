@@ -16,7 +16,7 @@ local slots = {}
 for n = 1, (#ARGV - 3) / 5 do slots[n] = ARGV[5 * n - 1] end
 local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
 
-local verdicts, settled, ended, lines, gone, freed, lives = {}, {}, {}, {}, {}, {}, {}
+local verdicts, settled, ended, lines, gone, freed, fences, lives = {}, {}, {}, {}, {}, {}, {}, {}
 local done, free, lock = 0, 0, K.lock
 for n = 1, #slots do
   local i = 5 * n - 1
@@ -31,7 +31,7 @@ for n = 1, #slots do
     if has_life(element) then lives[#lives + 1] = K.life .. id end
     if group ~= '' then
       free = free + 1
-      gone[free], freed[free] = lock .. group, group
+      gone[free], freed[free], fences[free] = lock .. group, group, fence
     end
     if mark then
       unmark_ended(daemon, fence)
@@ -44,7 +44,11 @@ plain_ended, grouped_ended = done - free, free
 if done > 0 then
   call('HDEL', K.tasks, unpack(ended))
   if #lives > 0 then call('DEL', unpack(lives)) end
-  if free > 0 then call('DEL', unpack(gone)) end
+  if free > 0 and is_limiting() then
+    for i = 1, free do limits().let_go(freed[i], fences[i]) end
+  elseif free > 0 then
+    call('DEL', unpack(gone))
+  end
   call('HSET', K.worker .. daemon, unpack(settled))
   call('HSET', K.history_new, unpack(lines))
   call('HINCRBY', K.count, 'done', done)

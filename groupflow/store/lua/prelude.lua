@@ -46,7 +46,7 @@ local function wake_at_due() tell('due') end
 -- Nearly always nothing is parked or paused at all: that is asked once a script, and only then.
 local may_withhold
 local function is_withheld(group)
-  if may_withhold == nil then may_withhold = call('HLEN', K.parked) + call('HLEN', K.paused) > 0 end
+  if may_withhold == nil then may_withhold = call('EXISTS', K.parked, K.paused) > 0 end
   if not may_withhold then return false end
   return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
 end
@@ -64,7 +64,10 @@ local function unready(group)
   if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
 end
 
--- Puts a group that doesn't run into the one state that the facts about it call for. One whose head
+-- Whether anything has limits here, and the rules for that: see `limits.lua`.
+local is_limiting, limits
+
+-- Puts a group in which one more may run into the one state that the facts about it call for. One whose head
 -- is a suspect is ready too, in an index of its own, so that no ordinary claim comes upon it.
 -- Returns true where it may now be claimed.
 local function place_unlocked(group, now)
@@ -75,16 +78,23 @@ local function place_unlocked(group, now)
     return false
   end
   local order, priority, failed, is_suspect = order_of(head)
-  if has_life(head) then
-    local due = tonumber(call('HGET', K.life .. id_of(head), 'due') or nil)
-    if due and due > now then
+  local due = has_life(head) and tonumber(call('HGET', K.life .. id_of(head), 'due') or nil) or 0
+  if is_limiting() then
+    local free = limits().free_at(group, head, now)
+    if not free then -- the end of one that runs places it again
       unready(group)
-      call('ZADD', K.held, digits(due), group)
-      wake_at_due()
+      call('ZREM', K.held, group)
       return false
     end
-    call('ZREM', K.held, group)
+    due = math.max(due, free)
   end
+  if due > now then
+    unready(group)
+    call('ZADD', K.held, digits(due), group)
+    wake_at_due()
+    return false
+  end
+  if has_life(head) or is_limiting() then call('ZREM', K.held, group) end
   local index = K.ready
   if is_suspect then
     call('ZREM', K.ready, group)
@@ -104,7 +114,7 @@ end
 -- The same for a group that may be running. Whoever changes a fact (the lock, the lane, a hold) calls
 -- one of the two right after; nobody else puts a group into `ready`, `suspect_groups` or `held`.
 local function place(group, now)
-  if call('EXISTS', K.lock .. group) == 1 then return false end
+  if call('EXISTS', K.lock .. group) == 1 and not is_limiting() then return false end
   return place_unlocked(group, now)
 end
 

@@ -68,7 +68,7 @@ local function settle(slot, group, following, next_one, fences, elements, told)
       call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
       call('HSET', K.worker .. daemon, slot, live(following, settled, at, next_one, group))
     else
-      call('DEL', K.lock .. group)
+      unlock(group, fences[first])
       call('HDEL', K.runs, group)
       call('HSET', K.worker .. daemon, slot, settled)
       freed[#freed + 1], grouped_ended = group, grouped_ended + 1

@@ -34,6 +34,11 @@ if promoted > 0 then wake() end
 for _, id in ipairs(call('ZRANGEBYSCORE', K.late, '-inf', digits(now), 'LIMIT', 0, ARGV[1])) do
   remove_delay(id)
 end
+if is_limiting() then
+  limits().forget_rates(now, ARGV[1])
+  local open = call('ZRANGEBYSCORE', K.closed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
+  if #open > 0 then call('ZREM', K.closed, unpack(open)) end
+end
 local wait = -1
 for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes }) do
   local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]

@@ -86,6 +86,11 @@ local function state_of(checkpoint, fence)
   return settled_before(checkpoint) == fence and 'settled' or 'lost'
 end
 
+-- A claim of a group has ended (fence: 16 digits): its lock goes, or what stands in its place.
+local function unlock(group, fence)
+  if is_limiting() then limits().let_go(group, fence) else call('DEL', K.lock .. group) end
+end
+
 -- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
 -- repeat, 'lost' where the fence is stale.
 local function end_claim(daemon, slot, fence, group)
@@ -94,7 +99,7 @@ local function end_claim(daemon, slot, fence, group)
   if state ~= 'live' then return state end
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
   if group ~= '' then
-    call('DEL', K.lock .. group)
+    unlock(group, fence)
     call('HDEL', K.runs, group)
   end
   unmark_ended(daemon, fence)
@@ -118,7 +123,7 @@ local function hand_over(daemon, now, has_lived)
     if not has_lived then call('HINCRBY', K.life .. id, 'crashes', 1) end
     call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
     if claim.group ~= '' then
-      call('DEL', K.lock .. claim.group)
+      unlock(claim.group, claim.fence)
       call('HDEL', K.runs, claim.group)
       call('HINCRBY', K.count, 'running_grouped', -1)
       call('HINCRBY', K.count, 'queued_grouped', 1)

@@ -24,7 +24,8 @@ local function keep_life(element, group, ...)
 end
 
 -- Places groups whose locks went in this very script. While they ran they stood in neither index, so
--- one without a head is idle already, and those that may be claimed enter `ready` by one command.
+-- one without a head is idle already, and those that may be claimed enter `ready` by one command. (Where
+-- several tasks of a group may run, it may stand in one; so each is placed by itself.)
 -- Returns whether any may.
 local function place_freed(groups, now)
   local ready, last, may_claim = {}, 0, false
@@ -32,7 +33,7 @@ local function place_freed(groups, now)
   for i = 1, #groups do
     local group = groups[i]
     local head = call('LINDEX', lane .. group, -1)
-    if head and (has_life(head) or is_withheld(group)) then
+    if head and (is_limiting() or has_life(head) or is_withheld(group)) then
       if place_unlocked(group, now) then may_claim = true end
     elseif head then
       ready[last + 1], ready[last + 2] = turn or sub(head, 1, 16), group

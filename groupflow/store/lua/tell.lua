@@ -3,8 +3,11 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session, as it shows it · 3 what `status` tells of it (JSON)
---          4 its configuration, passwords hidden (JSON)
+--          4 its configuration, passwords hidden (JSON) · 5 its limits (see `configure`)
 -- returns  { state }: OK, EXPIRED, REPLACED as for renew
 local state = session_state(ARGV[1], ARGV[2])
-if state == 'OK' then call('HSET', K.daemon .. ARGV[1], 'info', ARGV[3], 'settings', ARGV[4]) end
+if state == 'OK' then
+  call('HSET', K.daemon .. ARGV[1], 'info', ARGV[3], 'settings', ARGV[4])
+  configure(ARGV[5], clock())
+end
 return { state }

@@ -43,10 +43,10 @@ export function askToken(access) {
     const dialog = open(h(
       "form",
       {
-        method: "dialog",
+        // Its one submit button is the one that signs in, so that Enter does the same.
         onsubmit: async (event) => {
-          if (event.submitter?.value !== "use") return;
           event.preventDefault();
+          if (!access.has_actions) return;
           setToken(secret.value.trim());
           setName(who.value.trim());
           allowed = await get("access").catch(() => access);
@@ -65,9 +65,9 @@ export function askToken(access) {
       access.has_actions && h("label", {}, "Your name, for the log", who),
       trouble,
       h("div", { class: "ends" },
-        token() && h("button", { value: "forget", formnovalidate: true, onclick: () => setToken("") }, "Forget the token"),
-        h("button", { value: "cancel", formnovalidate: true }, "Close"),
-        access.has_actions && h("button", { value: "use", class: "primary" }, "Use it")),
+        token() && h("button", { type: "button", onclick: () => { setToken(""); dialog.close(); } }, "Forget the token"),
+        h("button", { type: "button", onclick: () => dialog.close() }, "Close"),
+        access.has_actions && h("button", { type: "submit", class: "primary" }, "Use it")),
     ));
     dialog.setAttribute("aria-labelledby", "ask");
     dialog.addEventListener("close", async () => resolve(await get("access").catch(() => allowed)));

@@ -10,12 +10,14 @@ import { group } from "./views/group.js";
 import { groups } from "./views/groups.js";
 import { letter } from "./views/letter.js";
 import { overview } from "./views/overview.js";
+import { scans } from "./views/scans.js";
+import { schedules } from "./views/schedules.js";
 import { task } from "./views/task.js";
 import { tasks } from "./views/tasks.js";
 
-const VIEWS = { overview, groups, group, tasks, task, dead, letter, configuration };
+const VIEWS = { overview, groups, group, tasks, task, scans, dead, letter, schedules, configuration };
 const PARENT = { group: "groups", task: "tasks", letter: "dead" };
-const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", dead: "Dead letters", letter: "Dead letter", configuration: "Configuration" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", scans: "Scans", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");

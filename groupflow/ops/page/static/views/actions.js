@@ -32,6 +32,22 @@ export async function runNow(context, id) {
   return one(context, "task/run-now", id, "Run", "It is due from now on, and runs at its turn.", "due", false);
 }
 
+export async function runSchedule(context, name) {
+  if (!(await context.act())) return false;
+  if (!(await confirmed(`Run ${name} now?`, "One more task is made. What is due stays due.", "Run", false))) return false;
+  return attempt(() => act("schedules/run", { name }), (answer) => `${name}: task ${answer.task}`);
+}
+
+export async function pauseSchedule(context, name) {
+  if (!(await context.act())) return false;
+  return attempt(() => act("schedules/pause", { name }), (answer) => (answer.changed ? `${name} is paused: its ticks pass by.` : `${name} was paused already.`));
+}
+
+export async function resumeSchedule(context, name) {
+  if (!(await context.act())) return false;
+  return attempt(() => act("schedules/resume", { name }), (answer) => (answer.changed ? `${name} goes on.` : `${name} was not paused.`));
+}
+
 async function one(context, path, id, verb, text, past, danger) {
   if (!(await context.act())) return false;
   if (!(await confirmed(`${verb} task ${id}?`, text, verb, danger))) return false;

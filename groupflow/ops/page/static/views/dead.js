@@ -33,7 +33,7 @@ export function dead(params, context) {
   function showChosen() {
     for (const id of chosen) if (!rows.some((row) => row.id === id)) chosen.delete(id);
     redriveButton.disabled = dropButton.disabled = !chosen.size;
-    count_.textContent = chosen.size ? `${count(chosen.size)} chosen` : rows.length ? "Choose some" : "";
+    count_.textContent = chosen.size ? `${count(chosen.size)} chosen; the list stands still meanwhile` : rows.length ? "Choose some" : "";
     count_.className = "muted";
     const all = list.querySelector("input[data-key='all']");
     if (all) {
@@ -81,7 +81,8 @@ export function dead(params, context) {
   }
 
   async function refresh() {
-    show(await get("dead", { ...at, passed }));
+    const page = await get("dead", { ...at, passed });
+    if (!chosen.size) show(page); // or what is about to be chosen would move away
   }
 
   showChosen();

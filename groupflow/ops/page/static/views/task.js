@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace, whenChanged } from "../dom.js";
-import { ago, ahead, moment } from "../format.js";
+import { ago, ahead, duration, moment } from "../format.js";
 import { dropTask, runNow } from "./actions.js";
 
 export function task(params, context) {
@@ -21,6 +21,7 @@ export function task(params, context) {
   const showActions = whenChanged((found) => replace(actions,
     found === "delayed" && button("primary", runNow, "Run now"),
     (found === "delayed" || found === "queued") && button("danger", dropTask, "Drop")));
+  const showErrors = whenChanged((found) => replace(errors, failuresOf(found)));
   async function refresh() {
     const found = await get("task", { id }).catch((error) => {
       if (error.status === 404) return null;
@@ -30,7 +31,7 @@ export function task(params, context) {
       replace(state);
       showActions("");
       replace(about, empty("There is no such task", "It never came, or ended longer ago than history.retention keeps."));
-      replace(errors, empty("None", ""));
+      showErrors([]);
       return;
     }
     replace(state, badge(found.state));
@@ -49,7 +50,7 @@ export function task(params, context) {
       ["Until", found.until && h("span", { title: moment(found.until) }, ahead(found.until))],
       ["Body", found.state === "dead" && link("letter", { id }, "see the dead letter", { "data-key": "letter" })],
     ]));
-    replace(errors, failuresOf(found.errors));
+    showErrors(found.errors);
   }
   return { element, every: 1000, refresh };
 }
@@ -57,6 +58,7 @@ export function task(params, context) {
 export function failuresOf(errors) {
   if (!errors.length) return empty("None", "");
   return h("ul", { class: "failures" }, errors.map((error) => h("li", {},
-    h("div", {}, `attempt ${error.attempt ?? "–"}: ${error.error}`),
-    h("div", { class: "muted" }, error.message))));
+    h("div", {}, `attempt ${error.attempt ?? "–"}: ${error.error}`, error.at && h("span", { class: "muted" }, ` · ${moment(error.at)}, ${duration(error.seconds)} on ${error.daemon}`)),
+    h("div", { class: "muted" }, error.message),
+    error.traceback && h("pre", { class: "document", tabindex: "0", "aria-label": `Traceback of attempt ${error.attempt}` }, error.traceback))));
 }

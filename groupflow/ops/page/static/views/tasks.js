@@ -2,10 +2,19 @@
 
 import { get } from "../api.js";
 import { badge, empty, h, link, replace, table } from "../dom.js";
-import { count } from "../format.js";
+import { ago, ahead, count, duration, moment, now } from "../format.js";
 
 const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done" };
 const NONE = { queued: "Nothing waits", running: "Nothing runs", delayed: "No task waits for its time", done: "The history is empty" };
+
+const WHEN = { queued: "Came", running: "Runs for", delayed: "Due", done: "Ended" };
+
+function when(state, row) {
+  const at = { queued: row.enqueued_at, delayed: row.until }[state] ?? row.since;
+  if (!at) return "–";
+  const told = { running: duration(now() - at), delayed: ahead(at) }[state] ?? ago(at);
+  return h("span", { title: moment(at) }, told);
+}
 
 export function tasks(params, context) {
   const state = Object.hasOwn(STATES, params.state) ? params.state : "queued";
@@ -29,7 +38,11 @@ export function tasks(params, context) {
     replace(list, found.tasks.length ? table(`${STATES[state]} tasks`, [
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, row.id, { "data-key": row.id }) },
       { label: "State", kind: "tight", cell: () => badge(state) },
+      { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
+      { label: "Tenant", kind: "name", cell: (row) => row.tenant },
+      { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
+      { label: WHEN[state], kind: "number", cell: (row) => when(state, row) },
     ], found.tasks) : empty(NONE[state], ""));
     replace(foot,
       h("span", {}, `${count(found.tasks.length)} tasks${found.tasks.length === limit ? ": a look, not a census" : ""}`),

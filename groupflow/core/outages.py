@@ -1,0 +1,71 @@
+"""When to say that a server is away: once when it goes, once a minute, once when it is back.
+
+Callers try several times a second, many of them at once, and each try that fails is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+EVERY = 60.0  # seconds between two lines about one outage
+TOGETHER = 5.0  # seconds in which others that go are of the same outage
+
+
+class Outage:
+    """What is away of one kind: a server, or some of its parts."""
+
+    def __init__(self, clock: Callable[[], float], settles: float = 0.0) -> None:
+        """Nothing is away yet.
+
+        Args:
+            clock: seconds that only rise.
+            settles: seconds without a failure before an answer counts. Where several ask at once,
+                one may be told late that what it asked before the return was lost.
+        """
+        self.is_away = False  # whether anything is; asked often, and so no more than an attribute
+        self._clock = clock
+        self._settles = settles
+        self._failed: dict[str, float] = {}  # who is away, and when that was last noticed
+        self._began = 0.0
+        self._told = 0.0
+
+    def failed(self, who: str = "") -> dict[str, float] | None:
+        """A try has failed.
+
+        Returns:
+            What to log beside the error, ``away_for`` in seconds where that is not new; ``None``
+            where nothing is to be logged.
+        """
+        now = self._clock()
+        is_new = who not in self._failed
+        self._failed[who] = now
+        if not self.is_away:
+            self.is_away = True
+            self._began = self._told = now
+            return {}
+        wait = TOGETHER if is_new else EVERY
+        if now - self._told < wait:
+            return None
+        self._told = now
+        return {"away_for": round(now - self._began, 1)}
+
+    def answered(self, who: str = "") -> float | None:
+        """A try went well.
+
+        Returns:
+            For how many seconds something was away, where this was the last of it; else ``None``.
+        """
+        now = self._clock()
+        last = self._failed.get(who)
+        if last is None or now - last < self._settles:
+            return None
+        del self._failed[who]
+        if self._failed:
+            return None
+        self.is_away = False
+        return round(now - self._began, 1)
+
+    def forget(self, who: str = "") -> None:
+        """It is not asked any more."""
+        self._failed.pop(who, None)
+        self.is_away = bool(self._failed)

@@ -1,0 +1,31 @@
+#!lua
+-- move_schedules: schedules go to where their ticks will lie. No daemon runs meanwhile. What a row leaves behind
+-- where its schedule lay before ('gone') keeps older configurations from it, and is of no use any more.
+--
+-- KEYS[1]  any key of the partition
+-- ARGV     1 'out'
+--          or 1 'in' · then what 'out' packed, one argument a schedule
+--          or 1 'done' · then names
+-- returns  of 'out': rows of { name, group, packed: '' of what is gone }, a thousand at most; else nothing
+if ARGV[1] == 'out' then
+  local rows = {}
+  for _, name in ipairs(call('ZRANGE', K.schedules, 0, 999)) do
+    local row = K.schedule .. name
+    local packed = ''
+    if not call('HGET', row, 'gone') then
+      packed = cmsgpack.pack({ name = name, due = digits(call('ZSCORE', K.schedules, name)), row = call('HGETALL', row) })
+    end
+    rows[#rows + 1] = { name, call('HGET', row, 'group') or '', packed }
+  end
+  return rows
+end
+if ARGV[1] == 'in' then
+  for i = 2, #ARGV do
+    local schedule = cmsgpack.unpack(ARGV[i])
+    forget_schedule(schedule.name)
+    call('HSET', K.schedule .. schedule.name, unpack(schedule.row))
+    call('ZADD', K.schedules, schedule.due, schedule.name)
+  end
+  return
+end
+for i = 2, #ARGV do forget_schedule(ARGV[i]) end

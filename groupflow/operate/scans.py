@@ -1,0 +1,164 @@
+"""Scans as operators see them: how each shard is, and what a scan has done and left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from groupflow.operate.groups import Why
+from groupflow.operate.replies import named
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.client import StoreClient
+from groupflow.store.clock import seconds
+from groupflow.store.scans import Record, group_of
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStory:
+    """A shard of a scan at this instant; times in Unix seconds."""
+
+    index: int
+    group: str  # that it is
+    place: str  # running, asleep, waiting (for a worker), dead, or gone
+    now: float
+    held: str | None = None  # paused or parked, where its group is
+    daemon: str | None = None  # who runs it
+    until: float | None = None  # when its sleep ends
+    context: dict[str, Any] = field(default_factory=dict)  # what its task carries
+
+    @property
+    def deferred(self) -> set[str]:
+        """The keys of rows that failed and are to be tried again."""
+        return set(self.context.get("deferred", ()))
+
+    @property
+    def dead(self) -> set[str]:
+        """The ids of its rows' dead letters, as far as pages skip them."""
+        return set(self.context.get("dead", {}).values())
+
+    @property
+    def done(self) -> int:
+        """Rows done, in this generation."""
+        return int(self.context.get("done", 0))
+
+    @property
+    def last_pass(self) -> float | None:
+        """When it last had nothing more to do."""
+        found = self.context.get("last_pass")
+        return None if found is None else float(found)
+
+    @property
+    def trouble(self) -> str:
+        """Why it can't fetch, or an empty text."""
+        return str(self.context.get("trouble", ""))
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of an entry of ``groupflow scans show --json``."""
+        names = ("index", "group", "place", "held", "daemon", "until")
+        facts = {name: getattr(self, name) for name in names}
+        rows = {"rows_done": self.done, "rows_deferred": len(self.deferred)}
+        rows["rows_dead"] = len(self.dead)
+        return {**facts, **rows, "last_pass": self.last_pass, "trouble": self.trouble}
+
+    def words(self, *, with_words: bool = True) -> str:
+        """What there is to say of it; without what its database said, where that isn't wanted."""
+        trouble = f" ({self.trouble})" if with_words else ""
+        match self.place:
+            case "asleep" if self.trouble:
+                what = f"can't fetch{trouble}, and tries again in {self._left:.1f} s"
+            case "asleep":
+                what = f"asleep for another {self._left:.1f} s: it found nothing to do"
+            case "running":
+                what = f"at work on {self.daemon}"
+            case "waiting":
+                what = "waits for a worker"
+            case "dead":
+                what = "a dead letter: redrive it"
+            case _:
+                what = "not there: a daemon that has the scan makes it"
+        if self.held:
+            what += f"; its group is {self.held}"
+        rows = f"{self.done} done, {len(self.deferred)} deferred, {len(self.dead)} dead"
+        return f"{what}; rows: {rows}"
+
+    def on(self, why: Why, *, with_words: bool = True) -> Why:
+        """What there is to say of its group: asleep, the shard is in none of its lanes."""
+        words = self.words(with_words=with_words)
+        reason = f"{why.reason}; {words}" if why.state != "idle" else words
+        if why.state == "idle" and self.place == "asleep":
+            return replace(why, state="delayed", queued=1, until=self.until, reason=reason)
+        return replace(why, reason=reason)
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, (self.until or self.now) - self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStory:
+    """One scan at this instant."""
+
+    name: str
+    shards: int
+    running: int  # shards that are at work or wait for a worker
+    idle: int  # shards that sleep
+    rows_done: int
+    rows_deferred: int  # that failed, and are to be tried again
+    rows_dead: int  # that are dead letters, and skipped
+    last_pass: float | None
+    """Unix seconds: when all shards had last had nothing more to do; ``None`` where one never."""
+    stopped: int = 0  # shards that are paused, parked, dead or gone
+    changing_to: int | None = None  # how many shards it is to have, where that is another number
+    trouble: str = ""  # why a shard can't fetch
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of an entry of ``groupflow scans --json``."""
+        return asdict(self)
+
+
+async def look_at_shards(
+    client: StoreClient, record: Record, indexes: Sequence[int]
+) -> list[ShardStory]:
+    """How some shards are that lie in one store."""
+    names = [(record.id_of(index), group_of(record.name, index)) for index in indexes]
+    now, rows = await client.run(OperatorVerb.SHARDS, *(word for pair in names for word in pair))
+    found = []
+    for index, (_, group), row in zip(indexes, names, rows, strict=True):
+        facts = named(row, "due")
+        found.append(
+            ShardStory(
+                index=index,
+                group=group,
+                place=facts["place"],
+                now=seconds(now),
+                held=facts.get("held"),
+                daemon=facts.get("daemon"),
+                until=facts.get("due") if facts["place"] == "asleep" else None,
+                context=orjson.loads(facts.get("context", "null")) or {},
+            )
+        )
+    return found
+
+
+def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
+    """A scan's story, made of its shards'."""
+    moving = [each for each in shards if not each.held and each.place not in ("dead", "gone")]
+    passes = [each.last_pass for each in shards]
+    known = [each for each in passes if each is not None]
+    return ScanStory(
+        name=record.name,
+        shards=record.count,
+        running=sum(each.place in ("running", "waiting") for each in moving),
+        idle=sum(each.place == "asleep" for each in moving),
+        rows_done=record.done + sum(each.done for each in shards),
+        # New shards know those of the old ones, each of them all.
+        rows_deferred=len(set().union(*(each.deferred for each in shards))),
+        rows_dead=len(set().union(*(each.dead for each in shards))),
+        last_pass=min(known) if known and len(known) == record.count else None,
+        stopped=len(shards) - len(moving),
+        changing_to=record.wanted if record.closing else None,
+        trouble=next((each.trouble for each in shards if each.trouble), ""),
+    )

@@ -1,0 +1,126 @@
+"""What the API publishes: a task, through RabbitMQ and with its confirm, as any publisher's."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import structlog
+from pydantic import Field
+
+from groupflow.broker.application import Publisher
+from groupflow.broker.messages import Message
+from groupflow.core.errors import BrokerUnavailable, PublishFailed, Unroutable
+from groupflow.core.routing import MAX_SECONDS
+from groupflow.ops.page.context import PageContext
+from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.shapes import Input, Key, Published
+from groupflow.settings.model import Settings
+
+log = structlog.get_logger("groupflow.page")
+
+CONFIRM = 10.0  # seconds that RabbitMQ has to take a task
+MOST_HEADERS = 100
+_Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+_Relative = Annotated[float, Field(ge=-MAX_SECONDS, le=MAX_SECONDS)]
+
+
+class NewTask(Input):
+    """A task to publish."""
+
+    body: dict[str, Any] = Field(description="The message's body, which routing reads.")
+    type: Key | None = Field(None, description="The task's type; none where the body names it.")
+    id: Key | None = Field(
+        None, description="The task's id: sent again under it, it is one task. Fresh without one."
+    )
+    headers: Annotated[dict[str, Any], Field(max_length=MOST_HEADERS)] = Field(default_factory=dict)
+    priority: _Relative | None = Field(
+        None, description="Seconds by which it counts as older than it is."
+    )
+    delay: _Seconds | None = Field(None, description="Seconds before which it may not run.")
+
+
+class Publishing:
+    """The endpoint that publishes, over one connection, which is opened with the first task."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._settings: Settings | None = None  # those that the publisher was made by
+        self._publisher: Publisher | None = None
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(
+                "POST",
+                "/tasks",
+                "Publish a task; it is answered once RabbitMQ has it",
+                self._publish,
+                right="publish",
+                may_be_unroutable=True,
+            )
+        ]
+
+    async def close(self) -> None:
+        """Close the connection, if one is open."""
+        if self._publisher is not None:
+            await self._publisher.close()
+
+    async def _publish(self, asked: NewTask, caller: Caller) -> Published:
+        settings = self._context.facts.settings
+        message = Message(
+            asked.body,
+            asked.type,
+            **({} if asked.id is None else {"id": asked.id}),
+            headers=asked.headers,
+            priority=asked.priority,
+            delay=asked.delay,
+        )
+        try:
+            _check(message, settings)
+            publisher = await self._publisher_by(settings)
+            id_ = await publisher.publish(
+                message.body,
+                type=message.type,
+                id=message.id,
+                headers=message.headers,
+                priority=message.priority,
+                delay=message.delay,
+            )
+        except Unroutable as error:
+            raise Refused(
+                HTTPStatus.UNPROCESSABLE_ENTITY, f"Not published: {error.reason}"
+            ) from None
+        except (PublishFailed, BrokerUnavailable) as error:
+            raise Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{error}. It may have been taken: send it again under the same id.",
+            ) from error
+        name = caller.holder.name if caller.holder else None
+        log.debug("task.published", task=id_, token=name, peer=caller.peer)
+        return Published(id_)
+
+    async def _publisher_by(self, settings: Settings) -> Publisher:
+        """The publisher; a new one where a reload has changed what groups there are."""
+        if self._publisher is None or self._settings is not settings:
+            before, self._settings = self._publisher, settings
+            self._publisher = Publisher.from_settings(settings, timeout=CONFIRM)
+            if before is not None:
+                await before.close()
+        return self._publisher
+
+
+def _check(message: Message, settings: Settings) -> None:
+    """Look whether it would become a task.
+
+    Raises:
+        Unroutable: it would be a dead letter from the start; the reason says why.
+    """
+    outgoing = message.checked()
+    most = settings.rabbitmq.max_body
+    if len(outgoing.body) > most:
+        raise Unroutable(
+            f"the body has {len(outgoing.body)} bytes, over rabbitmq.max_body = {most}"
+        )
+    headers = outgoing.headers
+    settings.router().route(outgoing.body, headers, type=outgoing.type)

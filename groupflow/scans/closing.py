@@ -1,0 +1,74 @@
+"""How a generation of shards ends, when another number of them is wanted.
+
+Old shards end before new ones start. Where a scan keeps a place, each shard first stops and tells
+how far it is; then all go on up to the farthest of these places. So all rows up to there are done,
+whatever slice they were of, and new shards go on from there: nothing missed, nothing twice.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from groupflow.core.outcome import Done, Outcome, Turn
+from groupflow.scans.state import merged
+from groupflow.scans.turn import REST, Held, ShardTurn
+from groupflow.store.scans import Record, ScanRecords
+
+log = structlog.get_logger("groupflow.scans")
+
+AGAIN = 0.5  # seconds between two looks whether the other shards have stopped
+
+
+class Closing:
+    """One shard's turn in it."""
+
+    def __init__(self, records: ScanRecords, held: Held, turn: ShardTurn) -> None:
+        self._records = records
+        self._held = held
+        self._turn = turn
+
+    async def run(self, *, keeps_place: bool) -> tuple[Outcome, bool]:
+        """Take the turn.
+
+        Returns:
+            What becomes of the shard's task, and whether the next generation has begun.
+
+        Raises:
+            StoreUnavailable: no answer; it may be taken again.
+        """
+        record, state = self._held.record, self._turn.state
+        if keeps_place and self._held.index not in record.ended:
+            told = await self._records.report(record, "closed", self._held.index, state.after)
+            if told is None or told.generation != record.generation:
+                return Done(), False
+            if len(told.closed) < told.count:
+                return Turn(REST, state.as_json(), AGAIN), False
+            outcome = await self._go_on_to(_farthest(told))
+            if not isinstance(outcome, Done):
+                return outcome, False
+        return await self._end()
+
+    async def _go_on_to(self, place: object) -> Outcome:
+        if place is None or self._turn.state.after == place:
+            return Done()
+        return await self._turn.run(until=place)
+
+    async def _end(self) -> tuple[Outcome, bool]:
+        record = self._held.record
+        told = await self._records.report(
+            record, "ended", self._held.index, self._turn.state.left()
+        )
+        if told is None or told.generation != record.generation or len(told.ended) < told.count:
+            return Done(), False
+        done = told.done + sum(each["done"] for each in told.ended.values())
+        carried = merged(told.ended.values())
+        begun = await self._records.begin_next(told, _farthest(told), carried, done)
+        if begun:
+            log.info("scan.shards_changed", scan=told.name, old=told.count, new=told.wanted)
+        return Done(), True
+
+
+def _farthest(record: Record) -> object:
+    """The farthest place that any shard had come to when it stopped; ``None`` for none."""
+    places = [place for place in record.closed.values() if place is not None]
+    return max(places, default=None)

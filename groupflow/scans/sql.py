@@ -1,0 +1,245 @@
+"""A scan of a table, by SQLAlchemy: PostgreSQL, MariaDB or MySQL, SQLite. Takes groupflow[sql].
+
+What is given of SQL (`table`, `where`, `done` …) is the application's own text and stands in the
+statements as it is; keys and places are always bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from groupflow.scans.listening import listen
+from groupflow.scans.scan import Row, Scan, Shard
+
+try:
+    from sqlalchemy import TextClause, bindparam, text
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+except ImportError as error:
+    raise ImportError("SqlScan needs SQLAlchemy: pip install 'groupflow[sql]'") from error
+
+PATIENCE = 3600.0  # seconds that a row waits for a connection, where fewer are allowed than needed
+
+_RowT = TypeVar("_RowT", bound=Row)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlShard(Shard):
+    """A shard of a table.
+
+    Attributes:
+        connection: in the transaction in which the row is marked: what is written through it is
+            committed with the mark, or not at all. ``None`` with ``transaction=False``.
+    """
+
+    connection: AsyncConnection | None = None
+
+
+class SqlScan(Scan):
+    """Rows of one table.
+
+    ```python
+    orders = SqlScan(
+        "orders", url="postgresql+asyncpg://…", table="orders", key="id",
+        where="status = 0", done="status = 1", shards=10,
+    )
+
+    @orders.row()
+    async def ship(order: Any, shard: SqlShard) -> None:
+        await shard.connection.execute(text("INSERT INTO …"), …)
+    ```
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        table: str,
+        url: str = "",
+        engine: AsyncEngine | None = None,
+        key: str = "id",
+        columns: str = "*",
+        where: str = "",
+        done: str = "",
+        after: str = "",
+        slice: str = "",
+        transaction: bool = True,
+        listen: str = "",
+        connections: int = 16,
+        **facts: Any,
+    ) -> None:
+        """Describes a scan of a table.
+
+        Args:
+            name: as of `Scan`, and so are ``shards``, ``page``, ``idle`` and the rest (`facts`).
+            table: the table, or whatever may stand behind FROM.
+            url: of the database, such as ``postgresql+asyncpg://user:password@host/name``.
+            engine: or an engine of the application's own, which it closes itself.
+            key: the column that tells rows apart; whole numbers or texts.
+            columns: what is selected; the key must be among it, and so must `after`.
+            where: which rows want work.
+            done: what marks a row, as behind SET. Without it the rows' function marks them.
+            after: for a table without a status: the column by whose order rows are taken.
+            slice: a whole number made of a row, by which rows are shared out to shards; `key` if
+                none is given.
+            transaction: whether a row's function and its mark are one transaction, the mark first:
+                a row that somebody else has done meanwhile is passed over, and nobody else can do
+                it while its function runs. Else the mark comes behind the function.
+            listen: a channel of PostgreSQL's NOTIFY that wakes the scan; needs asyncpg.
+            connections: how many a daemon opens at most, and one more to listen; shards that find
+                none free wait.
+            facts: those of `Scan`.
+
+        Raises:
+            ValueError: they don't go together.
+        """
+        super().__init__(name, **facts)
+        if bool(url) == (engine is not None):
+            raise ValueError(f"the scan {name!r}: give it url or engine, one of them")
+        if not (where or after):
+            raise ValueError(f"the scan {name!r}: where or after has to say which rows want work")
+        if done and not where:
+            raise ValueError(f"the scan {name!r}: done marks rows that where then leaves out")
+        self._url = url
+        self._engine = engine
+        self._own_engine = engine is None
+        self._key_column = key
+        self._after_column = after
+        self._slice = slice or key
+        self._transaction = transaction
+        self._listen = listen
+        self._connections = connections
+        self._is_behind = after if after else key
+        self._columns, self._table, self._where = columns, table, where
+        self._mark: TextClause | None = None
+        if done:
+            self._mark = text(f"UPDATE {table} SET {done} WHERE {key} = :key AND ({where})")  # noqa: S608
+        self.row()(_nothing)
+        self._row = None
+
+    def row(
+        self,
+        *,
+        key: Callable[[Any], Any] | None = None,
+        after: Callable[[Any], Any] | None = None,
+    ) -> Callable[[_RowT], _RowT]:
+        """Register the coroutine function that does the work of a row.
+
+        A row has its columns as attributes. `key` and `after` are those of the columns that the
+        scan names, unless they are given.
+        """
+        by_column = after or (self._column(self._after_column) if self._after_column else None)
+        return super().row(key=key or self._column(self._key_column), after=by_column)
+
+    @staticmethod
+    def _column(name: str) -> Callable[[Any], Any]:
+        column = name.rpartition(".")[2].strip('"`')
+        return lambda row: row._mapping[column]
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """The engine by which it connects.
+
+        Raises:
+            RuntimeError: it isn't running.
+        """
+        if self._engine is None:
+            raise RuntimeError(f"the scan {self.name!r} isn't running: it has no engine yet")
+        return self._engine
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Surrounds the work of a daemon."""
+        async with AsyncExitStack() as stack:
+            if self._own_engine:
+                most = min(self.shards, self._connections) + bool(self._listen)
+                pool: dict[str, Any] = {"pool_pre_ping": True}
+                if not self._url.startswith("sqlite"):
+                    pool |= {"pool_size": most, "max_overflow": 0, "pool_timeout": PATIENCE}
+                self._engine = create_async_engine(self._url, **pool)
+                stack.push_async_callback(self._close)
+            if self._listen:
+                listening = asyncio.create_task(listen(self.engine, self._listen, self.wake))
+                stack.push_async_callback(_end, listening)
+            yield
+
+    async def _close(self) -> None:
+        if self._engine is not None:
+            await self._engine.dispose()
+            self._engine = None
+
+    # What a daemon asks of it:
+
+    def check(self) -> None:
+        """Make sure that all of it is there; errors as of `Scan`."""
+        if self._row is None:
+            raise ValueError(f"the scan {self.name!r}: it has no @row()")
+
+    @property
+    def finds(self) -> bool:
+        """Whether it can fetch rows by their keys."""
+        return True
+
+    async def rows(self, shard: Shard) -> Sequence[Any]:
+        """A page of rows."""
+        clauses, bound = self._clauses(shard), {}
+        if shard.skip and not self.keeps_place:
+            clauses.append(f"{self._key_column} NOT IN :keys")
+            bound["keys"] = list(shard.skip)
+        if shard.after is not None:
+            clauses.append(f"{self._after_column} > :after")
+            bound["after"] = shard.after
+        return await self._select(clauses, bound, shard.page)
+
+    async def rows_of(self, keys: Sequence[Any], shard: Shard) -> Sequence[Any]:
+        """The rows of some keys that still want work."""
+        clauses = [*self._clauses(shard), f"{self._key_column} IN :keys"]
+        return await self._select(clauses, {"keys": list(keys)}, len(keys))
+
+    def _clauses(self, shard: Shard) -> list[str]:
+        clauses = [f"({self._where})"] if self._where else []
+        if shard.count > 1:
+            count = shard.count  # a remainder may be negative
+            clauses.append(f"(({self._slice}) % {count} + {count}) % {count} = {shard.index}")
+        return clauses
+
+    async def _select(
+        self, clauses: Sequence[str], bound: dict[str, Any], most: int
+    ) -> Sequence[Any]:
+        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+        statement = text(
+            f"SELECT {self._columns} FROM {self._table} {where} "  # noqa: S608
+            f"ORDER BY {self._is_behind} LIMIT {most}"
+        )
+        if "keys" in bound:
+            statement = statement.bindparams(bindparam("keys", expanding=True))
+        async with self.engine.connect() as connection:
+            return (await connection.execute(statement, bound)).all()
+
+    async def work(self, row: Any, shard: Shard) -> None:
+        """Do the work of a row, and mark it."""
+        mine = {each.name: getattr(shard, each.name) for each in fields(Shard)}
+        if not self._transaction:
+            await super().work(row, SqlShard(**mine))
+            if self._mark is not None:
+                async with self.engine.begin() as connection:
+                    await connection.execute(self._mark, {"key": self.key_of(row)})
+            return
+        async with self.engine.begin() as connection:
+            if self._mark is not None:
+                marked = await connection.execute(self._mark, {"key": self.key_of(row)})
+                if not marked.rowcount:
+                    return  # somebody else has done it
+            await super().work(row, SqlShard(**mine, connection=connection))
+
+
+async def _nothing(_row: Any, _shard: Shard) -> None:
+    """Stands in for the rows' function until there is one."""
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

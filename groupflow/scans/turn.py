@@ -1,0 +1,270 @@
+"""A shard's turn: one page of its rows, from fetching them to what its task goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+import orjson
+import structlog
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.core.measures import ScanMeasures
+from groupflow.core.outcome import Done, Halt, Outcome, Turn
+from groupflow.core.task import Task
+from groupflow.flow.handling import failed, message_of, was_cancelled
+from groupflow.scans.scan import Scan, Shard
+from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
+from groupflow.store.scans import Record
+
+log = structlog.get_logger("groupflow.scans")
+
+PAGE, REST = "page", "rest"  # a shard's stages: it goes on, or sleeps until it is due
+SLICE = 2.0  # seconds after which a page ends between two rows: what a crash can undo is no more
+SHORTEST_SLEEP = 0.01  # seconds
+LONGEST_TROUBLE = 30.0  # seconds between two looks at a database that is away
+_DIED = "DaemonDied"  # the error of a row that its daemon didn't survive
+
+
+class Letters(Protocol):
+    """Where rows go that have failed for good."""
+
+    async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
+        """Make a dead letter of a row; its id, or ``None`` where the shard is lost."""
+
+    async def present(self, ids: Sequence[str]) -> set[str]:
+        """Those of some letters that are still there, or were redriven and still wait or run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The shard that a task is, under one claim."""
+
+    record: Record  # what was agreed about its scan when the claim began
+    index: int
+    task: Task
+
+
+class _Stop(Exception):
+    """The page ends here."""
+
+
+class ShardTurn:
+    """One turn. It changes the state, which the outcome carries on."""
+
+    def __init__(
+        self, scan: Scan, held: Held, state: ShardState, letters: Letters, measures: ScanMeasures
+    ) -> None:
+        self.state = state
+        self._scan = scan
+        self._held = held
+        self._letters = letters
+        self._measures = measures
+        self._began = monotonic()
+        self._is_cautious = held.task.crashes > 0
+        self._halt = ""  # why the shard can't go on
+        self._pause: float | None = None  # seconds for which it waits behind a row
+
+    @property
+    def now(self) -> float:
+        """Unix seconds by Redis's clock."""
+        return self._held.record.now + monotonic() - self._began
+
+    def shard(self) -> Shard:
+        """What the scan's functions are told."""
+        held = self._held
+        skip = tuple(orjson.loads(key) for key in self.state.skipped(self.now))
+        if self._scan.holds:  # what it waits behind comes first again
+            skip = tuple(orjson.loads(key) for key in self.state.dead)
+        return Shard(
+            held.index, held.record.count, self._scan.page, self.state.after, skip, held.task.fence
+        )
+
+    async def run(self, until: Any = None) -> Outcome:
+        """Work through a page; `until` is a place behind which nothing is to be done."""
+        try:
+            await self._forget_letters()
+            shard = self.shard()
+            rows = await self._rows(shard)
+            if until is not None:
+                rows = [row for row in rows if self._place(row) <= until]
+            keyed = self._sorted_out(rows)
+        except StoreUnavailable as error:
+            return self._in_trouble(str(error))
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and was_cancelled():
+                raise
+            what = failed(error)
+            return self._in_trouble(f"{what.error}: {what.message}")
+        self.state.trouble, self.state.troubles = "", 0
+        self._measures.pages += 1
+        if not keyed:
+            return Done() if until is not None else self._rest()
+        return await self._work(keyed, shard)
+
+    async def _forget_letters(self) -> None:
+        """Rows whose letters are gone, by a redrive or a drop, are rows as all others again."""
+        if self.state.dead and self._held.task.stage != PAGE:
+            there = await self._letters.present(list(self.state.dead.values()))
+            self.state.dead = {key: id_ for key, id_ in self.state.dead.items() if id_ in there}
+
+    async def _rows(self, shard: Shard) -> Sequence[Any]:
+        """A page: of rows whose time has come again, or else of others."""
+        self._is_again = False
+        now = self.now
+        if self._scan.finds and not self._scan.holds:
+            due = self.state.due(now)[: shard.page]
+            if due:
+                rows = list(await self._scan.rows_of([orjson.loads(key) for key in due], shard))
+                wanted = {text_of_key(self._scan.key_of(row)) for row in rows}
+                for key in due:
+                    if key not in wanted:  # somebody else has done it
+                        del self.state.deferred[key]
+                if rows:
+                    self._is_again = True
+                    return rows
+        rows = list(await self._scan.rows(shard))
+        if not rows:
+            # It would have been among them: it wants no work any more.
+            for key in self.state.due(now):
+                del self.state.deferred[key]
+        return rows
+
+    def _sorted_out(self, rows: Sequence[Any]) -> list[tuple[str, Any]]:
+        """The rows with their keys, but for those that were to be left out.
+
+        Raises:
+            ValueError: they don't come in the order of their places.
+        """
+        skipped = set() if self._scan.holds else set(self.state.skipped(self.now))
+        skipped |= self.state.dead.keys()
+        keyed = [(text_of_key(self._scan.key_of(row)), row) for row in rows]
+        if self._scan.keeps_place and not self._is_again:
+            last = self.state.after
+            for _, row in keyed:
+                place = self._place(row)
+                if last is not None and place < last:
+                    raise ValueError(f"rows don't come in the order of their places: {place!r}")
+                last = place
+        return [(key, row) for key, row in keyed if key not in skipped]
+
+    def _place(self, row: Any) -> Any:
+        """A row's place as it is kept: as JSON has it."""
+        return orjson.loads(orjson.dumps(self._scan.place_of(row)))
+
+    async def _work(self, keyed: Sequence[tuple[str, Any]], shard: Shard) -> Outcome:
+        try:
+            for key, row in keyed:
+                if self._is_cautious and not self._may_try(key):
+                    return Turn(PAGE, self.state.as_json(), crashed=True)
+                await self._attempt(key, row, shard)
+                if self._scan.keeps_place and not self._is_again:
+                    self.state.after = self._place(row)
+                if self._is_cautious or monotonic() - self._began > SLICE:
+                    break
+        except _Stop:
+            pass
+        except StoreUnavailable as error:
+            return self._in_trouble(str(error))
+        if self._halt:
+            log.error("scan.halted", **self._names(), reason=self._halt)
+            return Halt(self._halt, self.state.as_json())
+        if self._pause is not None:
+            return Turn(REST, self.state.as_json(), max(SHORTEST_SLEEP, self._pause))
+        return Turn(PAGE, self.state.as_json())
+
+    def _may_try(self, key: str) -> bool:
+        """Whether a row may be tried now; where not, it is noted first that it is the next one.
+
+        Behind a crash rows are tried one by one, so that the one that is to blame is known.
+        """
+        crashes = self._held.task.crashes
+        trying, self.state.trying = self.state.trying, None
+        if trying is None or trying[0] != key:
+            self.state.trying = (key, crashes)
+            return False
+        self._killed = trying[1] < crashes
+        return True
+
+    _killed = False
+
+    async def _attempt(self, key: str, row: Any, shard: Shard) -> None:
+        waits = self.state.deferred.get(key)
+        if waits is not None and self._scan.holds and waits.due > self.now:
+            self._pause = waits.due - self.now  # woken before its time
+            raise _Stop
+        if self._killed:
+            await self._fail(key, _DIED, "its daemon died while it ran this row, more than once")
+            return
+        try:
+            async with asyncio.timeout(self._scan.timeout):
+                await self._scan.work(row, shard)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and was_cancelled():
+                raise
+            what = failed(error)
+            await self._fail(key, what.error, what.message)
+        else:
+            self.state.done += 1
+            self._measures.done += 1
+            self.state.deferred.pop(key, None)
+
+    async def _fail(self, key: str, kind: str, message: str) -> None:
+        """An attempt at a row has failed: the row is deferred, or dead."""
+        before = self.state.deferred.get(key)
+        said = f"{kind}: {message}" if message else kind
+        story = Deferred(
+            attempts=before.attempts + 1 if before else 1,
+            due=0.0,
+            fence=before.fence if before else self._held.task.fence,
+            error=message_of(said),
+        )
+        is_new = before is None
+        if is_new and self.state.aside >= MOST_ASIDE:
+            self._halt = (
+                f"{MOST_ASIDE} rows of the shard have failed and wait, the last of {said[:200]}: "
+                "see to what they fail of, then redrive this"
+            )
+            raise _Stop
+        delay = self._scan.retry.delay_after(story.attempts, random.random())  # noqa: S311
+        names = {**self._names(), "row": key, "error": kind}
+        if delay is not None:
+            story.due, story.error = self.now + delay, story.error[:ERROR_CHARS]
+            self.state.deferred[key] = story
+            self._measures.deferred += 1
+            log.info("scan.row_deferred", **names, attempt=story.attempts, after=round(delay, 3))
+            if self._scan.holds:
+                self._pause = delay
+                raise _Stop
+            return
+        id_ = await self._letters.bury(key, story, kind)
+        if id_ is None:
+            raise _Stop
+        self.state.deferred.pop(key, None)
+        self.state.dead[key] = id_
+        self.state.died += 1
+        self._measures.dead += 1
+        log.error("scan.row_buried", **names, attempt=story.attempts, letter=id_)
+
+    def _rest(self) -> Outcome:
+        """Nothing more is to do for now."""
+        now = self.now
+        self.state.last_pass = now
+        due = self.state.next_due()
+        pause = self._scan.idle if due is None else min(self._scan.idle, due - now)
+        return Turn(REST, self.state.as_json(), max(SHORTEST_SLEEP, pause))
+
+    def _in_trouble(self, words: str) -> Outcome:
+        """The page can't be fetched: rows have no part in that, so none has failed."""
+        self.state.trouble = message_of(words)
+        self.state.troubles += 1
+        pause = min(LONGEST_TROUBLE, 2.0 ** min(self.state.troubles - 1, 10))
+        log.warning("scan.in_trouble", **self._names(), error=self.state.trouble, again=pause)
+        return Turn(REST, self.state.as_json(), pause)
+
+    def _names(self) -> dict[str, Any]:
+        return {"scan": self._scan.name, "shard": self._held.index}

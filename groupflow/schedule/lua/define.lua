@@ -1,0 +1,31 @@
+#!lua
+-- define: write a schedule's definition: it begins here, or another configuration has changed it. What is due
+-- stays due, unless the timing has changed.
+--
+-- KEYS[1]  any key of the partition
+-- ARGV     1 daemon · 2 name · 3 definition · 4 timing (digests) · 5 when its configuration was loaded (µs)
+--          · 6 when it is due, where it begins here or its timing has changed (µs) · 7 what `retire` packed
+--          in the partition where it lay before, '' for none · then its message, in the order of MESSAGE
+-- returns  { now (µs), 1 where it is written, 0 where that of another configuration counts, due (µs) }
+local refusal = other_layout()
+if refusal then return refusal end
+local now, daemon, name, definition = clock(), ARGV[1], ARGV[2], ARGV[3]
+local timing, loaded, row = ARGV[4], ARGV[5], K.schedule .. ARGV[2]
+if not may_take(row, definition, loaded, now) then
+  note_rival(row, daemon, now)
+  return { now, 0, 0 }
+end
+local known = call('HMGET', row, 'definition', 'timing', 'gone', 'decided')
+if not known[1] or known[3] then
+  call('HDEL', row, 'gone')
+  call('HSET', row, 'decided', known[4] or digits(now))
+  if ARGV[7] ~= '' then
+    local facts = cmsgpack.unpack(ARGV[7])
+    if #facts > 0 then call('HSET', row, unpack(facts)) end
+  end
+end
+if not known[1] or known[3] or known[2] ~= timing then call('ZADD', K.schedules, digits(ARGV[6]), name) end
+note_present(row, daemon, definition, loaded, now)
+call('HSET', row, 'timing', timing)
+for i, field in ipairs(MESSAGE) do call('HSET', row, field, ARGV[7 + i]) end
+return { now, 1, tonumber(call('ZSCORE', K.schedules, name)) }

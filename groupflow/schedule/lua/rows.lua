@@ -1,0 +1,80 @@
+-- Behind the prelude where schedules are looked at. A schedule is a row, `schedule:<name>`, and its place in
+-- `schedules`, whose score is when it is due next: the one fact that says whether a tick has been made.
+-- Who makes one shows the due time that it has seen, and changes it in the same script.
+--
+-- A row has: its definition and its timing (digests), when the configuration that it is of was loaded, and
+-- when and by whom it was last presented; what its ticks are made of (MESSAGE); `decided`, the last tick of
+-- which anything was decided; its newest runs (JSON, each { tick, id, kind, outcome, at }, times as digits);
+-- totals; who paused it and since when. With `gone` it lies in another partition, or is about to.
+
+local MESSAGE = { 'told', 'interval', 'overlap', 'group', 'priority', 'delay', 'aside', 'envelope', 'facts', 'scope' }
+local RUNS = 20
+local OUTLIVED = 60000000 -- µs without a word from whoever presents a definition, until an older one may have it
+local NOT_DUE = '8000000000000000' -- what has no tick before it
+
+local function runs_of(row)
+  local kept = call('HGET', row, 'runs')
+  return kept and cjson.decode(kept) or {}
+end
+
+local function keep_runs(row, runs)
+  runs[RUNS + 1] = nil
+  call('HSET', row, 'runs', #runs > 0 and cjson.encode(runs) or '[]')
+end
+
+-- Whether a run's task waits, is delayed or runs.
+local function is_open(run)
+  return run ~= nil and call('HEXISTS', K.tasks, run[2]) == 1 and not call('ZSCORE', K.dead, run[2])
+end
+
+-- How a run has ended, and when: 'done', 'dropped', 'dead', or 'over' where nothing is known of it any more;
+-- '' of one that hasn't. A dead letter may be redriven, so only what has left is looked at no more.
+local function outcome_of(run, now)
+  if run[4] == 'done' or run[4] == 'dropped' or run[4] == 'over' then return run[4], run[5] end
+  local id = run[2]
+  if call('HEXISTS', K.tasks, id) == 1 then
+    local died = call('ZSCORE', K.dead, id)
+    if died then return 'dead', digits(died) end
+    return '', ''
+  end
+  local line = call('HGET', K.history_new, id) or call('HGET', K.history_old, id)
+  if not line then return 'over', digits(now) end
+  local is_sound, facts = pcall(cjson.decode, sub(line, 17))
+  return is_sound and facts[1] == 'done' and 'done' or 'dropped', sub(line, 1, 16)
+end
+
+-- Brings the outcomes of runs up to date. Returns whether any has changed.
+local function look_after(runs, now)
+  local has_changed = false
+  for _, run in ipairs(runs) do
+    local outcome, at = outcome_of(run, now)
+    if outcome ~= run[4] then
+      run[4], run[5], has_changed = outcome, at, true
+    end
+  end
+  return has_changed
+end
+
+-- Whether a definition may have a row that has another one: it is of the configuration that was loaded last,
+-- or nobody presents the other one any more.
+local function may_take(row, definition, loaded, now)
+  local known = call('HMGET', row, 'definition', 'loaded', 'presented')
+  return not known[1] or known[1] == definition or tonumber(loaded) > tonumber(known[2])
+    or tonumber(known[3]) < now - OUTLIVED
+end
+
+local function note_rival(row, daemon, now)
+  call('HSET', row, 'rival', daemon, 'rival_at', digits(now))
+end
+
+-- Notes that a daemon has a row's definition in its configuration.
+local function note_present(row, daemon, definition, loaded, now)
+  local known = call('HMGET', row, 'definition', 'loaded')
+  if known[1] == definition and tonumber(known[2]) > tonumber(loaded) then loaded = known[2] end
+  call('HSET', row, 'definition', definition, 'loaded', digits(loaded), 'presented', digits(now), 'by', daemon)
+end
+
+local function forget_schedule(name)
+  call('DEL', K.schedule .. name)
+  call('ZREM', K.schedules, name)
+end

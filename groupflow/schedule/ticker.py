@@ -1,0 +1,238 @@
+"""tick: the schedules of one partition, made by whichever daemon comes first, each tick once.
+
+It sleeps until the next one is due by Redis's clock, and asks for nothing meanwhile but every few
+seconds whether its schedules are still its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import overload
+
+import structlog
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.core.measures import ScheduleMeasures
+from groupflow.core.timing import tick_text
+from groupflow.crashpoints import crash_point
+from groupflow.schedule.deciding import ON_TIME, Decision, decide, first_due
+from groupflow.schedule.definitions import Definition, Loaded, loaded_anew
+from groupflow.schedule.table import Retired, Row, Table, Ticked
+from groupflow.store.clock import seconds
+
+log = structlog.get_logger("groupflow.schedule")
+
+PRESENT = 10.0  # seconds between two calls that say which schedules a daemon has
+SETTLED = 600.0  # the same without any, and until it ends what nobody presents
+_AT_ONCE = 50  # schedules whose ticks are made in a round trip
+_PRESENTED = 100  # schedules a script
+_BEHIND = 500  # µs; a little late rather than early, which would be one more call
+
+
+@dataclass(slots=True)
+class _Own:
+    """A schedule whose ticks this daemon makes."""
+
+    loaded: Loaded
+    due: int
+
+
+class Ticker:
+    """One partition's schedules, in one daemon."""
+
+    def __init__(self, table: Table, others: Sequence[Table], measures: ScheduleMeasures) -> None:
+        """Has no schedule yet; `others` are the tables of the other partitions."""
+        self._table = table
+        self._others = others
+        self._measures = measures
+        self._schedules: dict[str, Loaded] = {}
+        self._own: dict[str, _Own] = {}
+        self._outdone: set[str] = set()
+        self._began = monotonic()
+        self._present_at = 0.0  # monotonic
+
+    def adopt(self, schedules: Iterable[Loaded]) -> None:
+        """Go by these from now on; the next pass presents them."""
+        self._schedules = {each.definition.name: each for each in schedules}
+        self._own = {}
+        self._present_at = 0.0
+
+    async def run_once(self) -> float:
+        """Make what is due. Returns the seconds until more will be.
+
+        Raises:
+            StoreUnavailable: no answer; it is made by the next pass, or was.
+            StoreFull: Redis is out of memory.
+        """
+        await self._table.look()
+        if monotonic() >= self._present_at:
+            await self._present()
+            self._present_at = monotonic() + (PRESENT if self._schedules else SETTLED)
+        now = self._table.now
+        due = [each for each in self._own.values() if each.due <= now]
+        for n in range(0, len(due), _AT_ONCE):
+            await self._make(due[n : n + _AT_ONCE], now)
+        return self._pause()
+
+    def _pause(self) -> float:
+        left = self._present_at - monotonic()
+        if self._own:
+            nearest = min(each.due for each in self._own.values())
+            left = min(left, seconds(nearest + _BEHIND - self._table.now))
+        return max(0.0, left)
+
+    async def _present(self) -> None:
+        presented = self._schedules
+        schedules = [*presented.values()]
+        rows: dict[str, Row] = {}
+        may_end = monotonic() - self._began > SETTLED
+        for n in range(0, max(1, len(schedules)), _PRESENTED):
+            some = schedules[n : n + _PRESENTED]
+            found, ended = await self._table.present(some, may_end=may_end)
+            rows |= found
+            for name in ended:
+                log.warning("schedule.ended", schedule=name, reason="nobody has it any more")
+        own: dict[str, _Own] = {}
+        for name, loaded in presented.items():
+            due = await self._claimed(loaded, rows[name])
+            if due is not None:
+                own[name] = _Own(loaded, due)
+        if presented is self._schedules:  # no reload came between
+            self._own = own
+
+    async def _claimed(self, loaded: Loaded, row: Row) -> int | None:
+        """When it is due, where it is ours to make; else ``None``."""
+        definition = loaded.definition
+        due: int | None = None
+        match row.state:
+            case "OURS":
+                due = row.due
+            case "CHANGED":
+                first = first_due(definition, self._table.now, row.due, row.decided)
+                due = await self._table.define(loaded, first)
+                self._say_begun("schedule.changed", definition, due)
+            case "NEW":
+                try:
+                    due = await self._begin(loaded)
+                except StoreUnavailable as error:
+                    # Those that are here already go on meanwhile.
+                    log.warning("schedule.waits", schedule=definition.name, error=str(error))
+                    return None
+                self._say_begun("schedule.begun", definition, due)
+        self._say_outdone(definition.name, is_outdone=due is None, by=row.by)
+        return due
+
+    async def _begin(self, loaded: Loaded) -> int | None:
+        """Begin a schedule here, once no other partition can have ticks of it any more.
+
+        Raises:
+            StoreUnavailable: one of them does not answer.
+        """
+        asking = (each.retire(loaded) for each in self._others)
+        found: list[Retired] = []
+        for answer in await asyncio.gather(*asking, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found.append(answer)
+        if not all(each.is_ours for each in found):
+            return None
+        before = max(found, key=lambda each: each.decided, default=None)
+        if before is None or not before.decided:
+            first = first_due(loaded.definition, self._table.now)
+            return await self._table.define(loaded, first)
+        now = self._table.now
+        first = first_due(loaded.definition, now, before.due, before.decided)
+        return await self._table.define(loaded, first, before.facts)
+
+    def _say_begun(self, event: str, definition: Definition, due: int | None) -> None:
+        if due is not None:
+            log.info(event, schedule=definition.name, next=tick_text(due))
+
+    def _say_outdone(self, name: str, *, is_outdone: bool, by: str) -> None:
+        if is_outdone and name not in self._outdone:
+            log.warning(
+                "schedule.outdone",
+                schedule=name,
+                by=by,
+                remedy="another daemon has another definition of it, of a configuration that was "
+                "loaded later, and that one counts: give both the same",
+            )
+        if is_outdone:
+            self._outdone.add(name)
+        else:
+            self._outdone.discard(name)
+
+    async def _make(self, due: Sequence[_Own], now: int) -> None:
+        decided = [
+            (each.loaded.definition, each.due, await self._decide(each, now)) for each in due
+        ]
+        crash_point("before_tick")
+        found = await self._table.tick(decided)
+        crash_point("after_tick", any(each.ids for each in found))
+        for own, (definition, _, decision), ticked in zip(due, decided, found, strict=True):
+            self._heed(own, definition, decision, ticked)
+
+    async def _decide(self, own: _Own, now: int) -> Decision:
+        definition = own.loaded.definition
+        if now - own.due <= ON_TIME:
+            return decide(definition, own.due, now)
+        return await asyncio.to_thread(decide, definition, own.due, now)  # it may be a long way
+
+    def _heed(self, own: _Own, definition: Definition, decision: Decision, ticked: Ticked) -> None:
+        own.due = ticked.due
+        if ticked.verdict == "OTHER":
+            self._own.pop(definition.name, None)
+            self._present_at = 0.0
+        if ticked.verdict != "MADE" or ticked.is_paused:
+            return
+        measures = self._measures
+        measures.made += len(ticked.ids)
+        measures.missed += decision.missed
+        measures.skipped += ticked.skipped
+        for tick in decision.make[: len(ticked.ids)]:
+            measures.lateness.observe(seconds(ticked.now - tick))
+        log.debug("schedule.ticked", schedule=definition.name, tasks=ticked.ids)
+        if decision.missed:
+            log.warning(
+                "schedule.missed",
+                schedule=definition.name,
+                missed=decision.missed,
+                until=tick_text(decision.until),
+                made=len(ticked.ids),
+            )
+        if ticked.skipped:
+            log.info("schedule.skipped", schedule=definition.name, ticks=ticked.skipped)
+
+
+class Tickers(Sequence[Ticker]):
+    """A ticker of each partition, which share a configuration's schedules."""
+
+    def __init__(self, tables: Sequence[Table], measures: ScheduleMeasures) -> None:
+        """Takes the tables in the order of the partitions."""
+        self._schedules: dict[str, Loaded] = {}
+        self._tickers = [
+            Ticker(table, [each for each in tables if each is not table], measures)
+            for table in tables
+        ]
+
+    @overload
+    def __getitem__(self, index: int) -> Ticker: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Ticker]: ...
+    def __getitem__(self, index: int | slice) -> Ticker | Sequence[Ticker]:
+        return self._tickers[index]
+
+    def __len__(self) -> int:
+        return len(self._tickers)
+
+    def adopt(self, definitions: list[Definition]) -> None:
+        """Go by a configuration that was loaded just now."""
+        self._schedules = loaded_anew(self._schedules, definitions, monotonic())
+        parts: list[list[Loaded]] = [[] for _ in self._tickers]
+        for each in self._schedules.values():
+            parts[each.definition.place(len(parts))].append(each)
+        for ticker, part in zip(self._tickers, parts, strict=True):
+            ticker.adopt(part)

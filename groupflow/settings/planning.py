@@ -1,0 +1,90 @@
+"""The messages that a configuration's schedules make, and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from groupflow.core.errors import ConfigError, Problem, Unroutable
+from groupflow.core.routing import Route
+from groupflow.core.template import FieldPath
+from groupflow.settings.model import Settings
+from groupflow.settings.schedules import ScheduleRule
+
+SCHEDULE_HEADER = "x-schedule"
+"""The header of a tick that has its schedule's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A schedule whose ticks have their way."""
+
+    rule: ScheduleRule
+    body: bytes
+    headers: dict[str, Any]
+    route: Route
+
+
+def plan(settings: Settings) -> list[Planned]:
+    """The schedules of a configuration, each with the message of its ticks.
+
+    Raises:
+        ConfigError: one's message can't be routed, or is too large.
+    """
+    router, problems, found = settings.router(), [], []
+    for n, rule in enumerate(settings.schedules):
+        where = f"schedules[{n}]"
+        try:
+            body, headers = _message(rule, settings)
+            if len(body) > settings.rabbitmq.max_body:
+                raise Unroutable("its body is over rabbitmq.max_body")
+            route = router.route(body, headers, type=rule.type)
+        except Unroutable as error:
+            remedy = f"Its ticks can't be routed ({error.reason}): correct it, or the rule."
+            problems.append(Problem(where, rule.name, remedy))
+        else:
+            found.append(Planned(rule, body, headers, route))
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def check_schedules(settings: Settings) -> Sequence[Problem]:
+    """What `plan` would refuse."""
+    try:
+        plan(settings)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def _message(rule: ScheduleRule, settings: Settings) -> tuple[bytes, dict[str, Any]]:
+    """The body and headers of its ticks, application and tenant where routing looks for them."""
+    paths = settings.fields.paths()
+    body: dict[str, Any] = orjson.loads(orjson.dumps(rule.body, default=str))
+    headers: dict[str, Any] = {SCHEDULE_HEADER: rule.name}
+    for what, value, path in (("app", rule.app, paths.app), ("tenant", rule.tenant, paths.tenant)):
+        if value == "":
+            continue
+        if path is None:
+            raise Unroutable(f"it has {what}, and fields.{what} says that no message does")
+        if path.in_headers:
+            headers[path.steps[0]] = value
+        else:
+            _put(body, path, value)
+    return orjson.dumps(body), headers
+
+
+def _put(body: dict[str, Any], path: FieldPath, value: str | int) -> None:
+    table = body
+    for step in path.steps[:-1]:
+        inner = table.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise Unroutable(f"its body has something else where {path} is to be")
+        table = inner
+    found = table.setdefault(path.steps[-1], value)
+    if str(found) != str(value):
+        raise Unroutable(f"its body has another {path}")

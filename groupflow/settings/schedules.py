@@ -1,0 +1,97 @@
+"""What a configuration says of schedules: when each is due, and the message that it then makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from groupflow.core.timing import NEVER, Cron, Every, Timing, next_tick
+from groupflow.settings.section import Section
+from groupflow.settings.types import YEAR, Seconds, no_bool
+
+if TYPE_CHECKING:
+    pass
+
+MOST = (
+    500  # schedules that a configuration may have: each is shown, and looked at every few seconds
+)
+_START = 1_600_000_000_000_000  # any moment: whether something ever comes doesn't depend on it
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("Leave out control characters.")
+    return value
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError):  # OSError: a folder of zones, such as "Europe"
+        raise ValueError('Name a time zone as tzdata does: "UTC", "Europe/Berlin".') from None
+    return value
+
+
+ScheduleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+_Printable = Annotated[str, AfterValidator(_printable)]
+_Owner = Annotated[_Printable, Field(max_length=255)]
+
+
+class ScheduleRule(Section):
+    """One `[[schedules]]`: a task that comes by itself, once each time that it is due."""
+
+    name: ScheduleName
+    """Its name, which ids of its ticks have in them: schedule:NAME:2026-11-22T03:00:00Z."""
+    cron: str | None = None
+    """When it is due: minute hour day month weekday, or six fields, seconds first."""
+    every: Seconds | None = Field(default=None, ge=0.1, le=YEAR)
+    """Seconds from tick to tick, in place of cron; counted from 1970, so that nothing drifts."""
+    timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    """The time zone that cron's fields are in."""
+    app: _Owner = ""
+    """The application whose message a tick is; empty: none."""
+    tenant: Annotated[_Owner | int, BeforeValidator(no_bool)] = ""
+    """The tenant whose message a tick is, text or number; empty: none."""
+    type: Annotated[_Printable, Field(min_length=1, max_length=255)]
+    """The task type, which names the handler."""
+    body: dict[str, Any] = Field(default_factory=dict)
+    """What else the body of each tick says."""
+    overlap: Literal["queue", "skip"] = "queue"
+    """"skip": no tick while the last one waits, is delayed or runs."""
+    missed: Literal["once", "skip", "all"] = "once"
+    """What to make of ticks that were due while no daemon ran: the last, none, or each."""
+    catch_up: Seconds = Field(default=86_400.0, ge=0, le=YEAR)
+    """Seconds for which missed = "all" goes back."""
+
+    @model_validator(mode="after")
+    def _is_due_sometimes(self) -> Self:
+        if (self.cron is None) == (self.every is None):
+            raise ValueError("Give it exactly one of cron and every.")
+        timing = self.timing()
+        if isinstance(timing, Cron):
+            timing.check()
+            if next_tick(timing, _START) == NEVER:
+                raise ValueError("Give cron a time that comes: nothing matches it in fifty years.")
+        return self
+
+    def timing(self) -> Timing:
+        """When it is due."""
+        if self.cron is not None:
+            return Cron(self.cron, ZoneInfo(self.timezone))
+        assert self.every is not None  # noqa: S101
+        return Every(round(self.every * 1_000_000))
+
+
+def name_once(rules: tuple[ScheduleRule, ...]) -> tuple[ScheduleRule, ...]:
+    """Refuse a name that is taken.
+
+    Raises:
+        ValueError: two have it.
+    """
+    names = [rule.name for rule in rules]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"Two schedules have the name {name!r}; give one another name.")
+    return rules

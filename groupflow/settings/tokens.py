@@ -1,0 +1,101 @@
+"""Tokens that callers show at `[http] listen`: where each is from, what it lets them do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from groupflow.core.errors import ConfigError, Problem
+from groupflow.settings.section import Section
+from groupflow.settings.types import FileName, Secret, check_token
+
+Right = Literal["look", "act", "publish"]
+
+ALL_RIGHTS: frozenset[Right] = frozenset({"look", "act", "publish"})
+OPERATOR = "operator"  # who has the token of `[http]` itself
+_AT_ONCE = 2  # tokens in a file: the one that is used still, and the one that comes
+
+
+class HasToken(Section):
+    """A token, from here or from its file."""
+
+    token: Secret = SecretStr("")
+    """What callers show to do more than may be done without; empty: nothing."""
+    token_file: FileName = ""
+    """File that holds the token, in place of `token`; or two, a line each, while one replaces the
+    other. It is read again when it changes."""
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Self:
+        if self.token.get_secret_value() and self.token_file:
+            raise ValueError("Give it token or token_file, not both.")
+        return self
+
+    def read_tokens(self, section: str) -> tuple[str, ...]:
+        """The tokens of which any will do; none where none is set.
+
+        Args:
+            section: what the table is called, for the error.
+
+        Raises:
+            ConfigError: the file can't be read, or what it holds is no token.
+        """
+        if not self.token_file:
+            text = self.token.get_secret_value()
+            return (text,) if text else ()
+        try:
+            lines = Path(self.token_file).read_text("utf-8").split()
+            if not 1 <= len(lines) <= _AT_ONCE:
+                raise ValueError("Write one token into it, or two while one replaces the other.")
+            for line in lines:
+                check_token(line)
+        except OSError as error:
+            remedy = f"It can't be read ({error.strerror}). Check the path and its permissions."
+            raise ConfigError([Problem(f"{section}.token_file", self.token_file, remedy)]) from None
+        except ValueError as error:
+            problem = Problem(f"{section}.token_file", self.token_file, str(error))
+            raise ConfigError([problem]) from None
+        return tuple(lines)
+
+
+class NamedToken(HasToken):
+    """`[http.tokens.NAME]`: a token that lets its holder do some things and no others."""
+
+    rights: tuple[Right, ...] = Field(min_length=1)
+    """What it lets its holder do: look (all that is shown, bodies too), act (redrive, drop, pause,
+    resume), publish (`POST /api/tasks`)."""
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if not (self.token.get_secret_value() or self.token_file):
+            raise ValueError("Give it token or token_file.")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a token."""
+
+    name: str  # what the configuration calls the token, for the log
+    rights: frozenset[Right]
+
+
+def read_holders(http: HasToken, named: Mapping[str, NamedToken]) -> dict[str, Holder]:
+    """Every token and its holder; that of `[http]` itself has all rights.
+
+    Raises:
+        ConfigError: a file can't be used, or two names have one token.
+    """
+    operator = Holder(OPERATOR, ALL_RIGHTS)
+    found = dict.fromkeys(http.read_tokens("http"), operator)
+    for name, table in named.items():
+        holder = Holder(name, frozenset(table.rights))
+        for token in table.read_tokens(f"http.tokens.{name}"):
+            if (other := found.setdefault(token, holder)) is not holder:
+                remedy = f"It is the token of {other.name!r} too: give each its own."
+                raise ConfigError([Problem(f"http.tokens.{name}", "***", remedy)])
+    return found

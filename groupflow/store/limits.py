@@ -1,0 +1,33 @@
+"""How a configuration's limits come to the scripts: as the fields of one hash.
+
+Each daemon writes them with its session, and again when it takes over a new configuration; so what
+holds in a namespace is what the daemon that came last has said. Scripts read a rule's limit where
+the head of a group names that rule: what waits already is under a new limit at once.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from groupflow.core.limits import Limit, Limits, Rate
+from groupflow.store.clock import MICROSECONDS
+
+
+def pack(limits: Limits) -> bytes:
+    """A flat list of names and values, as JSON: what `limits.lua` finds in its hash."""
+    flat: list[str] = []
+    for name, limit in limits.rules.items():
+        flat += ("r" + name, _packed(limit))
+    return orjson.dumps(flat)
+
+
+def _packed(limit: Limit) -> str:
+    return f"{limit.concurrency} {_packed_rate(limit.rate)}"
+
+
+def _packed_rate(rate: Rate | None) -> str:
+    """Its interval and its tolerance in µs, 0 for none; and its text."""
+    if rate is None:
+        return "0 0"
+    interval, tolerance = rate.interval * MICROSECONDS, rate.tolerance * MICROSECONDS
+    return f"{interval:.3f} {tolerance:.0f} {rate.text}"

@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- bury_row: a row of a table that a shard works through has failed for good, and becomes a dead letter
+-- of the shard's group. Only who holds that group may say so.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 group · 2 fence of the claim that holds it · 3 id · 4 envelope and body · 5 type · 6 scope
+--          · 7 reason · 8 kind · 9 the errors of its attempts (JSON) · 10 how many attempts failed
+-- returns  1 (it is a dead letter, or was one before), or 0 where the fence is stale
+local group, id = ARGV[1], ARGV[3]
+local lock = call('GET', K.lock .. group)
+if not lock or sub(lock, 1, 16) ~= digits(ARGV[2]) then return 0 end
+if has_ended(id) or call('HSETNX', K.tasks, id, ARGV[4]) == 0 then return 1 end
+local now = clock()
+local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
+call('HSET', K.count, 'arrival', digits(arrival))
+call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', group, 'priority', 0, 'type', ARGV[5],
+  'tenant', '', 'scope', ARGV[6], 'reason', ARGV[7], 'kind', ARGV[8], 'errors', ARGV[9], 'attempts', ARGV[10])
+add_letter(id, now)
+call('HINCRBY', K.count, 'taken', 1)
+call('HINCRBY', K.count, 'buried', 1)
+return 1

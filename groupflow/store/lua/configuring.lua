@@ -1,0 +1,23 @@
+-- Behind the session rules in the scripts by which a daemon tells what it runs by.
+
+-- Replaces the limits by those of this daemon's configuration: a flat list of names and values (JSON), ''
+-- where it has nothing to say. Groups that run are placed anew, since more may run in them now; all
+-- others are when they are met, or when what they were held for is over.
+local function configure(packed, now)
+  if packed == '' then return end
+  local flat, known = cjson.decode(packed), call('HLEN', K.limits)
+  local is_new = known ~= #flat / 2
+  for i = 1, #flat, 2 do
+    is_new = is_new or call('HGET', K.limits, flat[i]) ~= flat[i + 1]
+  end
+  if not is_new then return end
+  call('DEL', K.limits)
+  for i = 1, #flat, 2 do call('HSET', K.limits, flat[i], flat[i + 1]) end
+  may_limit, limits_made = nil, nil
+  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
+    for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
+      local claim = claim_of(checkpoint)
+      if claim and claim.group ~= '' and place(claim.group, now) then wake() end
+    end
+  end
+end

@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- hasten: tasks that stand aside until they are due are due now. Of one that runs it is noted, and its next
+-- stage has no delay: so whatever has happened before this call is seen by a stage that begins later.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     one id each
+-- returns  how many of them are there. One without a life is left alone: it can't be delayed
+local now, found, any_ready = clock(), 0, false
+for _, id in ipairs(ARGV) do
+  local life = K.life .. id
+  if call('HEXISTS', K.tasks, id) == 1 and not call('ZSCORE', K.dead, id) then
+    found = found + 1
+    local facts = call('HMGET', life, 'arrival', 'group')
+    local element = (facts[1] or '') .. '+' .. id
+    if facts[1] and call('ZREM', K.delayed, element) == 1 then
+      remove_delay(id)
+      call('HSET', life, 'due', digits(now), 'order', digits(now))
+      put_back(element, facts[2] or '', now)
+      any_ready = true
+    elseif facts[1] then
+      call('HSET', life, 'hastened', 1)
+    end
+  end
+end
+if any_ready then wake() end
+return found

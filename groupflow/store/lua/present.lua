@@ -1,0 +1,12 @@
+#!lua flags=no-writes
+-- present: which tasks are there, whatever state they are in: they wait, run, or are dead letters.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     one id each
+-- returns  one 1 or 0 an id
+local found = {}
+for i, id in ipairs(ARGV) do
+  local is_there = call('HEXISTS', K.tasks, id) == 1 or call('ZSCORE', K.dead, id)
+  found[i] = is_there and 1 or 0
+end
+return found

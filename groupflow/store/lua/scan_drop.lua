@@ -1,0 +1,9 @@
+#!lua flags=allow-oom
+-- scan_drop: forget a scan. Its shards end when they are next claimed. Runs with the keys of the namespace
+-- itself.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 the scan
+-- returns  1, or 0 where there is none
+call('DEL', K.scan .. ARGV[1])
+return call('HDEL', K.scans, ARGV[1])

@@ -1,0 +1,65 @@
+"""What Redis answers in place of a result, in our errors."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from redis.exceptions import (
+    AuthenticationError,
+    OutOfMemoryError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+
+# Answers of a server that is up but can't serve for now, by their first word: still loading its
+# file, busy with a script, failing to write its disk, with too few replicas, or no longer the one
+# that has the keys. The last has no word of its own.
+_PASSING = (
+    *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
+    *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"),
+    "UNBLOCKED",  # it waited for replicas, and has become one
+)
+# The same of one that takes no more connections: its first word says nothing.
+_CROWDED = "ERR max number of clients reached"
+# Those of a node that has given its keys away; nothing ran.
+_MOVED = ("MOVED", "READONLY", "MASTERDOWN")
+# A script met a slot that is moved key by key just now; see `_GUARD` in scripts.py.
+_MOVING = "attempted to access a non local key"
+
+
+def address_of(url: str) -> str:
+    """Host and port of a server's URL, which is all that may be shown of it."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
+
+
+def translated(error: Exception, address: str) -> Exception:
+    """Our error for one of redis-py's; never with the URL, which may hold a password."""
+    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM"):
+        return StoreFull(f"Redis at {address} is out of memory: {error}")
+    if isinstance(error, AuthenticationError) or _first_word(error) in ("NOAUTH", "WRONGPASS"):
+        return ServerUnreachable("Redis", address, f"it refused the credentials ({error})")
+    if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
+        return StoreUnavailable(f"Redis at {address} does not answer: {error}")
+    if isinstance(error, ResponseError) and (
+        _first_word(error) in _PASSING or str(error) == _CROWDED or _MOVING in str(error)
+    ):
+        return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
+    return GroupflowError(f"Redis at {address} refused a script: {error}")
+
+
+def _first_word(error: object) -> str:
+    return str(error).split(" ", 1)[0]
+
+
+def is_unknown_script(reply: object) -> bool:
+    """Whether Redis doesn't know the script: it was restarted."""
+    return isinstance(reply, ResponseError) and _first_word(reply) == "NOSCRIPT"
+
+
+def has_moved(reply: object) -> bool:
+    """Whether another node has the keys now."""
+    return isinstance(reply, ResponseError) and _first_word(reply) in _MOVED

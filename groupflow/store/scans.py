@@ -1,0 +1,167 @@
+"""Scans in the store: what daemons agree on about one, and the names of its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from secrets import token_hex
+from typing import Any, Literal
+
+import orjson
+
+from groupflow.core.app import SCAN_TYPES
+from groupflow.store.client import StoreClient
+from groupflow.store.clock import seconds
+from groupflow.store.scripts import Verb
+
+
+def type_of(scan: str) -> str:
+    """The type of a scan's tasks."""
+    return f"{SCAN_TYPES}{scan}"
+
+
+def group_of(scan: str, index: int) -> str:
+    """The group that a shard is."""
+    return f"{SCAN_TYPES}{scan}:{index}"
+
+
+def scope_of(scan: str) -> str:
+    """Whose the ids of a scan's tasks are: of no application and no tenant."""
+    return blake2b(scan.encode(), digest_size=4, person=b"groupflow scan").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is agreed about a scan; times in Unix seconds."""
+
+    name: str
+    now: float  # by Redis's clock
+    generation: int  # of its shards; the next one begins when all of this one have ended
+    count: int  # shards of this generation
+    wanted: int  # shards that the next one is to have
+    token: str  # by which its tasks are known: no message can have it in its body
+    after: Any = None  # from where this generation goes on
+    done: int = 0  # rows done by those before
+    closing: bool = False  # whether this generation is to end
+    # by shard, what it told: how far it is; that it has ended, and what it leaves
+    closed: Mapping[int, Any] = field(default_factory=dict)
+    ended: Mapping[int, Any] = field(default_factory=dict)
+    carried: Any = None  # what the last generation left, where that was asked for
+
+    def id_of(self, index: int) -> str:
+        """The id of a shard's task. Nobody can take it beforehand."""
+        return f"{group_of(self.name, index)}.{self.generation}.{self.token[:8]}"
+
+    @property
+    def shards(self) -> list[int]:
+        """The shards of this generation."""
+        return list(range(self.count))
+
+
+def _record(name: str, now: int, flat: Sequence[bytes]) -> Record | None:
+    facts = dict(zip([each.decode() for each in flat[::2]], flat[1::2], strict=True))
+    if "token" not in facts:
+        return None
+
+    def told(kind: str) -> dict[int, Any]:
+        front = f"{kind}:"
+        return {
+            int(key.removeprefix(front)): orjson.loads(value)
+            for key, value in facts.items()
+            if key.startswith(front)
+        }
+
+    return Record(
+        name=name,
+        now=seconds(now),
+        generation=int(facts["generation"]),
+        count=int(facts["count"]),
+        wanted=int(facts["wanted"]),
+        token=facts["token"].decode(),
+        after=orjson.loads(facts.get("after", b"null")),
+        done=int(facts.get("done", 0)),
+        closing="closing" in facts,
+        closed=told("closed"),
+        ended=told("ended"),
+        carried=orjson.loads(facts.get("carried", b"null")),
+    )
+
+
+class ScanRecords:
+    """What is agreed about the scans of a namespace; it lies apart from all partitions."""
+
+    def __init__(self, client: StoreClient) -> None:
+        """Binds a client of the namespace's keys without a partition's number."""
+        self._client = client
+
+    async def open(self, scan: str, shards: int) -> bool:
+        """A daemon begins to run it, with so many shards. Whether that changed what is wanted."""
+        return bool(await self._client.run(Verb.SCAN_OPEN, scan, shards, token_hex(16)))
+
+    async def look(self, scan: str, *, carried: bool = False) -> Record | None:
+        """What is agreed about it; ``None`` where there is no such scan."""
+        now, flat = await self._client.run(Verb.SCAN_LOOK, scan, "carried" if carried else "")
+        return _record(scan, now, flat)
+
+    async def report(
+        self, record: Record, kind: Literal["closed", "ended"], index: int, told: Any
+    ) -> Record | None:
+        """Tell, once, how far a shard is, or that it has ended; what is agreed since."""
+        now, flat = await self._client.run(
+            *(Verb.SCAN_REPORT, record.name, record.generation, kind, index, orjson.dumps(told))
+        )
+        return _record(record.name, now, flat)
+
+    async def begin_next(self, record: Record, after: Any, carried: Any, done: int) -> bool:
+        """Begin the next generation. False where somebody else has."""
+        place = b"" if after is None else orjson.dumps(after)
+        begun = await self._client.run(
+            *(Verb.SCAN_NEXT, record.name, record.generation, place, orjson.dumps(carried), done)
+        )
+        return bool(begun)
+
+    async def names(self) -> list[str]:
+        """All scans."""
+        return sorted(name.decode() for name in await self._client.run(Verb.SCAN_NAMES))
+
+    async def drop(self, scan: str) -> bool:
+        """Forget a scan; its shards end. Whether there was one."""
+        return bool(await self._client.run(Verb.SCAN_DROP, scan))
+
+
+async def present(client: StoreClient, ids: Sequence[str]) -> set[str]:
+    """Those of some tasks that wait, run, or are dead letters."""
+    if not ids:
+        return set()
+    found = await client.run(Verb.PRESENT, *ids)
+    return {id_ for id_, is_there in zip(ids, found, strict=True) if is_there}
+
+
+async def hasten(client: StoreClient, ids: Sequence[str]) -> int:
+    """Let delayed tasks be due; of one that runs, the next stage. How many of them are there."""
+    return int(await client.run(Verb.HASTEN, *ids)) if ids else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowDeath:
+    """A row that has failed for good, on its way to a dead letter."""
+
+    id: str
+    group: str  # of its shard
+    fence: int  # of the claim that holds that group
+    packed: bytes  # the envelope and body by which it can be run again
+    type: str
+    scope: str
+    reason: str
+    kind: str  # what the last attempt failed of
+    errors: list[dict[str, Any]]  # of its attempts, oldest first
+    attempts: int
+
+    async def bury(self, client: StoreClient) -> bool:
+        """Write the dead letter, once. False where the group is somebody else's by now."""
+        buried = await client.run(
+            *(Verb.BURY_ROW, self.group, self.fence, self.id, self.packed, self.type, self.scope),
+            *(self.reason, self.kind, orjson.dumps(self.errors), self.attempts),
+        )
+        return bool(buried)

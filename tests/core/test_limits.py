@@ -1,0 +1,47 @@
+"""Rates as operators write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupflow.core.limits import Limit, Rate
+
+
+@pytest.mark.parametrize(
+    ("text", "interval", "tolerance"),
+    [
+        ("10/s", 0.1, 0.02),
+        ("600/min", 0.1, 0.02),
+        ("90/h", 40.0, 0.02),
+        (" 10 / s  burst 50 ", 0.1, 4.9),
+        ("1/s burst 1", 1.0, 0.02),
+        ("100000/s", 0.00001, 0.02),
+    ],
+)
+def test_a_rate_is_read(text: str, interval: float, tolerance: float) -> None:
+    rate = Rate.parse(text)
+    assert rate is not None
+    assert rate.interval == pytest.approx(interval)
+    assert rate.tolerance == pytest.approx(tolerance)
+    assert rate.text == text.strip()
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_no_rate(text: str) -> None:
+    assert Rate.parse(text) is None
+    assert Limit(1, Rate.parse(text)).is_none
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["10", "/s", "10/d", "10/sec", "1.5/s", "1e3/s", "10/s burst", "10/s 5", "٣/s"],
+)
+def test_what_is_no_rate_says_how_one_is_written(text: str) -> None:
+    with pytest.raises(ValueError, match='like "10/s"'):
+        Rate.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0/s", "100001/s", "999999999/min", "1/s burst 0"])
+def test_a_rate_has_bounds(text: str) -> None:
+    with pytest.raises(ValueError, match=r"at least|to 1000000"):
+        Rate.parse(text)

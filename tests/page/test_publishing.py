@@ -1,0 +1,62 @@
+"""Publishing over HTTP: confirmed by RabbitMQ, refused with the reason, safe to send again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from tests.endtoend.rig import Job
+from tests.page.world import PUBLISHER, World
+
+
+def _publish(world: World, **task: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {PUBLISHER}"}
+    return world.http.post("/api/tasks", json=task, headers=headers)
+
+
+def _body(id_: str, entity: str | None = None, **facts: Any) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads(Job(id_, entity, facts=facts).body)
+    return body
+
+
+def test_a_task_is_run(world: World) -> None:
+    answer = _publish(world, id="by-http", type="work", body=_body("by-http"))
+    assert (answer.status_code, answer.json()) == (200, {"id": "by-http"})
+    world.rig.wait_for_start("by-http")
+
+
+def test_sent_again_it_is_one_task(world: World) -> None:
+    taken = world.rig.count("taken")
+    for _ in range(3):
+        assert _publish(world, id="again", type="work", body=_body("again")).status_code == 200
+    fresh = _publish(world, type="work", body=_body("fresh")).json()["id"]
+    world.rig.wait_for_start(fresh)
+    assert world.rig.count("taken") == taken + 2
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        ({"body": {"tenant_id": 1}}, "type"),
+        ({"type": "work", "body": {"app_name": "crm", "tenant_id": 1}}, "entity"),
+        ({"type": "work", "body": {}, "id": "a\u0000b"}, "control"),
+        ({"type": "work", "body": {"n": "x" * 200_000}}, "max_body"),
+    ],
+)
+def test_what_cannot_be_routed_is_refused(world: World, task: dict[str, Any], why: str) -> None:
+    taken = world.rig.count("taken")
+    answer = _publish(world, **task)
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert why in answer.json()["detail"]
+    assert world.rig.count("taken") == taken
+
+
+@pytest.mark.parametrize(
+    "task", [{}, {"body": []}, {"body": {}, "delay": -1}, {"body": {}, "what": 1}, {"body": "x"}]
+)
+def test_bad_input(world: World, task: dict[str, Any]) -> None:
+    assert _publish(world, **task).status_code == 400

@@ -1,0 +1,308 @@
+"""The ready-made scan of a table, on real databases: rows, marks, transactions, keys, cursors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from groupflow import SqlScan, SqlShard
+from tests.scans.machine import Machine
+from tests.store.bench import Bench
+
+
+@dataclass
+class Orders:
+    """A table of orders of a test's own, and what was shipped."""
+
+    url: str
+    engine: AsyncEngine
+    name: str
+
+    async def run(self, statement: str, **bound: Any) -> Any:
+        """Run a statement about ``{t}``, the table."""
+        async with self.engine.begin() as connection:
+            found = await connection.execute(text(statement.replace("{t}", self.name)), bound)
+            return found.all() if found.returns_rows else None
+
+    async def fill(self, *ids: object) -> None:
+        """Open orders."""
+        async with self.engine.begin() as connection:
+            await connection.execute(
+                text(f"INSERT INTO {self.name} (id, status) VALUES (:id, 0)"),
+                [{"id": id_} for id_ in ids],
+            )
+
+    async def shipped(self) -> list[Any]:
+        """The keys that were shipped, in order."""
+        found = await self.run("SELECT order_id FROM {t}_shipped ORDER BY n")
+        return [row.order_id for row in found]
+
+    async def status_of(self) -> dict[Any, int]:
+        """What the table says of each."""
+        return {row.id: row.status for row in await self.run("SELECT id, status FROM {t}")}
+
+    def scan(self, **facts: Any) -> SqlScan:
+        """A scan that ships each order once, in the transaction of its mark."""
+        usual = {"where": "status = 0", "done": "status = 1", "interval": -1e-6, "page": 10}
+        scan = SqlScan("orders", url=self.url, table=self.name, **{**usual, **facts})
+
+        @scan.row()
+        async def ship(order: Any, shard: SqlShard) -> None:
+            await self.ship(order, shard)
+
+        return scan
+
+    async def ship(self, order: Any, shard: SqlShard) -> None:
+        """Note it, through the shard's connection where it has one."""
+        statement = f"INSERT INTO {self.name}_shipped (order_id) VALUES (:id)"
+        if shard.connection is None:
+            await self.run(statement, id=order.id)
+        else:
+            await shard.connection.execute(text(statement), {"id": order.id})
+
+
+Made = Callable[[str], "AsyncIterator[Orders]"]
+
+
+async def _orders(url: str, key_type: str, serial: str) -> AsyncIterator[Orders]:
+    engine = create_async_engine(url)
+    orders = Orders(url, engine, f"orders_{uuid4().hex[:12]}")
+    await orders.run(f"CREATE TABLE {{t}} (id {key_type} PRIMARY KEY, status INTEGER NOT NULL)")
+    await orders.run(f"CREATE TABLE {{t}}_shipped (n {serial}, order_id {key_type})")
+    try:
+        yield orders
+    finally:
+        await engine.dispose()
+
+
+SERIAL = {
+    "postgres": "SERIAL PRIMARY KEY",
+    "mariadb": "INTEGER PRIMARY KEY AUTO_INCREMENT",
+    "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+}
+
+
+@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """Which database, and its URL."""
+    if request.param == "sqlite":
+        return "sqlite", f"sqlite+aiosqlite:///{tmp_path}/orders.db"
+    return request.param, request.getfixturevalue(request.param).url
+
+
+@pytest.fixture
+async def orders(database: tuple[str, str]) -> AsyncIterator[Orders]:
+    """A table whose keys are whole numbers."""
+    kind, url = database
+    async for made in _orders(url, "INTEGER", SERIAL[kind]):
+        yield made
+
+
+@pytest.fixture
+async def named(database: tuple[str, str]) -> AsyncIterator[Orders]:
+    """A table whose keys are texts."""
+    kind, url = database
+    async for made in _orders(url, "VARCHAR(40)", SERIAL[kind]):
+        yield made
+
+
+async def test_every_order_is_shipped_once(bench: Bench, orders: Orders) -> None:
+    await orders.fill(*range(-7, 45))
+    machine = await Machine.start(bench, orders.scan(shards=4))
+    async with machine.shards.running():
+        await machine.until_asleep()
+        assert sorted(await orders.shipped()) == list(range(-7, 45))
+        assert set((await orders.status_of()).values()) == {1}
+        await orders.fill(100, 101)
+        await machine.round()
+    assert len(await orders.shipped()) == 54
+
+
+async def test_a_row_that_fails_leaves_no_trace(bench: Bench, orders: Orders) -> None:
+    """What it wrote through the connection is undone with its mark."""
+    await orders.fill(1, 2, 3)
+    scan = orders.scan(max_attempts=2)
+
+    @scan.row()
+    async def ship(order: Any, shard: SqlShard) -> None:
+        await orders.ship(order, shard)
+        if order.id == 2:
+            raise ValueError("no such address")
+
+    machine = await Machine.start(bench, scan)
+    async with machine.shards.running():
+        await machine.until_asleep()
+        await machine.round()
+        assert await orders.shipped() == [1, 3]
+        assert await orders.status_of() == {1: 1, 2: 0, 3: 1}
+        assert list((await machine.state())["dead"]) == ["2"]
+        # Skipped, the dead row isn't fetched again.
+        await orders.fill(4)
+        await machine.round()
+    assert await orders.shipped() == [1, 3, 4]
+    assert machine.measures["orders"].dead == 1
+
+
+async def test_an_order_that_somebody_else_has_marked_is_passed_over(
+    bench: Bench, orders: Orders
+) -> None:
+    """As by a daemon whose lease has just ended: the row is its, or ours, never both's."""
+    await orders.fill(1, 2)
+    scan = orders.scan()
+    machine = await Machine.start(bench, scan)
+
+    @scan.row()
+    async def ship(order: Any, shard: SqlShard) -> None:
+        await orders.ship(order, shard)
+        if order.id == 1:
+            assert shard.connection is not None
+            await shard.connection.execute(
+                text(f"UPDATE {orders.name} SET status = 2 WHERE id = 2")
+            )
+
+    async with machine.shards.running():
+        await machine.until_asleep()
+    assert await orders.shipped() == [1]
+    assert await orders.status_of() == {1: 1, 2: 2}
+
+
+async def test_without_a_transaction_the_mark_comes_last(bench: Bench, orders: Orders) -> None:
+    await orders.fill(1)
+    scan = orders.scan(transaction=False)
+
+    @scan.row()
+    async def ship(order: Any, shard: SqlShard) -> None:
+        assert shard.connection is None
+        assert await orders.status_of() == {1: 0}
+        await orders.ship(order, shard)
+
+    machine = await Machine.start(bench, scan)
+    async with machine.shards.running():
+        await machine.until_asleep()
+    assert await orders.shipped() == [1]
+    assert await orders.status_of() == {1: 1}
+
+
+async def test_keys_that_are_texts(bench: Bench, named: Orders, database: tuple[str, str]) -> None:
+    kind, _ = database
+    slices = {"postgres": "hashtext(id)", "mariadb": "CRC32(id)", "sqlite": "unicode(id)"}
+    keys = [f"{'abc'[n % 3]}-'{n}" for n in range(30)]
+    await named.fill(*keys)
+    scan = named.scan(shards=3, slice=slices[kind], max_attempts=1)
+
+    @scan.row()
+    async def ship(order: Any, shard: SqlShard) -> None:
+        if order.id == keys[4]:
+            raise ValueError("broken")
+        await named.ship(order, shard)
+
+    machine = await Machine.start(bench, scan)
+    async with machine.shards.running():
+        await machine.until_asleep()
+        await machine.round()
+    assert sorted(await named.shipped()) == sorted(set(keys) - {keys[4]})
+
+
+async def test_a_table_without_a_status(bench: Bench, orders: Orders) -> None:
+    await orders.fill(*range(1, 40))
+    facts = {"where": "", "done": "", "after": "id"}
+    machine = await Machine.start(bench, orders.scan(shards=2, **facts))
+    async with machine.shards.running():
+        await machine.until_asleep()
+        await orders.fill(40, 41)
+        await machine.round()
+    assert sorted(await orders.shipped()) == list(range(1, 42))
+
+
+async def test_a_redriven_order(bench: Bench, orders: Orders) -> None:
+    from tests.store.life import redrive
+
+    await orders.fill(1)
+    scan, broken = orders.scan(max_attempts=1), [True]
+
+    @scan.row()
+    async def ship(order: Any, shard: SqlShard) -> None:
+        if broken:
+            raise ValueError("broken")
+        await orders.ship(order, shard)
+
+    machine = await Machine.start(bench, scan)
+    async with machine.shards.running():
+        await machine.until_asleep()
+        (id_,) = (await machine.state())["dead"].values()
+        broken.clear()
+        await redrive(bench, id_)
+        await machine.turn()
+        assert await orders.shipped() == [1]
+        await machine.round()
+    assert (await machine.state())["dead"] == {}
+
+
+async def test_a_notification_ends_the_sleep(bench: Bench, postgres: Any) -> None:
+    async for orders in _orders(postgres.url, "INTEGER", SERIAL["postgres"]):
+        scan = orders.scan(idle=3600.0, listen=orders.name)
+        machine = await Machine.start(bench, scan)
+        async with machine.shards.running():
+            await _until_listening(orders)
+            await machine.until_asleep()
+            await orders.fill(1)
+            await orders.run("NOTIFY {t}")
+            await _until_awake(machine)
+            await machine.until_asleep()
+            assert await orders.shipped() == [1]
+            # Cut off, it listens again, and makes up for what it has missed.
+            await orders.run(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
+            )
+            await orders.fill(2)
+            await _until_awake(machine)
+            await machine.until_asleep()
+            assert await orders.shipped() == [1, 2]
+
+
+async def _until_listening(orders: Orders) -> None:
+    import asyncio
+
+    while not (
+        await orders.run(
+            "SELECT 1 FROM pg_stat_activity "
+            "WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
+        )
+    ):
+        await asyncio.sleep(0.01)
+
+
+async def _until_awake(machine: Machine) -> None:
+    import asyncio
+
+    while not machine.bench.lane("scan:orders:0"):
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "url or engine"),
+        ({"url": "sqlite+aiosqlite://"}, "where or after"),
+        ({"url": "sqlite+aiosqlite://", "after": "id", "done": "x = 1"}, "done marks rows"),
+    ],
+)
+def test_what_can_not_be(facts: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SqlScan("orders", table="orders", **facts)
+
+
+def test_a_scan_without_a_function() -> None:
+    scan = SqlScan("orders", url="sqlite+aiosqlite://", table="orders", where="status = 0")
+    with pytest.raises(ValueError, match="no @row"):
+        scan.check()
+    with pytest.raises(RuntimeError, match="isn't running"):
+        _ = scan.engine

@@ -1,0 +1,130 @@
+"""Daemons' tickers on a bench, and time that passes without anybody waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from groupflow.core.measures import ScheduleMeasures
+from groupflow.operate.schedules import Schedule, read_schedules
+from groupflow.schedule.deciding import Decision
+from groupflow.schedule.definitions import Definition, definitions_of
+from groupflow.schedule.table import Table, Ticked
+from groupflow.schedule.ticker import Tickers
+from groupflow.settings.model import Settings
+from tests.store.bench import Bench
+
+HOUR = 3_600_000_000  # microseconds
+GROUPED: dict[str, Any] = {"app": "crm", "key": "{kind}:{tenant_id}"}
+
+
+def rule(name: str = "nightly", **facts: Any) -> dict[str, Any]:
+    """A schedule of every hour."""
+    if "every" not in facts:
+        facts = {"cron": "0 * * * *", **facts}
+    return {"name": name, "type": "t", **facts}
+
+
+def defined(
+    *rules: dict[str, Any], groups: tuple[dict[str, Any], ...] = (GROUPED,)
+) -> list[Definition]:
+    """What a configuration with these schedules says."""
+    return definitions_of(Settings(**{"schedules": rules, "groups": groups}))
+
+
+class Clockwork:
+    """One daemon's tickers.
+
+    Attributes:
+        measures: what it has counted.
+    """
+
+    def __init__(self, *benches: Bench, daemon: str = "d1") -> None:
+        """Has no schedule yet; each bench is a partition."""
+        self.measures = ScheduleMeasures()
+        self._tickers = Tickers([Table(each.client, daemon) for each in benches], self.measures)
+
+    def load(self, *rules: dict[str, Any], groups: tuple[dict[str, Any], ...] = (GROUPED,)) -> None:
+        """Take a configuration over that was loaded just now."""
+        self._tickers.adopt(defined(*rules, groups=groups))
+
+    async def go_on(self) -> float:
+        """One pass of each; when the next one is due, in seconds."""
+        return min([await ticker.run_once() for ticker in self._tickers])
+
+    async def look(self) -> None:
+        """A pass that asks when its schedules are due, as one does every few seconds."""
+        for ticker in self._tickers:
+            ticker._present_at = 0.0
+        await self.go_on()
+
+
+class Line:
+    """A schedule whose ticks a test makes one by one, each an hour behind the last."""
+
+    def __init__(self, bench: Bench, one: dict[str, Any]) -> None:
+        self.definition = defined(one)[0]
+        self.table = Table(bench.client, "d1")
+        self._bench = bench
+        self._clock = Clockwork(bench)
+        self._clock.load(one)
+
+    async def begin(self) -> None:
+        """Have it in the store, with a hundred hours behind it."""
+        await self._clock.look()
+        let_pass(self._bench, 100, self.definition.name)
+
+    async def next(self) -> Ticked:
+        """Make its next tick."""
+        found: Any = self._bench.raw.zscore(self._bench.keys("schedules"), self.definition.name)
+        due = int(found)
+        decision = Decision([due], due, due + HOUR, 0)
+        return (await self.table.tick([(self.definition, due, decision)]))[0]
+
+
+async def make(clocks: list[Clockwork], ticks: int) -> None:
+    """Let daemons go on until they have made so many ticks together."""
+    while sum(clock.measures.made for clock in clocks) < ticks:
+        pauses = await asyncio.gather(*(clock.go_on() for clock in clocks))
+        await asyncio.sleep(min(pauses))
+
+
+async def the(bench: Bench, name: str = "nightly") -> Schedule:
+    """A schedule as operators see it."""
+    (found,) = [each for each in await read_schedules(bench.client) if each.name == name]
+    return found
+
+
+def let_pass(bench: Bench, hours: int, name: str = "nightly") -> None:
+    """It is so many hours later than it was: a schedule of every hour has been due meanwhile."""
+    due = int(bench.raw.zscore(bench.keys("schedules"), name) or 0)
+    bench.raw.zadd(bench.keys("schedules"), {name: due - hours * HOUR})
+    row = bench.keys("schedule", name)
+    decided = int(bench.raw.hget(row, "decided") or 0)
+    bench.raw.hset(row, "decided", f"{decided - hours * HOUR:016d}")
+
+
+def let_be_old(bench: Bench, seconds: float, name: str = "nightly") -> None:
+    """Nobody has presented it for so long."""
+    row = bench.keys("schedule", name)
+    presented = int(bench.raw.hget(row, "presented") or 0)
+    bench.raw.hset(row, "presented", f"{presented - round(seconds * 1_000_000):016d}")
+
+
+def waiting(bench: Bench) -> list[str]:
+    """The ids of all tasks that are there, sorted."""
+    found: Any = bench.raw.hkeys(bench.keys("tasks"))
+    return sorted(each.decode() for each in found)
+
+
+def schedule(**facts: Any) -> Schedule:
+    """A schedule of every hour that nobody has read: due, and never made yet."""
+    told: dict[str, Any] = {
+        **{"name": "nightly", "next_at": 0.0, "last_at": None, "last_task": None},
+        **{"last_outcome": None, "missed_total": 0, "paused": False, "ticks_total": 0},
+        **{"skipped_total": 0, "paused_by": None, "paused_since": None, "cron": "0 * * * *"},
+        **{"every": None, "timezone": "UTC", "type": "t", "group": None, "tenant": None},
+        **{"overlap": "queue", "missed": "once", "overdue": 0.0, "interval": 3600.0},
+        **{"daemon": "d1", "daemon_age": 0.0, "rival": None, "runs": []},
+    }
+    return Schedule(**{**told, **facts})

@@ -1,0 +1,241 @@
+"""Whose definition counts, where a schedule lies, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from groupflow.core.errors import ConfigError, StoreUnavailable
+from groupflow.operate.schedules import read_schedules
+from groupflow.schedule.definitions import Loaded
+from groupflow.schedule.table import KEPT, Table
+from groupflow.servers import RedisServer
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import partition_of
+from tests.schedule.clockwork import (
+    HOUR,
+    Clockwork,
+    Line,
+    defined,
+    let_be_old,
+    let_pass,
+    make,
+    rule,
+    the,
+    waiting,
+)
+from tests.store.bench import Bench
+
+
+async def test_the_newer_configuration_wins(bench: Bench) -> None:
+    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
+    old.load(rule(body={"v": 1}))
+    await old.look()
+    new.load(rule(body={"v": 2}))
+    await new.look()
+    await old.look()
+    found = await the(bench)
+    assert (found.daemon, found.rival) == ("new", "old")
+    let_pass(bench, 1)
+    await old.look()
+    assert waiting(bench) == []  # it is not its to make
+    await new.look()
+    assert len(waiting(bench)) == 1
+    task: Any = bench.raw.hvals(bench.keys("tasks"))
+    assert task[0].endswith(b'\n{"v":2}')
+
+
+async def test_what_a_reload_does_not_change_is_as_old_as_it_was(bench: Bench) -> None:
+    """Else a daemon whose handlers are reloaded would bring an old schedule back."""
+    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
+    old.load(rule(body={"v": 1}))
+    await old.look()
+    new.load(rule(body={"v": 2}))
+    await new.look()
+    old.load(rule(body={"v": 1}), rule("other"))
+    await old.look()
+    assert (await the(bench)).daemon == "new"
+    old.load(rule(body={"v": 3}), rule("other"))
+    await old.look()
+    assert (await the(bench)).daemon == "old"
+
+
+async def test_an_older_one_counts_where_nobody_has_the_newer_one(bench: Bench) -> None:
+    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
+    old.load(rule(body={"v": 1}))
+    await old.look()
+    new.load(rule(body={"v": 2}))
+    await new.look()
+    let_be_old(bench, 61)
+    await old.look()
+    assert (await the(bench)).daemon == "old"
+
+
+async def test_a_definition_that_comes_too_late_is_refused(bench: Bench) -> None:
+    """As where two daemons were told that a schedule has changed, and the older one is slower."""
+    clock, table = Clockwork(bench), Table(bench.client, "old")
+    older = Loaded(defined(rule(body={"v": 1}))[0], monotonic() - 60.0)
+    clock.load(rule(body={"v": 2}))
+    await clock.look()
+    await table.look()
+    assert await table.define(older, bench.server_time() + HOUR) is None
+
+
+async def test_what_is_due_stays_due_where_only_the_rest_changes(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule())
+    await clock.look()
+    let_pass(bench, 3)
+    clock.load(rule(body={"v": 2}, missed="all"))
+    await clock.look()
+    assert (await the(bench)).ticks_total == 3
+
+
+async def test_another_timing_makes_up_one_at_most(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule())
+    await clock.look()
+    let_pass(bench, 3)
+    clock.load(rule(cron="*/10 * * * *", missed="all"))
+    await clock.look()
+    found = await the(bench)
+    assert found.ticks_total == 1
+    clock.load(rule(cron="*/20 * * * *", missed="all"))
+    await clock.look()
+    assert (await the(bench)).ticks_total == 1  # nothing was due any more
+
+
+async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule("kept"), rule("gone"))
+    await clock.look()
+    clock.load(rule("kept"))
+    table = Table(bench.client, "d1")
+    let_be_old(bench, KEPT - 10, "gone")
+    _, ended = await table.present([], may_end=True)
+    assert ended == []
+    assert (await the(bench, "gone")).is_nobodys
+    let_be_old(bench, 20, "gone")
+    _, ended = await table.present([], may_end=False)
+    assert ended == []
+    _, ended = await table.present([], may_end=True)
+    assert ended == ["gone"]
+    assert [each.name for each in await read_schedules(bench.client)] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        rule(app="crm"),  # its group needs a tenant
+        rule(app="crm", tenant=1, body={"app_name": "other", "kind": "x"}),
+        rule(body={"app_name": {"a": 1}}),
+        rule(body={"text": "x" * 17_000_000}),
+    ],
+)
+def test_what_can_not_be_routed_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"schedules\[0\] = nightly: Its ticks can't be routed"):
+        defined(wrong)
+
+
+class TestPartitions:
+    """A schedule lies where its ticks' group lies."""
+
+    @pytest.fixture
+    async def benches(self, redis_server: RedisServer) -> AsyncIterator[list[Bench]]:
+        benches = [Bench(redis_server.url, keys=Keys("spread", n)) for n in range(2)]
+        try:
+            yield benches
+            assert [each.audit() for each in benches] == [[], []]
+        finally:
+            for each in benches:
+                await each.close()
+
+    def grouped(self, place: int, **facts: Any) -> dict[str, Any]:
+        """One whose group lies in that partition."""
+        kind = next(f"k{n}" for n in range(99) if partition_of(f"k{n}:1", "", 2) == place)
+        return rule(app="crm", tenant=1, body={"kind": kind}, **facts)
+
+    async def test_it_lies_with_its_group(self, benches: list[Bench]) -> None:
+        clock = Clockwork(*benches)
+        clock.load(*(self.grouped(n, name=f"s{n}", every=0.1) for n in range(2)), rule("plain"))
+        await make([clock], 4)
+        for n, bench in enumerate(benches):
+            names = {each.name for each in await read_schedules(bench.client)}
+            assert names - {"plain"} == {f"s{n}"}
+            assert all(id_.startswith(f"schedule:s{n}:") for id_ in waiting(bench))
+        place = partition_of(None, "schedule:plain", 2)
+        assert (await the(benches[place], "plain")).ticks_total == 0
+
+    async def test_with_another_group_it_goes_elsewhere_and_no_tick_comes_twice(
+        self, benches: list[Bench]
+    ) -> None:
+        old, new = Clockwork(*benches, daemon="old"), Clockwork(*benches, daemon="new")
+        line = Line(benches[0], self.grouped(0))
+        await line.begin()
+        old.load(self.grouped(0))
+        await old.look()
+        new.load(self.grouped(1))
+        await new.look()
+        assert await read_schedules(benches[0].client) == []
+        found = await the(benches[1])
+        assert (found.ticks_total, len(found.runs)) == (1, 1)
+        await old.look()
+        assert await read_schedules(benches[0].client) == []
+        assert len(waiting(benches[0])) == 1
+        assert (await the(benches[1])).daemon == "new"
+
+    async def test_two_that_begin_at_once_do_not_both_make_it(self, benches: list[Bench]) -> None:
+        """Each gives it up in the other's partition before it begins in its own."""
+        (older,), (newer,) = defined(self.grouped(0)), defined(self.grouped(1))
+        old, new = Clockwork(*benches, daemon="old"), Clockwork(*benches, daemon="new")
+        old.load(self.grouped(0))
+        new.load(self.grouped(1))
+        tables = [Table(bench.client, "x") for bench in benches]
+        for table in tables:
+            await table.look()
+        first, second = (next(iter(each._tickers._schedules.values())) for each in (old, new))
+        assert (first.definition.digest, second.definition.digest) == (older.digest, newer.digest)
+        assert (await tables[1].retire(first)).is_ours
+        assert (await tables[0].retire(second)).is_ours
+        now = benches[0].server_time()
+        assert await tables[0].define(first, now + 10**9) is None
+        assert await tables[1].define(second, now + 10**9) == now + 10**9
+
+    async def test_it_comes_back(self, benches: list[Bench]) -> None:
+        clock = Clockwork(*benches)
+        clock.load(self.grouped(0))
+        await clock.look()
+        let_pass(benches[0], 1)
+        await clock.look()
+        for place in (1, 0):
+            clock.load(self.grouped(place))
+            await clock.look()
+            found = await the(benches[place])
+            assert (found.ticks_total, len(found.runs)) == (1, 1)
+            assert await read_schedules(benches[1 - place].client) == []
+
+    async def test_one_that_can_not_begin_yet_stops_no_other(
+        self, benches: list[Bench], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """To begin, all partitions have to answer; to go on, its own alone."""
+        clock = Clockwork(*benches)
+        clock.load(self.grouped(0, name="old"))
+        await clock.look()
+        clock.load(self.grouped(0, name="old"), self.grouped(0, name="new"))
+        let_pass(benches[0], 1, "old")
+
+        async def away(*_: object) -> object:
+            raise StoreUnavailable("it is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(benches[1].client, "run", away)
+            with pytest.raises(StoreUnavailable):  # of the partition that is away
+                await clock.look()
+        assert (await the(benches[0], "old")).ticks_total == 1
+        assert {each.name for each in await read_schedules(benches[0].client)} == {"old"}
+        await clock.look()
+        names = {each.name for each in await read_schedules(benches[0].client)}
+        assert names == {"old", "new"}

@@ -1,0 +1,84 @@
+"""What operators do to schedules: run, pause, resume, drop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen, read_schedules
+from tests.schedule.clockwork import Clockwork, let_pass, rule, the, waiting
+from tests.store.bench import Bench
+
+
+@pytest.fixture
+async def clock(bench: Bench) -> Clockwork:
+    clock = Clockwork(bench)
+    clock.load(rule(), rule("alone", overlap="skip"))
+    await clock.look()
+    return clock
+
+
+async def test_run_makes_one_more(bench: Bench, clock: Clockwork) -> None:
+    schedules = AllSchedules(Namespace([bench.client]))
+    due = (await the(bench)).next_at
+    task = await schedules.run("nightly")
+    assert task in waiting(bench)
+    found = await the(bench)
+    assert (found.next_at, found.ticks_total, found.missed_total) == (due, 1, 0)
+    assert [(run.task, run.kind) for run in found.runs] == [(task, "now")]
+    let_pass(bench, 1)
+    await clock.look()
+    assert [run.kind for run in (await the(bench)).runs] == ["tick", "now"]
+
+
+async def test_run_overlaps_nothing_that_must_not_overlap(bench: Bench, clock: Clockwork) -> None:
+    schedules = AllSchedules(Namespace([bench.client]))
+    task = await schedules.run("alone")
+    with pytest.raises(StillOpen, match=task):
+        await schedules.run("alone")
+    daemon = await bench.daemon()
+    await daemon.complete(await daemon.claim_one("plain"))
+    assert await schedules.run("alone") != task
+    assert clock.measures.made == 0
+
+
+async def test_what_is_paused_passes_by(bench: Bench, clock: Clockwork) -> None:
+    schedules = AllSchedules(Namespace([bench.client]))
+    assert await schedules.pause("nightly", "anna")
+    assert not await schedules.pause("nightly", "ben")
+    let_pass(bench, 5)
+    await clock.look()
+    found = await the(bench)
+    assert (found.paused, found.paused_by, found.overdue) == (True, "anna", 0)
+    assert (found.ticks_total, found.missed_total, found.skipped_total) == (0, 0, 0)
+    assert clock.measures.missed == 0
+    await schedules.run("nightly")
+    assert await schedules.resume("nightly")
+    assert not await schedules.resume("nightly")
+    await clock.look()
+    assert (await the(bench)).ticks_total == 1
+    let_pass(bench, 1)
+    await clock.look()
+    assert (await the(bench)).ticks_total == 2
+
+
+async def test_what_is_dropped_begins_anew_where_a_daemon_has_it(
+    bench: Bench, clock: Clockwork
+) -> None:
+    namespace = Namespace([bench.client])
+    schedules = AllSchedules(namespace)
+    task = await schedules.run("nightly")
+    await schedules.drop("nightly")
+    assert [each.name for each in await read_schedules(namespace)] == ["alone"]
+    assert waiting(bench) == [task]
+    await clock.look()
+    assert (await the(bench)).ticks_total == 0
+
+
+async def test_what_is_not_there(bench: Bench) -> None:
+    schedules: Any = AllSchedules(Namespace([bench.client]))
+    for act in (schedules.run, schedules.resume, schedules.drop):
+        with pytest.raises(NoSchedule, match="no schedule has the name 'x'"):
+            await act("x")

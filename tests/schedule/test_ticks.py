@@ -1,0 +1,227 @@
+"""Ticks of schedules: each once, whoever makes it; what overlaps, is missed, is paused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from redis import Redis
+
+from groupflow.core.errors import StoreFull
+from groupflow.core.timing import tick_text
+from groupflow.schedule.deciding import Decision, decide
+from groupflow.schedule.table import Table
+from groupflow.settings.planning import SCHEDULE_HEADER
+from groupflow.store.settlements import Complete, Retry
+from tests.history.snapshot import read
+from tests.schedule.clockwork import Clockwork, Line, defined, let_pass, make, rule, the, waiting
+from tests.store.bench import Bench, arrival, bury
+
+
+async def test_each_tick_is_made_once_by_whoever_comes_first(bench: Bench) -> None:
+    clocks = [Clockwork(bench, daemon=f"d{n}") for n in range(3)]
+    for clock in clocks:
+        clock.load(rule(every=0.1))
+    await make(clocks, 12)
+    found = await the(bench)
+    made = sum(clock.measures.made for clock in clocks)
+    ticks = [round(run.at * 10) for run in found.runs]
+    assert found.ticks_total == made == len(waiting(bench)) == len(ticks)
+    assert ticks == sorted(set(ticks), reverse=True)
+    assert found.missed_total == len(range(ticks[-1], ticks[0] + 1)) - made
+
+
+async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule(app="crm", tenant=42, type="report", body={"kind": "nightly"}))
+    await clock.look()
+    let_pass(bench, 1)
+    await clock.look()
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one("grouped")
+    task = claim.task
+    run = (await the(bench)).runs[0]
+    assert task.id == run.task == f"schedule:nightly:{tick_text(round(run.at * 1e6))}"
+    assert (task.type, task.tenant, task.group) == ("report", "42", "nightly:42")
+    assert task.json() == {"kind": "nightly", "app_name": "crm", "tenant_id": 42}
+    assert task.headers == {SCHEDULE_HEADER: "nightly", "x-tick": task.id.split(":", 2)[2]}
+    await daemon.complete(claim)
+
+
+async def test_who_comes_second_changes_nothing(bench: Bench) -> None:
+    (definition,) = defined(rule())
+    clock, table = Clockwork(bench), Table(bench.client, "d2")
+    clock.load(rule())
+    await clock.look()
+    let_pass(bench, 3)
+    found: Any = bench.raw.zscore(bench.keys("schedules"), "nightly")
+    due, now = int(found), bench.server_time()
+    await clock.look()
+    before = read(bench.raw, bench.keys)
+    (late,) = await table.tick([(definition, due, decide(definition, due, now))])
+    assert (late.verdict, late.ids) == ("PASSED", [])
+    assert late.due > now
+    assert read(bench.raw, bench.keys) == before
+
+
+async def test_what_is_not_due_by_redis_clock_is_not_made(bench: Bench) -> None:
+    """Whoever thinks that it is later than it is is told so, and changes nothing."""
+    (definition,) = defined(rule())
+    clock, table = Clockwork(bench), Table(bench.client, "d2")
+    clock.load(rule())
+    await clock.look()
+    found: Any = bench.raw.zscore(bench.keys("schedules"), "nightly")
+    due, before = int(found), read(bench.raw, bench.keys)
+    (early,) = await table.tick([(definition, due, decide(definition, due, due + 5))])
+    assert early.verdict == "EARLY"
+    assert read(bench.raw, bench.keys) == before
+    let_pass(bench, 1)
+    last = Decision([due], due, due + 1, 0)  # the one that is due, and one that isn't yet
+    (early,) = await table.tick([(definition, due - 3_600_000_000, last)])
+    assert early.verdict == "EARLY"
+    assert waiting(bench) == []
+
+
+async def test_strangers_can_not_take_a_tick_away(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule())
+    await clock.look()
+    let_pass(bench, 1)
+    found: Any = bench.raw.zscore(bench.keys("schedules"), "nightly")
+    taken = f"schedule:nightly:{tick_text(int(found))}"
+    await bench.enqueue(arrival(taken))
+    await clock.look()
+    (run,) = (await the(bench)).runs
+    assert run.task.startswith(f"{taken}~")
+    assert waiting(bench) == [taken, run.task]
+
+
+async def test_a_large_body_tells_its_facts_apart(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule(body={"text": "x" * 3950}, app="a", tenant=7))  # the header makes it large
+    await clock.look()
+    let_pass(bench, 1)
+    await clock.look()
+    assert len(waiting(bench)) == 1  # and the auditor looks at the facts
+
+
+class TestOverlap:
+    """overlap = "skip": none while the last one waits, is delayed or runs."""
+
+    @pytest.fixture
+    async def line(self, bench: Bench) -> Line:
+        line = Line(bench, rule(overlap="skip"))
+        await line.begin()
+        assert (await line.next()).ids
+        return line
+
+    async def test_while_it_waits_and_runs(self, bench: Bench, line: Line) -> None:
+        assert (await line.next()).skipped == 1
+        daemon = await bench.daemon()
+        claim = await daemon.claim_one("plain")
+        assert (await line.next()).skipped == 1
+        assert (await the(bench)).last_outcome == "running"
+        await daemon.complete(claim)
+        assert (await line.next()).ids
+        found = await the(bench)
+        assert (found.skipped_total, found.ticks_total, found.missed_total) == (2, 2, 0)
+
+    async def test_while_it_waits_for_its_next_attempt(self, bench: Bench, line: Line) -> None:
+        daemon = await bench.daemon()
+        await daemon.settle(Retry(await daemon.claim_one("plain"), 3600.0, []))
+        assert (await line.next()).skipped == 1
+        assert (await the(bench)).last_outcome == "delayed"
+
+    async def test_a_dead_letter_is_over(self, bench: Bench, line: Line) -> None:
+        daemon = await bench.daemon()
+        await daemon.settle(bury(await daemon.claim_one("plain")))
+        assert (await the(bench)).last_outcome == "dead"
+        assert (await line.next()).ids
+
+    async def test_all_that_were_missed_are_one(self, bench: Bench) -> None:
+        clock = Clockwork(bench)
+        clock.load(rule("all", overlap="skip", missed="all"))
+        await clock.look()
+        let_pass(bench, 5, "all")
+        await clock.look()
+        found = await the(bench, "all")
+        assert (found.ticks_total, found.skipped_total) == (1, 4)
+        assert clock.measures.skipped == 4
+
+
+@pytest.mark.parametrize(("missed", "made"), [("once", 1), ("skip", 0), ("all", 6)])
+async def test_after_six_hours_away(bench: Bench, missed: str, made: int) -> None:
+    minute = (bench.server_time() // 60_000_000 + 30) % 60  # half an hour from any tick
+    nightly = rule(cron=f"{minute} * * * *", missed=missed)
+    clock = Clockwork(bench)
+    clock.load(nightly)
+    await clock.look()
+    let_pass(bench, 6)
+    restarted = Clockwork(bench, daemon="d2")
+    restarted.load(nightly)
+    await restarted.look()
+    found = await the(bench)
+    assert found.ticks_total == len(waiting(bench)) == restarted.measures.made == made
+    assert found.missed_total == restarted.measures.missed == 6
+    assert found.overdue == 0
+
+
+async def test_the_last_twenty_runs_are_remembered(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule(missed="all"))
+    await clock.look()
+    let_pass(bench, 23)
+    await clock.look()
+    found = await the(bench)
+    assert (found.ticks_total, len(found.runs)) == (23, 20)
+    assert found.last_task == found.runs[0].task == waiting(bench)[-1]
+
+
+async def test_what_became_of_runs(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule(missed="all"))
+    await clock.look()
+    let_pass(bench, 4)
+    await clock.look()
+    daemon = await bench.daemon()
+    claims = await daemon.claim("plain", "w1", "w2", "w3")
+    await daemon.settle(Complete(claims[0]), bury(claims[1]))
+    found = await the(bench)
+    assert [run.outcome for run in reversed(found.runs)] == ["done", "dead", "queued", "queued"]
+    assert found.last_outcome == "queued"
+    await clock.look()  # writes down what it finds, before the history rolls away
+    bench.raw.delete(bench.keys("history_new"))
+    found = await the(bench)
+    assert [run.outcome for run in reversed(found.runs)] == ["done", "dead", "queued", "queued"]
+    await daemon.complete(claims[2])
+    bench.raw.delete(bench.keys("history_new"))
+    assert (await the(bench)).runs[1].outcome == "over"
+
+
+async def test_full_memory_makes_no_tick_and_loses_none(bench: Bench, redis_server: Any) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule())
+    await clock.look()
+    let_pass(bench, 1)
+    raw: Redis = bench.raw
+    raw.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreFull):
+            await clock.look()
+        assert waiting(bench) == []
+    finally:
+        raw.config_set("maxmemory", 0)
+    await clock.look()
+    assert len(waiting(bench)) == 1
+
+
+async def test_a_row_tells_operators_what_it_is(bench: Bench) -> None:
+    clock = Clockwork(bench, daemon="anna")
+    clock.load(rule(app="crm", tenant=42, body={"kind": "secret"}, timezone="Europe/Berlin"))
+    await clock.look()
+    found = await the(bench)
+    assert (found.cron, found.timezone, found.group) == ("0 * * * *", "Europe/Berlin", "secret:42")
+    assert (found.daemon, found.rival, found.is_nobodys) == ("anna", None, False)
+    assert found.interval == 3600.0
+    assert orjson.dumps(found.as_json())

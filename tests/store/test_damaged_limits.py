@@ -1,0 +1,253 @@
+"""What holds groups to their limits, damaged on purpose: `test_limits` sees each damage.
+
+What a damage is, and when it is seen: `tests.store.damage`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.servers import RedisServer
+from groupflow.store import settlements
+from groupflow.store.scripts import Verb
+from tests.store import test_limits
+from tests.store.bench import bury
+from tests.store.damage import Damage, assert_seen, same
+
+_WAYS: dict[Verb, Any] = {
+    Verb.COMPLETE: settlements.Complete,
+    Verb.RELEASE: settlements.Release,
+    Verb.BURY: bury,
+    Verb.RETRY: lambda claim: settlements.Retry(claim, 60.0, [], "step-aside"),
+}
+
+DAMAGES = [
+    Damage(
+        "one more than may",
+        Verb.CLAIM_GROUPED,
+        "if L.running(group) >= limit.concurrency then",
+        "if L.running(group) > limit.concurrency then",
+        test_limits.test_so_many_of_a_group_run_at_once,
+    ),
+    Damage(
+        "one a claim",
+        Verb.CLAIM_GROUPED,
+        "    place(group, now)\n    if count == 0",
+        "    if count == 0",
+        test_limits.test_so_many_of_a_group_run_at_once,
+    ),
+    Damage(
+        "a lock that isn't counted",
+        Verb.CLAIM_GROUPED,
+        "return shared + call('EXISTS', K.lock .. group)",
+        "return shared",
+        test_limits.test_more_may_run_at_once_from_a_reload_on,
+    ),
+    *(
+        Damage(
+            f"a {verb} that gives nothing back",
+            verb,
+            "call('ZREM', K.sharing, member)",
+            "",
+            same(test_limits.test_each_end_gives_back_exactly_one, way),
+        )
+        for verb, way in _WAYS.items()
+    ),
+    Damage(
+        "a crash that gives nothing back",
+        Verb.REAP,
+        "call('ZREM', K.sharing, member)",
+        "",
+        test_limits.test_a_crash_gives_back_exactly_what_it_held,
+    ),
+    Damage(
+        "a crash that gives a lock back that isn't there",
+        Verb.REAP,
+        "unlock(claim.group, claim.fence)",
+        "call('DEL', K.lock .. claim.group)",
+        test_limits.test_a_crash_gives_back_exactly_what_it_held,
+    ),
+    Damage(
+        "an end that gives back somebody else's",
+        Verb.COMPLETE,
+        "local front = front_of(group) .. fence",
+        "local front = front_of(group)",
+        test_limits.test_the_end_of_one_is_not_that_of_another,
+    ),
+    Damage(
+        "groups that are one where they begin alike",
+        Verb.CLAIM_GROUPED,
+        "return format('%04d', #group) .. group end",
+        "return '0001' .. group end",
+        same(test_limits.test_groups_that_look_alike_share_nothing, "a"),
+    ),
+    Damage(
+        "an envelope that is gone, and its holder isn't",
+        Verb.CLAIM_GROUPED,
+        "  unlock(groups[at], fences[at])\n",
+        "",
+        test_limits.test_a_claim_without_an_envelope_is_passed_over,
+    ),
+    Damage(
+        "a reload that nobody hears of",
+        Verb.TELL,
+        "if claim and claim.group ~= '' and place(claim.group, now) then wake() end",
+        "",
+        test_limits.test_more_may_run_at_once_from_a_reload_on,
+    ),
+    Damage(
+        "limits that stay for ever",
+        Verb.TELL,
+        "  call('DEL', K.limits)\n",
+        "",
+        test_limits.test_fewer_may_run_at_once_from_a_reload_on,
+    ),
+    Damage(
+        "a group without limits that goes on beside its lock",
+        Verb.CLAIM_GROUPED,
+        "    if limit.concurrency > 1 then",
+        "    if true then",
+        test_limits.test_starts_are_a_time_apart,
+    ),
+    Damage(
+        "a large message whose rule nobody knows",
+        Verb.ENQUEUE,
+        "if facts[3] then call('HSET', K.life .. id, 'rule', facts[3]) end",
+        "",
+        test_limits.test_a_large_message_has_its_limit_too,
+    ),
+    Damage(
+        "a start that costs nothing",
+        Verb.CLAIM_GROUPED,
+        "math.max(next_start(group, limit, now), now) + limit.interval",
+        "math.max(next_start(group, limit, now), now)",
+        test_limits.test_starts_are_a_time_apart,
+    ),
+    Damage(
+        "starts that are saved up for ever",
+        Verb.CLAIM_GROUPED,
+        "math.max(next_start(group, limit, now), now) + limit.interval",
+        "next_start(group, limit, now) + limit.interval",
+        test_limits.test_a_burst_is_no_larger_after_a_long_time,
+    ),
+    Damage(
+        "a burst that is none",
+        Verb.CLAIM_GROUPED,
+        "math.ceil(next_start(group, limit, now) - limit.tolerance)",
+        "math.ceil(next_start(group, limit, now))",
+        test_limits.test_a_burst_comes_back_with_time,
+    ),
+    Damage(
+        "a rate that ends with the attempt",
+        Verb.COMPLETE,
+        "    due = math.max(due, free)\n",
+        "",
+        test_limits.test_starts_are_a_time_apart,
+    ),
+    Damage(
+        "one rate for all groups",
+        Verb.CLAIM_GROUPED,
+        "'g' .. group",
+        "'g'",
+        test_limits.test_a_rate_is_each_groups_own,
+    ),
+    Damage(
+        "rates that pile up",
+        Verb.CLAIM_GROUPED,
+        "      L.forget_rates(now, EXPIRED)\n",
+        "",
+        test_limits.test_rates_that_are_past_go_with_later_starts,
+    ),
+    Damage(
+        "rates that stay",
+        Verb.PROMOTE,
+        "  limits().forget_rates(now, ARGV[1])\n",
+        "",
+        test_limits.test_of_a_rate_nothing_is_left_when_it_is_over,
+    ),
+    Damage(
+        "an old rate that holds on",
+        Verb.TELL,
+        "return math.min(due, now + limit.tolerance + limit.interval)",
+        "return due",
+        test_limits.test_a_faster_rate_holds_from_a_reload_on,
+    ),
+    Damage(
+        "a group that stays open",
+        Verb.RETRY,
+        "if group ~= '' and ARGV[11] == 'group' then limits().close(group, due) end",
+        "",
+        same(test_limits.test_a_handler_closes_its_group, "step-aside"),
+    ),
+    Damage(
+        "a task that closes its group unasked",
+        Verb.RETRY,
+        "and ARGV[11] == 'group' then",
+        "then",
+        test_limits.test_a_retry_of_the_task_alone_closes_nothing,
+    ),
+    Damage(
+        "the last word closes",
+        Verb.RETRY,
+        "call('ZADD', K.closed, 'GT', digits(till), 'g' .. group)",
+        "call('ZADD', K.closed, digits(till), 'g' .. group)",
+        test_limits.test_a_shorter_time_doesnt_open_what_a_longer_one_closed,
+    ),
+    Damage(
+        "a closing that is noticed by the next script only",
+        Verb.RETRY,
+        "    may_limit = true\n",
+        "",
+        same(test_limits.test_a_handler_closes_its_group, "step-aside"),
+    ),
+    Damage(
+        "what was closed stays noted",
+        Verb.PROMOTE,
+        "  if #open > 0 then call('ZREM', K.closed, unpack(open)) end\n",
+        "",
+        test_limits.test_a_shorter_time_doesnt_open_what_a_longer_one_closed,
+    ),
+    Damage(
+        "many that may not start hide the rest",
+        Verb.CLAIM_GROUPED,
+        "  if looks == 0 then wake() end -- there may be more\n",
+        "",
+        test_limits.test_many_that_may_not_start_hide_nobody,
+    ),
+    Damage(
+        "a hand-on that knows no limits",
+        Verb.HAND_ON,
+        "    if is_limiting() then return false end\n",
+        "",
+        test_limits.test_what_was_told_ahead_of_a_limit_is_not_handed_on,
+    ),
+    Damage(
+        "what is told ahead of its turn",
+        Verb.CLAIM_GROUPED,
+        "and not is_limiting() then tell_ahead",
+        "then tell_ahead",
+        test_limits.test_what_has_limits_goes_on_by_claims_alone,
+    ),
+    Damage(
+        "a why that sees one of many",
+        OperatorVerb.WHY,
+        "running = #running",
+        "running = 1",
+        test_limits.test_a_group_is_paused_and_parked_while_several_run,
+    ),
+    Damage(
+        "a status that counts a group for each of its tasks",
+        OperatorVerb.STATUS,
+        "    if not is_counted then running_groups = running_groups + 1 end",
+        "    running_groups = running_groups + 1",
+        test_limits.test_a_status_counts_groups,
+    ),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
+    await assert_seen(redis_server, damage)
