@@ -74,6 +74,12 @@ class GroupRule(Override):
     rate: RateText = ""
     """Starts of one group: "10/s", "600/min", "10/h", "10/s burst 50"; empty: as many as come."""
 
+    @model_validator(mode="after")
+    def _runs_have_no_limits(self) -> GroupRule:
+        if self.run > 1 and (self.concurrency > 1 or self.rate):
+            raise ValueError("Leave out run, or concurrency and rate: a run is started as a whole.")
+        return self
+
     def rule(self) -> Rule:
         """What routing needs of it."""
         tenants = None if self.tenants == ("*",) else frozenset(self.tenants)

@@ -26,6 +26,13 @@ local function run_of(envelope, runs)
   return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
 end
 
+-- Whether a group has no limit, which a run of several starts would pass over.
+local function is_unlimited(element)
+  if not is_limiting() then return true end
+  local limit = limits().of(element)
+  return limit.concurrency <= 1 and limit.interval == 0
+end
+
 -- Fills in, for the claims behind `first` in the rows, what stands behind them: a fence, then element and
 -- envelope of each in turn. With a fence, the first one's, those are a run: its slot goes on with them, one
 -- after another, and says so behind (`proceed`). They stay in the lane, where the lock keeps them for it;
@@ -35,7 +42,8 @@ local function tell_ahead(rows, first, most, runs)
   for at = first, #rows - 7, 7 do
     local element, group = rows[at + 3], rows[at + 4]
     local run = runs and not has_life(element) and run_of(rows[at + 5], runs)
-    local found = next_in_lane(group, math.min(run and run - 1 or most, room))
+    run = run and is_unlimited(element) and run
+    local found = next_in_lane(group, math.min(run and run - 1 or is_limiting() and 0 or most, room))
     local number = #found / 2
     if number > 0 then
       table.insert(found, 1, '')
