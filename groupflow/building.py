@@ -205,6 +205,7 @@ class Ground:
                 Claims(each.path, each.session, name, each.latencies.observe),
                 partial(holds_lease, each.number),
                 self.settings.workers.order,
+                run_for=self.settings.workers.lease / 2,
             )
             for each in self.partitions
         ]

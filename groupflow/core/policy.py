@@ -27,6 +27,7 @@ class GroupPolicy:
     on_retry: Standing = "hold"
     parks: bool = False
     stage_order: Standing = "hold"
+    run: int = 1  # most of a group's tasks that one claim gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Policies:
         self._default = default
         self._rules = {"": GroupPolicy(), **rules, **_OWN}
         self._found: dict[tuple[str, RetryOverride | None], Policy] = {}
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """By rule, how many tasks of a group one claim gives at most."""
+        return {name: rule.run for name, rule in self._rules.items()}
 
     def of(self, rule_name: str | None, handler: RetryOverride | None) -> Policy:
         """The policy for a task of that rule, run by that handler."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import structlog
+
 from groupflow.core.measures import IntakeMeasures, PoolMeasures
 from groupflow.store.enqueue import Arrival, Enqueued
-from groupflow.store.settlements import Claim, Settlement
+from groupflow.store.settlements import Claim, Settlement, one_by_one
+
+log = structlog.get_logger("groupflow.exchange")
 
 
 def count_exchange(
@@ -18,16 +22,31 @@ def count_exchange(
     """Count what was settled, but for what was refused, and what was claimed."""
     if not finished and not claims:
         return
-    measures.batches.observe(len(finished) + len(claims))
-    measures.claimed += len(claims)
+    accepted = [each for each in finished if each not in refused] if refused else finished
+    settled = one_by_one(accepted)
+    given = len(claims) + sum([len(claim.run) for claim in claims])
+    measures.batches.observe(len(settled) + given)
+    measures.claimed += given
     waiting = measures.waiting
     for claim in claims:
-        if claim.waited is not None:
-            waiting.observe(claim.waited)
+        for each in (claim, *claim.run):
+            if each.waited is not None:
+                waiting.observe(each.waited)
     types = measures.types
-    for settlement in finished:
-        if not refused or settlement not in refused:
-            types.of(settlement.claim.task.type).settled[settlement.outcome] += 1
+    for settlement in settled:
+        types.of(settlement.claim.task.type).settled[settlement.outcome] += 1
+
+
+def report_lost(measures: PoolMeasures, claim: Claim) -> None:
+    """A claim was lost: its task belongs to somebody else, and nothing was written."""
+    measures.lost += 1
+    log.warning(
+        "claim.lost",
+        task=claim.task.id,
+        group=claim.task.group,
+        fence=claim.fence,
+        slot=claim.slot,
+    )
 
 
 def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:

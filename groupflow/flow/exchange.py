@@ -13,7 +13,7 @@ under way (`_gathers`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 
 import structlog
@@ -21,15 +21,23 @@ import structlog
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.crashpoints import crash_point
-from groupflow.flow.counting import count_exchange
+from groupflow.flow.counting import count_exchange, report_lost
 from groupflow.flow.demand import Asked, Demand
 from groupflow.flow.hall import Hall, Slot
-from groupflow.flow.slots import Exchange, Slots
+from groupflow.flow.slots import RUN_FOR, Exchange, Slots, UnderWay
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
-from groupflow.store.settlements import Claim, Complete, Release, Settlement
+from groupflow.store.settlements import (
+    Claim,
+    Complete,
+    Proceed,
+    Release,
+    Settlement,
+    one_by_one,
+)
 
 UNDER_WAY = 4  # exchanges at a time
+PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
 FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
 
 log = structlog.get_logger("groupflow.exchange")
@@ -44,11 +52,13 @@ class Exchanger:
         claims: Claims,
         holds_lease: Callable[[], bool] = lambda: True,
         order: Order = "oldest",
+        run_for: float = RUN_FOR,
     ) -> None:
         """Serves a hall from here on, with its pool's claims in one store.
 
-        By `order` room is shared with other stores: the one whose claims are the oldest goes first,
-        or the one that has had the fewest since it last had none.
+        A run goes on for `run_for` seconds at most. By `order` room is shared with other stores:
+        the one whose claims are the oldest goes first, or the one that has had the fewest since it
+        last had none.
         """
         self.pool = claims.pool
         self.position = 0.0
@@ -59,15 +69,20 @@ class Exchanger:
         self.demand = Demand()
         self._hall = hall
         self._claims = claims
-        self._slots = Slots(self, self.pool)
-        self._under_way: list[Exchange] = []
-        self._asked = 0  # for how many claims those ask, together
+        self._run_for = run_for
+        self._slots = Slots(self, self.pool, run_for)
+        self._under_way = UnderWay()
         self._is_well = True  # the last exchange was answered
         self._stir = asyncio.Event()
         self._next = asyncio.Lock()
         self._session_open = asyncio.Event()
         self._session_open.set()
+        self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
         hall.sources.append(self)
+
+    def adopt(self, runs: Mapping[str, int]) -> None:
+        """By rule, how many tasks of a group are run under one claim, from the next one on."""
+        self._claims.adopt(runs)
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -78,6 +93,23 @@ class Exchanger:
 
     def stir(self) -> None:
         """There may be room for more claims, or something to be settled."""
+        self._stir.set()
+
+    def go_on(self, slot: Slot) -> bool:
+        """A run's task is done: whether its slot holds the next one of the run now."""
+        run = slot.run
+        if run is None or not run.goes_on or not self._slots.has(slot) or not self.holds_lease():
+            return False
+        self._slots.go_on(slot, run)
+        self._tell_soon()
+        return True
+
+    def _tell_soon(self) -> None:
+        if self._pace is None:
+            self._pace = asyncio.get_running_loop().call_later(PACE, self._tell_of_runs)
+
+    def _tell_of_runs(self) -> None:
+        self._pace = None
         self._stir.set()
 
     def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
@@ -125,7 +157,7 @@ class Exchanger:
         refused = [settlement] if handed.is_refused else []
         count_exchange(self._hall.measures, [settlement], refused, claims)
         if refused:
-            self._report_lost(settlement.claim)
+            report_lost(self._hall.measures, settlement.claim)
         held = self._arrive(exchange, claims)
         if held and self._hall.may_claim and self.holds_lease():
             self._advance(claims)
@@ -139,21 +171,23 @@ class Exchanger:
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
         claim, is_ours = slot.held, self._slots.has(slot)
+        if slot.run is not None and settlement is not None:
+            self.demand.handled(slot.run.seconds)  # of a worker's time, a run takes as much
         if is_ours:
             self._slots.end(slot, settlement)
             self._hall.held -= 1
         if is_ours and settlement is not None:
             self._stir.set()
         else:  # a session that was lost took all of its claims along
-            self._report_lost(claim)
+            report_lost(self._hall.measures, claim)
 
     def close_session(self) -> None:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
         self._session_open.clear()
-        lost, self._slots = self._slots, Slots(self, self.pool)
+        lost, self._slots = self._slots, Slots(self, self.pool, self._run_for)
         self._hall.held -= lost.claimed
         for slot in self._hall.withdraw(self):
-            self._report_lost(slot.held)
+            report_lost(self._hall.measures, slot.held)
         self._drop(lost.due)
         self._let_go()
 
@@ -171,12 +205,16 @@ class Exchanger:
     @property
     def has_asked(self) -> bool:
         """Whether claims are asked for, without an answer yet."""
-        return self._asked > 0
+        return self._under_way.asked > 0
 
     @property
     def waits(self) -> bool:
         """Whether there may be something in it, and it could ask, and has not asked for any yet."""
-        if self._asked or not self.has_some or len(self._under_way) == UNDER_WAY:
+        if (
+            self._under_way.asked
+            or not self.has_some
+            or len(self._under_way.exchanges) == UNDER_WAY
+        ):
             return False
         return self.demand.wanted(self._hall.workers, self.held) > 0
 
@@ -194,7 +232,7 @@ class Exchanger:
     @property
     def held(self) -> int:
         """How many claims are in workers' hands, ready for them, or asked for."""
-        return self._slots.claimed + self._asked
+        return self._slots.claimed + self._under_way.asked
 
     @property
     def is_settled(self) -> bool:
@@ -202,7 +240,7 @@ class Exchanger:
 
         What is unsure without the lease is for others to find: it is handed over.
         """
-        if self._under_way or self._slots.due:
+        if self._under_way.exchanges or self._slots.due:
             return False
         return not (self._slots.unsure and self.holds_lease())
 
@@ -211,9 +249,7 @@ class Exchanger:
 
         While its answer is coming, however slowly, it isn't waiting.
         """
-        now = monotonic()
-        began = min((each.began for each in tuple(self._under_way)), default=now)
-        return max(0.0, now - max(began, self._claims.extended))
+        return self._under_way.seconds(monotonic(), self._claims.extended)
 
     async def run(self) -> None:
         """Exchange with the store for ever.
@@ -257,7 +293,7 @@ class Exchanger:
         if exchange is None:
             self._let_go()
             return
-        finished = [slot.finished for slot in exchange.settling if slot.finished]
+        finished = exchange.tell()
         names = [slot.name for slot in exchange.asking]
         try:
             crash_point("before_settle", finished)
@@ -275,9 +311,19 @@ class Exchanger:
         self._end(exchange)
         self._is_well = True
         count_exchange(self._hall.measures, finished, answer.refused, answer.claims)
-        for settlement in answer.refused:
-            self._report_lost(settlement.claim)
+        for settlement in one_by_one(answer.refused):
+            report_lost(self._hall.measures, settlement.claim)
+        self._end_runs(exchange, answer)
         self._take(exchange, finished, answer)
+
+    def _end_runs(self, exchange: Exchange, answer: Answer) -> None:
+        """Those that others wait for end with the task that runs; those that are lost, at once."""
+        lost = {each.claim.slot for each in answer.refused if isinstance(each, Proceed)}
+        for slot in exchange.running:
+            if slot.run is not None and slot.name in answer.ending | lost:
+                slot.run.is_ending = True
+            if slot.name in lost and slot.claim is not None and slot.lose is not None:
+                slot.lose()
 
     def _begin(self) -> Exchange | None:
         """Choose what goes with the next exchange; ``None`` where there is nothing."""
@@ -295,16 +341,25 @@ class Exchanger:
             self._stir.set()  # the rest goes with another exchange
         # At a stop what may be claimed unawares is found out, and released.
         asking = slots.choose(settling, min(share, wanted), demand.portion) if may_ask else []
-        if not settling and not asking:
+        running = slots.take_running(monotonic() - PACE)
+        if slots.running:
+            self._tell_soon()
+        if not settling and not asking and not running:
             if len(hall.sources) > 1:
                 hall.make_room()
             return None
-        return self._set_out(settling, asking, demand.ask(len(asking), len(settling)))
+        return self._set_out(settling, asking, demand.ask(len(asking), len(settling)), running)
 
-    def _set_out(self, settling: list[Slot], asking: list[Slot], asked: Asked) -> Exchange:
+    def _set_out(
+        self,
+        settling: list[Slot],
+        asking: list[Slot],
+        asked: Asked,
+        running: Sequence[Slot] = (),
+    ) -> Exchange:
         hall = self._hall
-        exchange = Exchange(self._slots, settling, asking, asked, monotonic())
-        self._under_way.append(exchange)
+        exchange = Exchange(self._slots, settling, asking, asked, monotonic(), running)
+        self._under_way.begin(exchange)
         self._count(asked.number)
         if len(hall.sources) > 1:
             hall.make_room()
@@ -317,17 +372,16 @@ class Exchanger:
         """
         hall = self._hall
         is_one_of_several = len(hall.sources) > 1 and hall.may_claim and hall.held > self.held
-        return is_one_of_several and bool(self._under_way) and due < share
+        return is_one_of_several and bool(self._under_way.exchanges) and due < share
 
     def _count(self, asked: int) -> None:
         """So many more claims are asked for, or fewer."""
-        self._asked += asked
         self._hall.held += asked
         if self._is_fair:
             self.position += asked
 
     def _end(self, exchange: Exchange) -> None:
-        self._under_way.remove(exchange)
+        self._under_way.end(exchange)
         self._count(-exchange.asked.number)
 
     def _take_back(self, exchange: Exchange) -> None:
@@ -352,7 +406,7 @@ class Exchanger:
         slots = self._arrive(exchange, answer.claims)
         if exchange.slots is self._slots:
             seconds = monotonic() - exchange.began
-            largest = max([len(claim.task.body) for claim in answer.claims], default=0)
+            largest = max([claim.bytes for claim in answer.claims], default=0)
             demand.answered(exchange.asked, came, hall.workers, seconds, largest)
             if answer.beside_suspect:
                 # It may end this process again: as few as can be should go with it.
@@ -379,7 +433,7 @@ class Exchanger:
         for slot in exchange.settling:
             slot.finished = None
         for claim in claims:
-            self._report_lost(claim)
+            report_lost(self._hall.measures, claim)
         return []
 
     def _advance(self, claims: Sequence[Claim]) -> None:
@@ -401,16 +455,5 @@ class Exchanger:
         """What they should have settled is somebody else's."""
         for slot in slots:
             if slot.finished is not None:
-                self._report_lost(slot.finished.claim)
+                report_lost(self._hall.measures, slot.finished.claim)
                 slot.finished = None
-
-    def _report_lost(self, claim: Claim) -> None:
-        """A claim was lost: its task belongs to somebody else, and nothing was written."""
-        self._hall.measures.lost += 1
-        log.warning(
-            "claim.lost",
-            task=claim.task.id,
-            group=claim.task.group,
-            fence=claim.fence,
-            slot=claim.slot,
-        )

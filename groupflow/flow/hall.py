@@ -16,6 +16,7 @@ from typing import Protocol
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.flow.demand import SPARE, Demand
+from groupflow.flow.run import Run
 from groupflow.store.settlements import Claim, Complete, Release, Settlement
 
 PATIENCE = 0.1  # seconds that a claim may be ready without being begun
@@ -61,6 +62,9 @@ class Source(Protocol):
     def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
         """Whether the slot of a task that has ended may go on with the next one of its group."""
 
+    def go_on(self, slot: Slot) -> bool:
+        """A run's task is done: whether its slot holds the next one of the run now."""
+
     async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
         """Settle a slot's task; whether it holds the next one of its group then."""
 
@@ -79,6 +83,8 @@ class Slot:
     # an earlier one: a slot whose last claim isn't settled yet would be given that one again.
     finished: Settlement | None = None
     is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
+    run: Run | None = None  # that its claim is of, where that has more tasks than one
+    lose: Callable[[], None] | None = None  # has its worker stop: the claim is somebody else's
 
     @property
     def held(self) -> Claim:
@@ -102,9 +108,13 @@ class Hall:
         self._workers: set[str] = set()  # those that go on claiming
         self._retiring: set[str] = set()
 
+    def stays(self, worker: str) -> bool:
+        """Whether a worker goes on working."""
+        return self.may_claim and worker not in self._retiring
+
     def may_go_on(self, worker: str) -> bool:
         """Whether a worker may go on where it is: nothing lies ready for it, and it stays."""
-        return self.may_claim and not self._ready and worker not in self._retiring
+        return self.stays(worker) and not self._ready
 
     def hand_in(self, worker: str, slot: Slot, settlement: Settlement | None) -> Slot | None:
         """Take a slot back, and give out one that holds a claim where one lies ready.

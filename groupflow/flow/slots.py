@@ -11,21 +11,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from groupflow.flow.demand import AT_ONCE, Asked
 from groupflow.flow.hall import Slot, Source
+from groupflow.flow.run import Run
 from groupflow.store.settlements import Claim, Settlement
+
+RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
 
 
 class Slots:
     """All slots of one session; they are made when they are needed."""
 
-    def __init__(self, source: Source, pool: str) -> None:
+    def __init__(self, source: Source, pool: str, run_for: float = RUN_FOR) -> None:
+        """Slots of one pool's claims; a run of them goes on for so many seconds at most."""
         self._source = source
         self._pool = pool
+        self._run_for = run_for
         self.claimed = 0  # claims that are in workers' hands or ready for them
         self.due: deque[Slot] = deque()  # those that wait with something to settle
         self.unsure: list[Slot] = []  # those that may hold a claim which nobody knows of
+        # whose runs go on, and have something to tell, since when (monotonic)
+        self.running: dict[Slot, float] = {}
         self._all: dict[str, Slot] = {}
         self._free: deque[Slot] = deque()
 
@@ -37,7 +45,45 @@ class Slots:
         """A claim has ended; what is to be settled is due."""
         slot.claim, slot.finished = None, settlement
         self.claimed -= 1
-        (self._free if settlement is None else self.due).append(slot)
+        self.running.pop(slot, None)
+        if slot.run is None or not slot.run.is_travelling:  # else once that has come back
+            self._put(slot)
+
+    def go_on(self, slot: Slot, run: Run) -> None:
+        """A run goes on with its next task."""
+        slot.claim = run.next(slot.held)
+        self.running.setdefault(slot, monotonic())
+
+    def take_running(self, since: float) -> list[Slot]:
+        """Runs that have had something to tell since then; they tell it with an exchange now."""
+        found: list[Slot] = []
+        tasks = 0
+        for slot, at in self.running.items():
+            if slot.run is None or slot.run.is_travelling or at > since or tasks >= AT_ONCE:
+                continue
+            tasks += slot.run.size
+            found.append(slot)
+        for slot in found:
+            del self.running[slot]
+        return found
+
+    def come_back(self, slot: Slot, *, arrived: bool) -> None:
+        """An exchange has ended that told of a run which goes on, or has ended since."""
+        if slot.run is None:
+            return
+        slot.run.told(arrived=arrived)
+        if slot.claim is None:
+            self._put(slot)
+        elif slot.run.has_news:
+            self.running.setdefault(slot, monotonic())
+
+    def _put(self, slot: Slot) -> None:
+        """Where a slot without a claim belongs."""
+        if slot.finished is not None:
+            self.due.append(slot)
+        else:
+            slot.run = None
+            self._free.append(slot)
 
     def lift(self, slot: Slot, settlement: Settlement) -> list[Slot]:
         """A claim has ended, and its slot goes with an exchange of its own at once."""
@@ -47,7 +93,13 @@ class Slots:
 
     def take_due(self, most: int) -> list[Slot]:
         """Those that have something to settle, the longest due first; they are on their way now."""
-        return [self.due.popleft() for _ in range(min(most, len(self.due)))]
+        found: list[Slot] = []
+        tasks = 0
+        while self.due and len(found) < most and tasks < AT_ONCE:
+            slot = self.due.popleft()
+            tasks += 1 if slot.run is None else slot.run.size
+            found.append(slot)
+        return found
 
     def choose(self, settling: Sequence[Slot], wanted: int, most: int = AT_ONCE) -> list[Slot]:
         """Whom to ask a claim for; they are on their way now.
@@ -83,12 +135,15 @@ class Slots:
     def arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
         """What was due is settled. Returns the slots that hold the new claims."""
         for slot in exchange.settling:
-            slot.finished = None
+            slot.finished = slot.run = None
+        for slot in exchange.running:
+            self.come_back(slot, arrived=True)
         for slot in exchange.asking:
             slot.is_unsure = False
         held = [self._all[claim.slot] for claim in claims]
         for slot, claim in zip(held, claims, strict=True):
             slot.claim = claim
+            slot.run = Run(claim.run, self._run_for) if claim.run else None
         self.claimed += len(claims)
         for slot in dict.fromkeys((*exchange.settling, *exchange.asking)):
             if slot.claim is None:
@@ -100,6 +155,8 @@ class Slots:
         for slot in exchange.asking:
             slot.is_unsure = True
         self.due.extendleft(reversed(exchange.settling))
+        for slot in exchange.running:
+            self.come_back(slot, arrived=False)
         self.unsure += [slot for slot in exchange.asking if slot.finished is None]
 
 
@@ -112,3 +169,37 @@ class Exchange:
     asking: list[Slot]  # for whom it claims
     asked: Asked  # how many that are, and why
     began: float  # when (monotonic)
+    running: Sequence[Slot] = ()  # whose runs tell what of them is done, and go on
+
+    def tell(self) -> list[Settlement]:
+        """What it has to write."""
+        found: list[Settlement] = []
+        for slot in self.settling:
+            if slot.finished is not None:
+                found += slot.run.end(slot.finished) if slot.run else (slot.finished,)
+        for slot in self.running:
+            found += slot.run.tell(slot.held) if slot.run else ()
+        return found
+
+
+class UnderWay:
+    """The exchanges of one pool with one store that have no answer yet."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.asked = 0  # for how many claims they ask, together
+
+    def begin(self, exchange: Exchange) -> None:
+        """One sets out."""
+        self.exchanges.append(exchange)
+        self.asked += exchange.asked.number
+
+    def end(self, exchange: Exchange) -> None:
+        """One has come back, or failed."""
+        self.exchanges.remove(exchange)
+        self.asked -= exchange.asked.number
+
+    def seconds(self, now: float, extended: float) -> float:
+        """How long the oldest has waited since it was last given more time (both monotonic)."""
+        began = min((each.began for each in tuple(self.exchanges)), default=now)
+        return max(0.0, now - max(began, extended))

@@ -104,6 +104,7 @@ class Worker:
 
     def _take(self, slot: Slot) -> None:
         self._slot = slot
+        slot.lose = self.lose
         self._has_begun = self._is_cut = self._is_lost = False
 
     async def _wait(self, slot: Slot | None, settlement: Settlement | None) -> None:
@@ -134,6 +135,15 @@ class Worker:
             self._slot = None
             if self._ended.done():
                 return  # cut off at the daemon's end: whatever is left is handed over
+            if (
+                slot.run is not None
+                and isinstance(settlement, Complete)
+                and self._hall.stays(self.name)
+                and slot.source.go_on(slot)
+            ):
+                self._take(slot)
+                self._spawn(self._attend(slot))
+                return
             if self._hall.may_go_on(self.name) and slot.source.may_hand_on(slot, settlement):
                 self._spawn(self._hand_on(slot, cast(Complete, settlement)))
                 return
@@ -193,7 +203,9 @@ class Worker:
             outcome = await self._handle(runner, slot, task)
             seconds = perf_counter() - began
             self._types.of(task.type).handling.observe(seconds)
-            if outcome is not None:
+            if slot.run is not None:
+                slot.run.seconds += seconds
+            elif outcome is not None:
                 slot.source.demand.handled(seconds)
             crash_point("after_handler")
         if self._is_lost:

@@ -49,6 +49,7 @@ class WorkerPool:
         self._wanted: frozenset[str] = frozenset()
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.adopt(rules)
         self.resize(size)
 
     @property
@@ -76,6 +77,8 @@ class WorkerPool:
         self._rules = rules
         for worker in self._workers.values():
             worker.rules = rules
+        for exchanger in self.exchangers:
+            exchanger.adopt(rules.policies.runs)
 
     def resize(self, size: int) -> None:
         """Have so many workers: new ones start now, surplus ones go after their task."""

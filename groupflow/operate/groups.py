@@ -13,11 +13,12 @@ import orjson
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import seconds
+from groupflow.store.clock import microseconds, seconds
 from groupflow.store.life import Life
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
+_EVERYTHING = ("everything", "everything_ends")
 ALL = ""  # in place of a group: everything
 HELD_BACK = (
     "nothing is given out there: Redis was started anew, or another one leads, and may have lost "
@@ -66,13 +67,14 @@ class Groups:
     def __init__(self, client: StoreClient) -> None:
         self._client = client
 
-    async def pause(self, group: str, by: str) -> bool:
-        """Hold a group, or everything (`ALL`).
+    async def pause(self, group: str, by: str, for_: float | None = None) -> bool:
+        """Hold a group, or everything (`ALL`): for so many seconds, or until somebody resumes it.
 
         Returns:
-            Whether it wasn't paused already.
+            Whether anything is different now: it wasn't paused, or was to end at another time.
         """
-        return bool(await self._client.run(OperatorVerb.PAUSE, group, by))
+        length = "" if for_ is None else microseconds(for_)
+        return bool(await self._client.run(OperatorVerb.PAUSE, group, by, length))
 
     async def resume(self, group: str) -> bool:
         """Let a group, or everything (`ALL`), go on.
@@ -106,9 +108,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
     if "daemon" in facts:
         return _running(answer, facts, life)
     if hold:
-        by, since = paused_by(hold)
-        what = "the group" if "paused" in facts else "everything"
-        return answer(state="paused", reason=f"{by} paused {what}", since=since)
+        return _paused(answer, facts, hold)
     if "parked" in facts:
         id_, at, words = orjson.loads(facts["parked"])
         said = f" ({words})" if with_words else ""
@@ -123,6 +123,17 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
     if "ready" in facts:
         return _ready(answer, facts, life.crashes)
     return answer(state="idle", reason="nothing waits in it")
+
+
+def _paused(answer: Callable[..., Why], facts: Mapping[str, Any], hold: str) -> Why:
+    by, since = paused_by(hold)
+    what, ends = ("the group", "pause_ends") if "paused" in facts else _EVERYTHING
+    if ends not in facts:
+        return answer(state="paused", reason=f"{by} paused {what}", since=since)
+    until = seconds(facts[ends])
+    left = max(0.0, until - seconds(facts["now"]))
+    reason = f"{by} paused {what}, which goes on by itself in {left:.1f} s"
+    return answer(state="paused", reason=reason, since=since, until=until)
 
 
 def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:

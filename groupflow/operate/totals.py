@@ -41,6 +41,7 @@ class Hold:
 
     by: str
     since: float
+    until: float | None = None  # when it goes on by itself; None where it doesn't
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ async def read_totals(client: StoreClient) -> Totals:
     facts = named(await client.run(OperatorVerb.STATUS), "at", "waited_plain", "waited_grouped")
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]
-    note = facts.pop("everything_paused", None)
+    note, ends = facts.pop("everything_paused", None), facts.pop("everything_ends", None)
+    until = None if ends is None else seconds(ends)
     recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]
     shared, apart = facts.pop("sharing"), facts.pop("running_groups")
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
@@ -129,7 +131,7 @@ async def read_totals(client: StoreClient) -> Totals:
         **facts,
         # A lock a group, but where several tasks of one may run.
         groups=count["running_grouped"] - shared + apart + sum(states),
-        everything_paused=Hold(*paused_by(note)) if note else None,
+        everything_paused=Hold(*paused_by(note), until) if note else None,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
         daemons=[_status_of(each) for each in known],
         intake=[

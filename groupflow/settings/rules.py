@@ -26,6 +26,8 @@ from groupflow.settings.types import (
     Whole,
 )
 
+MOST_RUN = 500  # tasks: as many as one script hands out
+
 
 class Override(Section):
     """What a rule or a handler may say about retries; ``None`` leaves it to `[retry]`."""
@@ -63,12 +65,20 @@ class GroupRule(Override):
     """Whether a task stays the head when it goes to its next stage."""
     on_delay: Literal["hold", "step-aside"] = "hold"
     """Whether a delayed task holds those behind it."""
+    run: Whole = Field(default=1, ge=1, le=MOST_RUN)
+    """Most tasks of a group claimed at once, run one after another by one worker."""
     priority: Seconds = Field(default=0.0, ge=-YEAR, le=YEAR)
     """Seconds by which its tasks count as older."""
     concurrency: Whole = Field(default=1, ge=1, le=10_000)
     """Tasks of one group at once; over 1, its order is that of their starts."""
     rate: RateText = ""
     """Starts of one group: "10/s", "600/min", "10/h", "10/s burst 50"; empty: as many as come."""
+
+    @model_validator(mode="after")
+    def _runs_have_no_limits(self) -> GroupRule:
+        if self.run > 1 and (self.concurrency > 1 or self.rate):
+            raise ValueError("Leave out run, or concurrency and rate: a run is started as a whole.")
+        return self
 
     def rule(self) -> Rule:
         """What routing needs of it."""
@@ -81,7 +91,8 @@ class GroupRule(Override):
 
     def policy(self) -> GroupPolicy:
         """What settling needs of it."""
-        return GroupPolicy(self.retry(), self.on_retry, self.on_dead == "park", self.stage_order)
+        parks = self.on_dead == "park"
+        return GroupPolicy(self.retry(), self.on_retry, parks, self.stage_order, self.run)
 
 
 class HandlerRule(Override):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from groupflow.core.task import Task
 from groupflow.store.client import Argument, StoreClient
@@ -14,11 +16,19 @@ from groupflow.store.keys import split_element
 from groupflow.store.life import Life
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
-from groupflow.store.settlements import Claim, Complete, Settlement, calls_of, hand_on_call
+from groupflow.store.settlements import (
+    Claim,
+    Complete,
+    Settlement,
+    calls_of,
+    hand_on_call,
+    one_by_one,
+)
 
 TOLD = 16  # tasks that are told ahead of their claim, at a time
 _NO_LIFE = Life()
 _ROW = 7  # values a claim
+_ENDING = 2  # accepted, and the run should end
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,7 @@ class Answer:
     # whether the daemon ran a suspect, in whichever pool, when the store last answered a claim of
     # this one
     beside_suspect: bool = False
+    ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,12 @@ class Claims:
         self._session = session
         self.pool = pool
         self._beside_suspect = False
+        self._runs = b""
+
+    def adopt(self, runs: Mapping[str, int]) -> None:
+        """By rule, how many tasks of a group one claim may give; one where nothing is said."""
+        some = {rule: number for rule, number in runs.items() if number > 1}
+        self._runs = orjson.dumps(some) if some else b""
 
     @property
     def extended(self) -> float:
@@ -90,7 +107,7 @@ class Claims:
         if slots and self.pool == "plain":
             calls.append((Verb.CLAIM_PLAIN, [*front, *slots]))
         elif slots:
-            calls.append((Verb.CLAIM_GROUPED, [*front, TOLD if ahead else 0, *slots]))
+            calls.append((Verb.CLAIM_GROUPED, [*front, TOLD if ahead else 0, self._runs, *slots]))
         if not calls:
             return Answer([], [], self._beside_suspect)
         # Behind a server that was replaced, a claim has to wait for its session.
@@ -98,19 +115,20 @@ class Claims:
         replies = await self._client.run_all(calls, epoch)
         for state, *_ in replies:
             self._session.check(state)
-        rows, now = [], 0
+        rows, now, seen = [], 0, self._session.seen
         if slots:
             _, rows, now, suspect = replies.pop()
             self._beside_suspect = bool(suspect)
-        verdicts = [verdict for _, verdicts in replies for verdict in verdicts]
+        verdicts = [verdict for _, verdicts, *_ in replies for verdict in verdicts]
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
-        self._on_settled([each for each, ok in judged if ok] if refused else ordered)
+        self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
         claims = [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
-        if claims:
-            seen = self._session.seen
-            seen.fence = max(seen.fence, *[claim.fence for claim in claims])
-        return Answer(refused, claims, self._beside_suspect)
+        fences = [fence for _, _, *found in replies for fence in found]
+        fences += [claim.run[-1].fence if claim.run else claim.fence for claim in claims]
+        seen.fence = max(seen.fence, *fences, 0)
+        ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
+        return Answer(refused, claims, self._beside_suspect, ending)
 
     async def hand_on(self, settlement: Complete) -> Handed:
         """Complete a task, and claim the next one of its group, in the least that this takes.
@@ -152,14 +170,19 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     slot, fence, element, raw_group, packed, flat_life, told = row
     life = Life.of(flat_life) if flat_life else _NO_LIFE
     claim = _claim(slot.decode(), fence, element, raw_group.decode() or None, packed, life, now)
-    if told:
-        claim.behind = _pairs(told)
+    if told and told[0]:
+        claim.run = [
+            _claim(claim.slot, fence, element, claim.task.group, packed, _NO_LIFE, now)
+            for fence, (element, packed) in enumerate(_pairs(told[1:]), int(told[0]))
+        ]
+    elif told:
+        claim.behind = _pairs(told[1:])
     return claim
 
 
 def _claim(  # noqa: PLR0917  private, and what a row has, in its order
     slot: str,
-    fence: bytes,
+    fence: bytes | int,
     element: bytes,
     group: str | None,
     packed: bytes,

@@ -14,6 +14,7 @@ same names for the scripts; a name is spelled only here.
 | ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
+| ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
 | ``limits`` | hash | what the configuration says of concurrency and rates; see `limits.lua` |
 | ``sharing`` | zset | claims of groups that several tasks may run in, in place of locks |
 | ``rates`` | zset | ``g`` and a group → when its next start is due in the long run |
@@ -27,6 +28,7 @@ same names for the scripts; a name is spelled only here.
 | ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its suspect's mark |
 | ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
+| ``resumes`` | zset | groups whose pause ends by itself, '' for everything → when |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``dead`` | zset | ids of dead letters → when they died |
 | ``bodies`` | zset | ids of those of them that are here whole → when they died |
@@ -65,7 +67,7 @@ _WHOLE = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules",
-    "epoch", "recovering", "limits", "sharing", "rates", "closed", "scans",
+    "epoch", "recovering", "limits", "sharing", "rates", "closed", "scans", "runs", "resumes",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

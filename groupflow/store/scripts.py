@@ -61,6 +61,7 @@ class Verb(AnyVerb):
     CLAIM_GROUPED = "claim_grouped", (*_CLAIMING, _AHEAD)
     COMPLETE = "complete", _SETTLING
     HAND_ON = "hand_on", (*_SETTLING, _AHEAD)
+    PROCEED = "proceed", _SETTLING
     RELEASE = "release", _SETTLING
     RETRY = "retry", _SETTLING
     ADVANCE = "advance", _SETTLING

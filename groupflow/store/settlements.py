@@ -35,6 +35,13 @@ class Claim:
     # What stood behind it in its group when it was claimed, nearest first: element, and envelope
     # with body. Nobody has claimed that.
     behind: list[tuple[bytes, bytes]] = field(default_factory=list)
+    # The rest of its run: those that its slot goes on with, in order, each under its own fence.
+    run: list[Claim] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Of its body, and of those of its run."""
+        return len(self.task.body) + sum([len(each.task.body) for each in self.run])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,29 @@ class Bury:
     context: bytes | None = None
 
 
-Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The first tasks of a run are done, and its slot goes on with the next one, or has ended."""
+
+    outcome: ClassVar = "complete"
+    done: Sequence[Complete]  # in order: all whose end the store is not known to have
+    following: Claim | None  # which the slot has begun, or is about to settle
+
+    @property
+    def claim(self) -> Claim:
+        """The first one's."""
+        return self.done[0].claim
+
+
+Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury | Proceed
+
+
+def one_by_one(written: Sequence[Settlement]) -> list[Settlement]:
+    """The settlements of single tasks."""
+    found: list[Settlement] = []
+    for each in written:
+        found += each.done if isinstance(each, Proceed) else (each,)
+    return found
 
 
 def calls_of(
@@ -99,7 +128,8 @@ def calls_of(
 ) -> tuple[list[Settlement], list[Call]]:
     """The script calls that write some settlements.
 
-    What is done travels in one call, and so does what is handed back; the rest is rare.
+    What is done travels in one call, and so does what is handed back; the rest is rare. Runs go
+    first, as the end of one may be another settlement.
 
     Args:
         front: the daemon and its session.
@@ -110,10 +140,16 @@ def calls_of(
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.
     """
+    runs = [each for each in settlements if isinstance(each, Proceed)]
     completes = [each for each in settlements if isinstance(each, Complete)]
     releases = [each for each in settlements if isinstance(each, Release)]
-    rest = [each for each in settlements if not isinstance(each, (Complete, Release))]
+    rest = [e for e in settlements if not isinstance(e, (Complete, Release, Proceed))]
     calls: list[Call] = []
+    if runs:
+        arguments = [*front, "wake" if wake else ""]
+        for run in runs:
+            arguments += _run(run)
+        calls.append((Verb.PROCEED, arguments))
     if completes:
         arguments = [*front, "wake" if wake else ""]
         for complete in completes:
@@ -128,7 +164,7 @@ def calls_of(
     for each in rest:
         verb, arguments = _single(each)
         calls.append((verb, [*front, *_proof(each.claim), *arguments]))
-    return [*completes, *releases, *rest], calls
+    return [*runs, *completes, *releases, *rest], calls
 
 
 def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
@@ -168,6 +204,16 @@ def hand_on_call(front: list[Argument], settlement: Complete, more: int) -> Call
     claim = settlement.claim
     element, _ = claim.behind[0]
     return Verb.HAND_ON, [*front, *_proof(claim), _history_line(claim), element, more]
+
+
+def _run(run: Proceed) -> list[Argument]:
+    claim, following = run.claim, run.following
+    arguments: list[Argument] = [claim.slot, claim.task.group or ""]
+    arguments += (b"%016d" % following.fence, following.element) if following else ("", "")
+    arguments.append(len(run.done))
+    for done in run.done:
+        arguments += (b"%016d" % done.claim.fence, done.claim.element, _history_line(done.claim))
+    return arguments
 
 
 def _proof(claim: Claim) -> tuple[Argument, ...]:

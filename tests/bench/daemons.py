@@ -44,6 +44,7 @@ class Setting:
         only: half a daemon, or all of it.
         http: what its section `[http]` says; the page is on, as by default, on a port that is free.
         partitions: of its namespace.
+        run: of its rule.
         schedules: its sections `[[schedules]]`.
     """
 
@@ -56,11 +57,13 @@ class Setting:
     only: Literal["", "intake", "workers"] = ""
     http: str = 'listen = "127.0.0.1:0"'
     partitions: int = 1
+    run: int = 1
     schedules: str = ""
 
     def write(self, path: Path) -> None:
         """Write it as a configuration file."""
         # An older commit, beside which something is measured, may not know more than one.
+        run = f"run = {self.run}" if self.run > 1 else ""
         partitions = f"partitions = {self.partitions}" if self.partitions > 1 else ""
         path.write_text(
             f"""[rabbitmq]
@@ -80,6 +83,7 @@ order = "{self.order}"
 name = "{RULE}"
 app = "bench"
 key = "{{entity}}"
+{run}
 {self.schedules}
 """
         )

@@ -58,6 +58,7 @@ async def drain(
     daemons: int = 1,
     partitions: int = 1,
     processes: int = 0,
+    run: int = 1,
     code: Path = REPOSITORY,
 ) -> Records:
     """Let daemons take a load in and drain it, and read what they recorded.
@@ -69,23 +70,24 @@ async def drain(
         daemons: how many share the load.
         partitions: over which the load lies.
         processes: of a Redis Cluster that they lie on; without any, it is one Redis by itself.
+        run: of the rule.
         code: where the package is that they run.
 
     Raises:
         RunFailed: a daemon died, or did not get to the end.
     """
-    setting = Setting("", grouped=workers, partitions=partitions)
+    setting = Setting("", grouped=workers, partitions=partitions, run=run)
     async with loaded(
         bench, setting, [load], daemons=daemons, processes=processes, code=code
-    ) as run:
-        calls = await _calls_of(run.nodes)
-        await run.resume()
+    ) as whole:
+        calls = await _calls_of(whole.nodes)
+        await whole.resume()
         if daemons == 1:
-            await run.daemons[0].until(WITHIN)
+            await whole.daemons[0].until(WITHIN)
         else:
-            await _until_done(run.nodes[0], partitions, load.tasks)
-        calls = await _calls_of(run.nodes) - calls
-    return replace(run.records, redis_calls=calls / load.tasks)
+            await _until_done(whole.nodes[0], partitions, load.tasks)
+        calls = await _calls_of(whole.nodes) - calls
+    return replace(whole.records, redis_calls=calls / load.tasks)
 
 
 @asynccontextmanager

@@ -66,6 +66,7 @@ class Crew:
         self.holds_lease = True
         self.exchanger = Exchanger(self.hall, self.claims, lambda: self.holds_lease)
         settings = Settings(retry=RetryDefaults(max_attempts=3, interval=-1), groups=(rule,))
+        self.exchanger.adopt(settings.policies().runs)
         self.threads = ThreadPoolExecutor(1)
         rules = Rules(PythonRunners(app, self.threads), settings.policies(), 3)
         self.workers = [Worker(f"w-{n}", self.hall, rules) for n in range(count)]

@@ -40,6 +40,9 @@ class Store:
     def stir(self) -> None: ...
     def end(self, slot: Slot, settlement: Settlement | None) -> None: ...
 
+    def go_on(self, slot: Slot) -> bool:
+        return False
+
     def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
         return False
 

@@ -37,6 +37,9 @@ class Store:
         self.ended.append((slot, settlement))
         slot.claim, slot.finished = None, settlement
 
+    def go_on(self, slot: Slot) -> bool:
+        return False
+
     def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
         return False
 

@@ -57,6 +57,10 @@ class Exchanges:
 
     def __init__(self, pool: str) -> None:
         self.pool, self.seconds, self.heard = pool, 0.0, list[str]()
+        self.runs: dict[str, int] = {}
+
+    def adopt(self, runs: dict[str, int]) -> None:
+        self.runs = runs
 
     def seconds_in_exchange(self) -> float:
         return self.seconds

@@ -56,6 +56,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *_elements(found),
         *_groups(found),
         *_claims(found),
+        *_runs(found),
         *suspects_of(found),
         *limits_of(found, now_of(raw)),
         *_counters(found),
@@ -216,6 +217,14 @@ def _claims(found: Snapshot) -> Iterator[Violation]:
         proven.add(claim.group)
     for group in set(found.locks) - proven:
         yield Violation("S8", f"the group {group} is locked, and nobody runs it")
+
+
+def _runs(found: Snapshot) -> Iterator[Violation]:
+    """A run is of a group that is locked, under one of the run's fences."""
+    for group, reach in found.hashes.get("runs", {}).items():
+        lock = found.locks.get(group.decode())
+        if lock is None or lock[:16] > reach[:16]:
+            yield Violation("S8", f"{group.decode()} is said to have a run, and {lock!r} locks it")
 
 
 def _counters(found: Snapshot) -> Iterator[Violation]:

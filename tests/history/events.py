@@ -159,6 +159,7 @@ class History:
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
+        run: of the groups' rules: a crash may repeat so many tasks of a group, in order.
         concurrency: how many tasks of a group may run at once, where that is more than one.
     """
 
@@ -169,6 +170,7 @@ class History:
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()
     with_faults: bool = True
+    run: int = 1
     concurrency: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -59,7 +59,7 @@ def check(history: History) -> list[Violation]:
         *_s2(history, ordered),
         *_s3(history, events, attempts),
         *_s4(history, ordered, attempts),
-        *_s5(history, attempts),
+        *_s5(history, attempts, ordered),
         *_s6(history, events, ordered),
         *_s7(history),
         *_s8(history, ordered),
@@ -150,6 +150,9 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
     """The order of a group is the order of publishing; k+1 never starts before k is settled.
 
     Where several may run at once, it is the order of first starts, and no more run than may.
+
+    In a run "settled" is "ended well in its process": a crash goes back in it, to the first of its
+    tasks that was not settled, which counts the crash.
     """
     place = {event.id: number for number, event in enumerate(ordered)}
     groups: dict[str, list[Attempt]] = defaultdict(list)
@@ -157,15 +160,17 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
         if attempt.start.group is not None:
             groups[attempt.start.group].append(attempt)
     for group, runs in groups.items():
-        ends = _ends(runs)
+        back = goes_back(runs) if history.run > 1 else set()
+        ends = _ends(runs, back, place)
         most = history.concurrency.get(group, 1)
         undone: set[str] = set()
-        for before, after in pairwise(_first(runs) if most > 1 else runs):
+        for number, (before, after) in enumerate(pairwise(_first(runs) if most > 1 else runs), 1):
             one, two = before.start, after.start
             if one in history.undone:
                 undone.add(one.id)
             is_late = two.id in place and place[two.id] < place.get(one.id, 0)
-            if is_late and two.id not in undone:
+            is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run
+            if is_late and two.id not in undone and not is_repeat:
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
         for run, end in zip(runs, ends, strict=True):
@@ -189,26 +194,64 @@ def _first(runs: list[Attempt]) -> list[Attempt]:
     return list(seen.values())
 
 
-def _ends(runs: list[Attempt]) -> list[float]:
+def goes_back(runs: list[Attempt]) -> set[int]:
+    """Which attempts of a group, by place, begin a run anew: of a task one crash richer."""
+    crashes: dict[str, int] = {}
+    back: set[int] = set()
+    for number, each in enumerate(runs):
+        if each.start.crashes > crashes.get(each.start.id, each.start.crashes):
+            back.add(number)
+        crashes[each.start.id] = each.start.crashes
+    return back
+
+
+def _between(runs: list[Attempt], place: dict[str, int], first: str, last: str) -> int:
+    """How many tasks of a group were published behind one, up to another."""
+    ids = {each.start.id for each in runs}
+    return sum(place[first] < place.get(id_, -1) <= place[last] for id_ in ids)
+
+
+def _ends(runs: list[Attempt], back: set[int], place: dict[str, int]) -> list[float]:
     """When each attempt of a group ended or became a ghost; never, where nothing shows it."""
     ends: list[float] = []
     for number, run in enumerate(runs):
         end = run.end.at if run.end is not None else float("inf")
-        for later in runs[number + 1 :]:
+        for further, later in enumerate(runs[number + 1 :], number + 1):
             start = later.start
-            if (
-                start.id == run.start.id
-                and start.fence > run.start.fence
-                and start.crashes > run.start.crashes
-            ):
+            is_same = start.id == run.start.id and start.crashes > run.start.crashes
+            is_before = further in back and place.get(start.id, 0) <= place.get(run.start.id, 0)
+            if start.fence > run.start.fence and (is_same or is_before):
                 end = min(end, start.at)
                 break
         ends.append(end)
     return ends
 
 
-def _s5(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
+def _repeats_of_runs(
+    attempts: list[Attempt], ordered: list[Event], run: int
+) -> set[tuple[str, int]]:
+    """Attempts, by task and fence, that repeat what a run had done in front of a crash."""
+    place = {event.id: number for number, event in enumerate(ordered)}
+    groups: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.start.group is not None:
+            groups[attempt.start.group].append(attempt)
+    found: set[tuple[str, int]] = set()
+    for runs in groups.values():
+        for number in goes_back(runs):
+            first, seen = runs[number].start.id, set[str]()
+            for later in runs[number + 1 :]:
+                id_ = later.start.id
+                if id_ in seen or _between(runs, place, first, id_) >= run:
+                    break  # it runs again for a reason of its own, or was in no such run
+                seen.add(id_)
+                found.add((id_, later.start.fence))
+    return found
+
+
+def _s5(history: History, attempts: list[Attempt], ordered: list[Event]) -> Iterator[Violation]:
     """A task runs again only for a reason: a crash or lost lease, a retry, or a hand-back."""
+    excused = _repeats_of_runs(attempts, ordered, history.run) if history.run > 1 else set()
     for id_, runs in _by_task(attempts).items():
         if not history.with_faults and runs[-1].start.crashes > 0:
             yield Violation("S5", f"{id_} counts {runs[-1].start.crashes} crashes without any")
@@ -216,7 +259,7 @@ def _s5(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
             one, two = before.start, after.start
             if two.crashes > one.crashes or two.attempt > one.attempt or before.was_cut:
                 continue
-            if one in history.undone or one in history.given_back:
+            if one in history.undone or one in history.given_back or (id_, two.fence) in excused:
                 continue
             yield Violation("S5", f"{id_} ran again as attempt {two.attempt} for no reason")
 

@@ -297,3 +297,28 @@ def test_journal_reads_what_was_written(tmp_path: Path) -> None:
     for event in events:
         journal.write(event)
     assert journal.read() == events
+
+
+def _repeated_run(*, crashes: int = 1) -> History:
+    """Two tasks of a run are done and not settled when their daemon dies; both run again."""
+    events = [
+        *_published(),
+        *_run("a1", 1, 2.0, 2.5),
+        *_run("a2", 2, 2.6, None),
+        *_run("a1", 3, 4.0, 4.5, crashes=crashes),
+        *_run("a2", 4, 4.6, 4.9),
+    ]
+    return History(events, states={"a1": "done", "a2": "done", "p1": "dead"}, run=2)
+
+
+def test_a_crash_repeats_a_run() -> None:
+    assert check(_repeated_run()) == []
+
+
+def test_without_a_run_it_repeats_one_task() -> None:
+    found = {each.invariant for each in check(replace(_repeated_run(), run=1))}
+    assert found == {"S4", "S5"}
+
+
+def test_a_run_is_not_repeated_for_no_reason() -> None:
+    assert {each.invariant for each in check(_repeated_run(crashes=0))} == {"S4", "S5"}

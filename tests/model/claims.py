@@ -11,7 +11,7 @@ from groupflow.core.errors import SessionLost, SessionReplaced
 from groupflow.store import settlements
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import split_element
-from tests.model.machine import WORKERS, Machine, daemons, numbers, pools
+from tests.model.machine import NAMED, WORKERS, Machine, daemons, numbers, pools
 from tests.model.promise import ModelTask
 
 
@@ -23,9 +23,9 @@ class ClaimsAndSettles(Machine):
         pool=pools,
         count=st.integers(1, WORKERS),
         again=st.booleans(),
-        ahead=st.booleans(),
+        behind=st.sampled_from(("", "ahead", "run", "run")),
     )
-    def claim(self, daemon: str, pool: Pool, count: int, again: bool, ahead: bool = False) -> None:
+    def claim(self, daemon: str, pool: Pool, count: int, again: bool, behind: str = "") -> None:
         """Idle workers claim: they get the most that there is, each group's head, once."""
         one = self.daemons[daemon]
         idle = one.idle(pool)[:count]
@@ -34,7 +34,8 @@ class ClaimsAndSettles(Machine):
         possible = self.startable(one, pool)
         heads = self.claimable(one, pool)
         suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes and id_ in heads}
-        answer = self.run(one.claims[pool].exchange([], idle, ahead=ahead))
+        one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if behind == "run" else {})
+        answer = self.run(one.claims[pool].exchange([], idle, ahead=behind == "ahead"))
         if again:
             first_told = {claim.slot: claim.task.id for claim in answer.claims}
             answer = self.run(one.claims[pool].exchange([], idle))
@@ -57,7 +58,8 @@ class ClaimsAndSettles(Machine):
             assert claim.task.attempt == task.attempt
             assert claim.task.crashes == task.crashes
             assert claim.task.stage == task.stage
-            one.held[claim.slot] = claim
+        for claim in claims:
+            self.begin(one, claim)
 
     @rule(
         daemon=daemons,
@@ -79,6 +81,9 @@ class ClaimsAndSettles(Machine):
             one.suspect = None
         task = self.promise.tasks[claim.task.id]
         settlement = self._settle_both(how, claim, task, option=option)
+        self.promise.runs_of.pop(task.group, None)
+        if one.runs.pop(worker, None) is not None and isinstance(settlement, settlements.Complete):
+            settlement = settlements.Proceed([settlement], None)
         answer = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
         assert answer.refused == []
         one.stale.append(claim)

@@ -33,6 +33,7 @@ class Kept:
         promise: what was promised then.
         processes: of the daemons that were up.
         held: what they held.
+        runs: what was left of their runs.
         suspects: which of that was a suspect.
     """
 
@@ -42,6 +43,7 @@ class Kept:
     processes: dict[str, str] = field(default_factory=dict)
     held: dict[str, dict[str, Claim]] = field(default_factory=dict)
     suspects: dict[str, Claim | None] = field(default_factory=dict)
+    runs: dict[str, dict[str, list[Claim]]] = field(default_factory=dict)
 
 
 class Losses(Machine):
@@ -63,6 +65,7 @@ class Losses(Machine):
             {name: one.session.process for name, one in up.items()},
             {name: dict(one.held) for name, one in up.items()},
             {name: one.suspect for name, one in up.items()},
+            {name: deepcopy(one.runs) for name, one in up.items()},
         )
 
     @rule(order=st.permutations(DAEMONS))
@@ -124,6 +127,7 @@ class Losses(Machine):
             assert goes_on
             one.stale += [claim for slot, claim in one.held.items() if before.get(slot) != claim]
             one.held, one.suspect = dict(before), kept.suspects[name]
+            one.runs = deepcopy(kept.runs[name])
             return True
         one.forget()
         handed = self.run(one.sessions.register({}))
@@ -136,6 +140,7 @@ class Losses(Machine):
         task = self.promise.tasks[claim.task.id]
         task.state, task.is_due = "waiting", True
         task.crashes += crashed
+        self.promise.runs_of.pop(task.group, None)
 
     def _claim_beside(self, missing: set[str], order: list[str]) -> None:
         """Whoever has come claims; nothing of a group that another one may still run."""
@@ -157,7 +162,7 @@ class Losses(Machine):
         self.promise.claim(claim.task.id, claim.fence)
         if claim.task.crashes:
             one.suspect = claim
-        one.held[claim.slot] = claim
+        self.begin(one, claim)
 
     def _end_recovery(self, kept: Kept) -> None:
         """A lease passes; who has died since is taken over."""

@@ -59,6 +59,7 @@ class Daemon:
         }
         self.held: dict[str, settlements.Claim] = {}
         self.stale: list[settlements.Claim] = []
+        self.runs: dict[str, list[settlements.Claim]] = {}  # what is left of them, by slot
         self.suspect: settlements.Claim | None = None  # beside which it may run no other
         self.is_up = False
 
@@ -77,6 +78,7 @@ class Daemon:
         gone = list(self.held.values())
         self.stale += gone
         self.held.clear()
+        self.runs.clear()
         self.suspect = None
         return gone
 
@@ -130,6 +132,15 @@ class Machine(RuleBasedStateMachine):
             return set()
         return {task.id for task in heads if not (task.crashes and one.suspect)}
 
+    def begin(self, one: Daemon, claim: settlements.Claim) -> None:
+        """A slot holds a claim, and maybe the run behind it."""
+        one.held[claim.slot] = claim
+        if claim.run:
+            one.runs[claim.slot] = list(claim.run)
+            self.promise.begin_run(
+                claim.task.group or "", [(each.task.id, each.fence) for each in claim.run]
+            )
+
     def startable(self, one: Daemon, pool: Pool) -> set[str]:
         """The same for a claim of more than one: of some groups, what is behind the head too."""
         ids = self.claimable(one, pool)
@@ -148,4 +159,5 @@ class Machine(RuleBasedStateMachine):
         for claim in gone:
             task = self.promise.tasks[claim.task.id]
             task.state, task.crashes, task.is_due = "waiting", task.crashes + 1, True
+            self.promise.runs_of.pop(task.group, None)
         return {claim.task.id for claim in gone}

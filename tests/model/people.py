@@ -90,6 +90,8 @@ class TimeAndPeople(Machine):
         left = self.twice(lambda: act(task.id), again=again)
         if not waits:
             assert left == {"running": "running", "dead": "dead"}.get(task.state, "over")
+        elif drop and self.promise.is_of_run(task):
+            assert left == "running"
         elif drop:
             task.state = "dropped"
             assert left == ("over" if again else None)

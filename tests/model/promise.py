@@ -60,6 +60,8 @@ class Promise:
     all_paused: bool = False
     next_place: int = 0
     last_fence: int = 0
+    # by group, the tasks of its run that have not begun: they wait, and are its own
+    runs_of: dict[str, list[str]] = field(default_factory=dict)
 
     def knows(self, message: str, scope: str) -> bool:
         """Whether a message would be a duplicate."""
@@ -136,6 +138,30 @@ class Promise:
         self.starts[task.group] += 1
         task.state = "running"
         task.fences.append(fence)
+
+    def begin_run(self, group: str, rest: list[tuple[str, int]]) -> None:
+        """A claim came with a run: the next ones of its group, none of them held up by anything."""
+        lane = self.lane(group)
+        assert [id_ for id_, _ in rest] == [task.id for task in lane[: len(rest)]]
+        for id_, fence in rest:
+            task = self.tasks[id_]
+            assert task.is_due, f"{id_} is in a run before its time"
+            assert not task.crashes, f"{id_} is a suspect in a run"
+            assert fence > self.last_fence
+            self.last_fence = fence
+        self.runs_of[group] = [id_ for id_, _ in rest]
+
+    def go_on(self, group: str, fence: int) -> None:
+        """A group's run goes on with its next task, whatever has come meanwhile."""
+        task = self.tasks[self.runs_of[group].pop(0)]
+        assert task.state == "waiting"
+        assert not self.runs(group), f"two tasks of {group} run at once"
+        task.state = "running"
+        task.fences.append(fence)
+
+    def is_of_run(self, task: ModelTask) -> bool:
+        """Whether a task that waits is a run's own."""
+        return task.id in self.runs_of.get(task.group, ())
 
     def line_up_again(self, task: ModelTask) -> None:
         """Put a task at the back of its group."""

@@ -23,9 +23,10 @@ from tests.model.lives import Lives
 from tests.model.losses import Losses
 from tests.model.machine import DAEMONS, NAMED, WORKERS
 from tests.model.people import TimeAndPeople
+from tests.model.runs import Runs
 
 
-class StoreMachine(Arrivals, Lives, ClaimsAndSettles, TimeAndPeople, Losses):
+class StoreMachine(Arrivals, Lives, ClaimsAndSettles, Runs, TimeAndPeople, Losses):
     """All rules, what must hold after every step, and the end that every history must come to."""
 
     def teardown(self) -> None:

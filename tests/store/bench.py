@@ -232,6 +232,10 @@ class Daemon:
             "grouped": Claims(bench.client, self.session, "grouped"),
         }
 
+    def claims(self, pool: Pool) -> Claims:
+        """Its claims of a pool."""
+        return self._claims[pool]
+
     async def register(self) -> list[HandedOver]:
         """Open a session, as a new process."""
         self.session.process = f"{next(_births):016d}{uuid4().hex}"
@@ -308,7 +312,11 @@ class Daemon:
         return await self.settle(*(settlements.Complete(claim) for claim in claims))
 
     async def work_off(self, workers: Sequence[str] = ("w1", "w2", "w3")) -> list[str]:
-        """Claim and complete until nothing more is there; the ids in the order of their claims."""
+        """Claim and complete until nothing more is there; the ids in the order of their claims.
+
+        One by one: what a run is told as is the test's.
+        """
+        self._claims["grouped"].adopt({})
         ran: list[str] = []
         pools: tuple[Pool, Pool] = ("plain", "grouped")
         for _ in range(1000):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from groupflow.operate.groups import ALL, Groups
+from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Release
 from tests.store.bench import Bench, arrival
 from tests.store.life import advance, fill, kill, pass_time, redrive, retry, why
@@ -94,3 +97,71 @@ async def test_a_group_that_is_parked_and_paused_needs_both_lifted(shop: Bench) 
     assert await daemon.work_off() == []
     await groups.resume("a")
     assert await daemon.work_off() == ["a0", "a1"]
+
+
+def _let_it_pass(shop: Bench) -> None:
+    groups: Any = shop.raw.zrange(shop.keys("resumes"), 0, -1)
+    for group in groups:
+        shop.raw.zadd(shop.keys("resumes"), {group: 1})
+
+
+@pytest.mark.parametrize("target", ["a", ALL])
+async def test_a_pause_with_an_end_ends_by_itself(shop: Bench, target: str) -> None:
+    daemon, groups = await fill(shop, "a0", "a1"), Groups(shop.client)
+    assert await groups.pause(target, "ops", 30.0)
+    told = await why(shop, "a")
+    assert (told.state, "by itself" in told.reason) == ("paused", True)
+    assert told.until is not None
+    assert told.since is not None
+    assert round(told.until - told.since) == 30
+    _, wait = await shop.client.run(Verb.PROMOTE, 10)
+    assert 0 < wait <= 30_000_000
+    assert await daemon.work_off() == []
+    _let_it_pass(shop)
+    assert await shop.client.run(Verb.PROMOTE, 10) == [1, -1]
+    assert (await why(shop, "a")).state == "ready"
+    assert await daemon.work_off() == ["a0", "a1"]
+    assert not shop.raw.exists(shop.keys("resumes"))
+
+
+async def test_a_pause_takes_the_end_of_a_newer_one(shop: Bench) -> None:
+    """But one that has none keeps that: who said so may have had a reason."""
+    await fill(shop, "a0")
+    groups = Groups(shop.client)
+    assert await groups.pause("a", "ops", 30.0)
+    assert await groups.pause("a", "ops", 300.0)
+    told = await why(shop, "a")
+    assert told.until is not None
+    assert told.since is not None
+    assert round(told.until - told.since) == 300
+    assert await groups.pause("a", "ops")
+    assert (await why(shop, "a")).until is None
+    assert not await groups.pause("a", "ops", 30.0)
+    assert (await why(shop, "a")).until is None
+
+
+@pytest.mark.parametrize("target", ["a", ALL])
+async def test_a_pause_that_was_lifted_has_no_end_left(shop: Bench, target: str) -> None:
+    """Nor does its end lift one that came after it."""
+    await fill(shop, "a0")
+    groups = Groups(shop.client)
+    await groups.pause(target, "ops", 30.0)
+    assert await groups.resume(target)
+    assert not shop.raw.exists(shop.keys("resumes"))
+    await groups.pause(target, "ops")
+    _let_it_pass(shop)
+    assert await shop.client.run(Verb.PROMOTE, 10) == [0, -1]
+    assert (await why(shop, "a")).state == "paused"
+
+
+async def test_the_end_of_a_pause_leaves_what_is_paused_otherwise(shop: Bench) -> None:
+    daemon, groups = await fill(shop, "a0", "b0"), Groups(shop.client)
+    await groups.pause("a", "ops")
+    await groups.pause(ALL, "ops", 30.0)
+    hold = (await shop.status()).everything_paused
+    assert hold is not None
+    assert hold.until is not None
+    _let_it_pass(shop)
+    await shop.client.run(Verb.PROMOTE, 10)
+    assert await daemon.work_off() == ["b0"]
+    assert (await why(shop, "a")).state == "paused"

@@ -11,8 +11,15 @@ local id, group, from, most = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0, -1 } end
 local line = group == '' and K.plain or K.lane .. group
 
+-- Whether a run has it, which stands in its lane until it is done.
+local function is_of_run(element)
+  local run, lock = call('HGET', K.runs, group), call('GET', K.lock .. group)
+  return run and lock and sub(lock, 1, 16) <= sub(run, 1, 16) and sub(element, 1, 16) <= sub(run, 17, 32)
+end
+
 -- Takes an element out of wherever it waits.
 local function leave(element)
+  if group ~= '' and is_of_run(element) then return false end
   if call('ZREM', K.delayed, element) == 1 then return true end
   for _, index in ipairs(group == '' and { K.ordered, K.suspect_plain } or {}) do
     if call('ZREM', index, element) == 1 then return true end

@@ -14,6 +14,7 @@ if ARGV[1] == 'out' then
   return {
     cmsgpack.pack({
       totals = totals, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
+      resumes = call('ZRANGE', K.resumes, 0, -1, 'WITHSCORES'),
       segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
     }),
     tonumber(call('GET', K.fence) or 0), tonumber(call('HGET', K.count, 'arrival') or 0),
@@ -26,6 +27,8 @@ for i = 1, #notes.renamed, 2 do
   local known = tonumber(call('HGET', K.renamed, name) or nil) or 0
   if tonumber(number) > known then call('HSET', K.renamed, name, number) end
 end
+-- Those of groups that lie elsewhere end nothing.
+for i = 1, #notes.resumes, 2 do call('ZADD', K.resumes, notes.resumes[i + 1], notes.resumes[i]) end
 if notes.paused_all then call('SETNX', K.paused_all, notes.paused_all) end
 for i, name in ipairs({ 'begun', 'closed' }) do
   local moment = notes.segments[i]

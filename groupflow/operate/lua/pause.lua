@@ -1,14 +1,28 @@
 #!lua flags=allow-oom
--- pause: hold a group, or everything. What runs goes on to its end; what comes in waits in order.
+-- pause: hold a group, or everything; for so long, or until somebody lets it go on. What runs goes on to its
+-- end; what comes in waits in order. A pause that stands takes the new one's end, but one without an end keeps
+-- that it has none.
 --
 -- KEYS[1]  any key of the namespace
--- ARGV     1 group, '' for everything · 2 by whom
--- returns  1, or 0 where it was paused already
+-- ARGV     1 group, '' for everything · 2 by whom · 3 for how long (µs), '' where it has no end
+-- returns  1, or 0 where it was paused already, and nothing is different now
 local refusal = other_layout()
 if refusal then return refusal end
 local now = clock()
-local note = cjson.encode({ ARGV[2], digits(now) })
-if ARGV[1] == '' then return call('SETNX', K.paused_all, note) end
-local paused = call('HSETNX', K.paused, ARGV[1], note)
-place(ARGV[1], now)
+local group, note = ARGV[1], cjson.encode({ ARGV[2], digits(now) })
+local paused
+if group == '' then
+  paused = call('SETNX', K.paused_all, note)
+else
+  paused = call('HSETNX', K.paused, group, note)
+end
+local had_end = call('ZSCORE', K.resumes, group)
+if (ARGV[3] or '') == '' then
+  paused = math.max(paused, call('ZREM', K.resumes, group))
+elseif paused == 1 or had_end then
+  call('ZADD', K.resumes, digits(now + ARGV[3]), group)
+  wake_at_due()
+  paused = 1
+end
+if group ~= '' then place(group, now) end
 return paused

@@ -6,6 +6,7 @@
 -- ARGV     1 group, '' for everything
 -- returns  1, or 0 where it was not paused
 local resumed
+call('ZREM', K.resumes, ARGV[1])
 if ARGV[1] == '' then
   resumed = call('DEL', K.paused_all)
 else

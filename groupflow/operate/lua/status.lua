@@ -61,5 +61,6 @@ return named({
   waited_plain = plain, waited_grouped = grouped, everything_paused = call('GET', K.paused_all) or nil,
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
+  everything_ends = call('ZSCORE', K.resumes, '') or nil,
   sharing = sharing, running_groups = running_groups,
 })

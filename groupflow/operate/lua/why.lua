@@ -5,7 +5,8 @@
 -- ARGV     1 group
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
---          ready, until (µs), parked, paused, everything_paused (JSON), each where it is; recovering: { since,
+--          ready, until (µs), parked, paused, everything_paused (JSON), each where it is, and pause_ends,
+--          everything_ends (µs) where those pauses end by themselves; recovering: { since,
 --          until } (µs) where nothing is claimed, since this server may have lost writes; busy: where its head
 --          waits as a suspect, the daemons that run another one; running: how many tasks of it; where it has a
 --          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or 'closed' }
@@ -36,5 +37,6 @@ return named({
   everything_paused = call('GET', K.paused_all) or nil, busy = busy,
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
+  pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
 })

@@ -17,16 +17,16 @@ class AllGroups:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
-    async def pause(self, group: str, by: str) -> bool:
-        """Hold a group, or everything (`ALL`).
+    async def pause(self, group: str, by: str, for_: float | None = None) -> bool:
+        """Hold a group, or everything (`ALL`): for so many seconds, or until somebody resumes it.
 
         Returns:
-            Whether it wasn't paused already, or not everywhere.
+            Whether anything is different now: it wasn't paused, or not everywhere.
 
         Raises:
             StoreUnavailable: its partition is away; of everything, one is, and the rest is paused.
         """
-        return await self._change(group, lambda groups: groups.pause(group, by))
+        return await self._change(group, lambda groups: groups.pause(group, by, for_))
 
     async def resume(self, group: str) -> bool:
         """Let a group, or everything (`ALL`), go on.

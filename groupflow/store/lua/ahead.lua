@@ -1,12 +1,12 @@
--- Behind the session rules: what stands behind a claim in its group. To tell it changes nothing: it waits
--- in its lane, under the lock of the task in front of it, and whoever wants to go on with it has to ask
--- (`hand_on`). What has a life is not told: it may be delayed, or a suspect, or large.
+-- Behind the session rules: what stands behind a claim in its group. It waits in its lane, under the lock of
+-- the task in front of it. What has a life is not told: it may be delayed, or a suspect, or large.
 
 local TOLD = 500 -- that one script tells at most
 
--- The next so many elements of a lane behind `skipped` of them, as a flat list: element · envelope.
-local function next_in_lane(group, skipped, most)
-  local elements, ids, found = call('LRANGE', K.lane .. group, -skipped - most, -skipped - 1), {}, {}
+-- The next so many elements of a lane, as a flat list: element · envelope.
+local function next_in_lane(group, most)
+  if most < 1 then return {} end
+  local elements, ids, found = call('LRANGE', K.lane .. group, -most, -1), {}, {}
   for i = #elements, 1, -1 do
     if has_life(elements[i]) then break end
     ids[#ids + 1] = id_of(elements[i])
@@ -20,13 +20,41 @@ local function next_in_lane(group, skipped, most)
   return found
 end
 
--- Fills in, for the claims behind `first` in the rows, what stands behind them.
-local function tell_ahead(rows, first, most)
+-- The `run` of the rule that an envelope names, by the caller's table; nil where it names none of it.
+local function run_of(envelope, runs)
+  local is_sound, facts = pcall(cjson.decode, string.match(envelope, '^[^\n]*'))
+  return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
+end
+
+-- Whether a group has no limit, which a run of several starts would pass over.
+local function is_unlimited(element)
+  if not is_limiting() then return true end
+  local limit = limits().of(element)
+  return limit.concurrency <= 1 and limit.interval == 0
+end
+
+-- Fills in, for the claims behind `first` in the rows, what stands behind them: a fence, then element and
+-- envelope of each in turn. With a fence, the first one's, those are a run: its slot goes on with them, one
+-- after another, and says so behind (`proceed`). They stay in the lane, where the lock keeps them for it;
+-- `runs` says how far that reaches. Without, they are only told.
+local function tell_ahead(rows, first, most, runs)
   local room = TOLD
   for at = first, #rows - 7, 7 do
-    local found = next_in_lane(rows[at + 4], 0, math.min(most, room))
-    if #found > 0 then rows[at + 7] = found end
-    room = room - #found / 2
-    if room <= 0 then return end
+    local element, group = rows[at + 3], rows[at + 4]
+    local run = runs and not has_life(element) and run_of(rows[at + 5], runs)
+    run = run and is_unlimited(element) and run
+    local found = next_in_lane(group, math.min(run and run - 1 or is_limiting() and 0 or most, room))
+    local number = #found / 2
+    if number > 0 then
+      table.insert(found, 1, '')
+      if run then
+        local fence = take_fences(number)
+        found[1] = digits(fence)
+        call('HSET', K.runs, group, digits(fence + number - 1) .. sub(found[2 * number], 1, 16))
+      end
+      rows[at + 7] = found
+      room = room - number
+      if room <= 0 then return end
+    end
   end
 end

@@ -5,7 +5,8 @@
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3 how many of those behind each task are told with it, '0' for none
---          · 4… one idle slot each, 500 at most
+--          · 4 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
+--          · 5… one idle slot each, 500 at most
 -- returns  { state, a flat list of seven a claim: slot · fence (16 digits) · element · group
 --          · envelope and body · life as a flat list, '' where it has none · what stands behind it (see
 --          `ahead.lua`), '' where nothing does or nobody asked; Redis's clock (µs);
@@ -14,7 +15,7 @@ local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, 0, 0 } end
 local now = clock()
-local rows, idle, before = split_slots(daemon, { unpack(ARGV, 4) }, now)
+local rows, idle, before = split_slots(daemon, { unpack(ARGV, 5) }, now)
 if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
 local slots, fences, elements, groups, count = {}, {}, {}, {}, 0
@@ -84,7 +85,9 @@ end
 if count == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 local claims, told_before = { slots = slots, fences = fences, elements = elements, groups = groups }, last
 local passed = give(daemon, claims, before, rows, now)
-if ARGV[3] ~= '0' and not suspect and not is_limiting() then tell_ahead(rows, told_before, tonumber(ARGV[3])) end
+if (ARGV[3] ~= '0' or ARGV[4] ~= '') and not suspect then
+  tell_ahead(rows, told_before, tonumber(ARGV[3]), ARGV[4] ~= '' and cjson.decode(ARGV[4]))
+end
 for _, at in ipairs(passed) do
   unlock(groups[at], fences[at])
   place_unlocked(groups[at], now)

@@ -23,6 +23,7 @@ local function split_slots(daemon, slots, now)
       local id = id_of(claim.element)
       local envelope = call('HGET', K.tasks, id) or ''
       add_row(rows, slot, claim.fence, claim.element, claim.group, id, envelope)
+      if claim.group ~= '' then call('HDEL', K.runs, claim.group) end -- nobody knows of its rest
     else
       count = count + 1
       idle[count], before[slot] = slot, checkpoint

@@ -53,5 +53,5 @@ else
   call('HINCRBY', K.count, 'running_grouped', -1)
   if place_freed({ group }, now) then wake() end
 end
-local told = following ~= '' and tonumber(ARGV[9]) > 0 and next_in_lane(group, 0, tonumber(ARGV[9])) or {}
+local told = following ~= '' and tonumber(ARGV[9]) > 0 and next_in_lane(group, tonumber(ARGV[9])) or {}
 return { 'OK', 1, following, now, told }

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- promote: what was delayed and is due now may be claimed.
+-- promote: what was delayed and is due now may be claimed, and pauses that are over end.
 --
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 how many tasks, and how many groups, at most
@@ -18,6 +18,17 @@ for _, group in ipairs(groups) do
   place(group, now)
   promoted = promoted + 1
 end
+local over = call('ZRANGEBYSCORE', K.resumes, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
+for _, group in ipairs(over) do
+  call('ZREM', K.resumes, group)
+  if group == '' then
+    call('DEL', K.paused_all)
+  else
+    call('HDEL', K.paused, group)
+    place(group, now)
+  end
+  promoted = promoted + 1
+end
 if promoted > 0 then wake() end
 -- These wait for no delay from now on, wherever they stand: maybe in a group that runs or is paused.
 for _, id in ipairs(call('ZRANGEBYSCORE', K.late, '-inf', digits(now), 'LIMIT', 0, ARGV[1])) do
@@ -29,7 +40,7 @@ if is_limiting() then
   if #open > 0 then call('ZREM', K.closed, unpack(open)) end
 end
 local wait = -1
-for _, key in ipairs({ K.delayed, K.held, K.late }) do
+for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes }) do
   local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   if nearest then
     local left = math.max(0, tonumber(nearest) - now)

@@ -98,7 +98,10 @@ local function end_claim(daemon, slot, fence, group)
   local state = state_of(call('HGET', K.worker .. daemon, slot), fence)
   if state ~= 'live' then return state end
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
-  if group ~= '' then unlock(group, fence) end
+  if group ~= '' then
+    unlock(group, fence)
+    call('HDEL', K.runs, group)
+  end
   unmark_ended(daemon, fence)
   return 'live'
 end
@@ -121,6 +124,7 @@ local function hand_over(daemon, now, has_lived)
     call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
     if claim.group ~= '' then
       unlock(claim.group, claim.fence)
+      call('HDEL', K.runs, claim.group)
       call('HINCRBY', K.count, 'running_grouped', -1)
       call('HINCRBY', K.count, 'queued_grouped', 1)
     else

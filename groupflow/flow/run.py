@@ -1,0 +1,73 @@
+"""A run: tasks of one group under one claim, which one worker runs one after another.
+
+The next one begins when the one before has ended well here, though the store may not know of that
+yet. What it isn't known to know is told it in order and as a whole, so that no task of a run is
+ever settled ahead of one in front of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from time import monotonic
+
+from groupflow.store.settlements import Claim, Complete, Proceed, Settlement
+
+
+class Run:
+    """What is left of one, and what of it is to be told.
+
+    Attributes:
+        is_ending: whether it is to end with the task that runs.
+        is_travelling: whether an exchange tells some of it just now.
+        seconds: that its attempts took so far.
+    """
+
+    def __init__(self, rest: Iterable[Claim], seconds: float) -> None:
+        """The rest behind its first task; it goes on for so many seconds at most."""
+        self.is_ending = False
+        self.is_travelling = False
+        self.seconds = 0.0
+        self._rest = deque(rest)
+        self._until = monotonic() + seconds
+        self._done: list[Complete] = []
+        self._told = 0  # of these, travelling
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another task of it may begin."""
+        return bool(self._rest) and not self.is_ending and monotonic() < self._until
+
+    @property
+    def has_news(self) -> bool:
+        """Whether some of it has ended that the store isn't known to know."""
+        return bool(self._done)
+
+    @property
+    def size(self) -> int:
+        """How many tasks there are to tell of, at most."""
+        return len(self._done) + 1
+
+    def next(self, done: Claim) -> Claim:
+        """One is done: the next one."""
+        self._done.append(Complete(done))
+        return self._rest.popleft()
+
+    def tell(self, claim: Claim) -> list[Settlement]:
+        """What an exchange tells while `claim` runs; `told` says how that went."""
+        self.is_travelling, self._told = True, len(self._done)
+        return [Proceed(tuple(self._done), claim)]
+
+    def told(self, *, arrived: bool) -> None:
+        """An exchange has ended."""
+        if arrived:
+            del self._done[: self._told]
+        self.is_travelling, self._told = False, 0
+
+    def end(self, settlement: Settlement) -> list[Settlement]:
+        """What an exchange tells at its end; once more, if that fails."""
+        if isinstance(settlement, Complete):
+            return [Proceed((*self._done, settlement), None)]
+        if self._done:
+            return [Proceed(tuple(self._done), settlement.claim), settlement]
+        return [settlement]

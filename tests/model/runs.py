@@ -1,0 +1,55 @@
+"""Runs go on: pieces of them are told, once or twice, late or at their end."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.store.settlements import Complete, Proceed, Settlement
+from tests.model.machine import Machine, daemons, numbers
+
+
+class Runs(Machine):
+    """Workers go on in their runs, and tell of it."""
+
+    @rule(
+        daemon=daemons,
+        pick=numbers,
+        most=st.integers(1, 4),
+        ends=st.booleans(),
+        lost=st.integers(0, 2),
+    )
+    def proceed(self, daemon: str, pick: int, most: int, ends: bool, lost: int) -> None:
+        """Some tasks of a run are done; it goes on, or ends. Some replies are lost."""
+        one = self.daemons[daemon]
+        runs = sorted(slot for slot, rest in one.runs.items() if rest)
+        if not runs:
+            return
+        slot = runs[pick % len(runs)]
+        rest, group = one.runs[slot], one.held[slot].task.group or ""
+        whole = [one.held[slot], *rest]
+        done = whole[: min(most, len(whole) if ends else len(rest))]
+        following = None if ends else whole[len(done)]
+        for number in range(1, min(lost, len(done) - 1) + 1):
+            self._tell(daemon, Proceed([Complete(each) for each in done[:number]], whole[number]))
+        settlement = Proceed([Complete(each) for each in done], following)
+        for _ in range(1 + (lost > 1)):
+            self._tell(daemon, settlement)
+        for n, each in enumerate(done):
+            if n:
+                self.promise.go_on(group, each.fence)
+            self.promise.tasks[each.task.id].state = "done"
+        one.stale += done
+        if following is None:
+            del one.runs[slot], one.held[slot]
+            self.promise.runs_of.pop(group, None)
+            return
+        self.promise.go_on(group, following.fence)
+        one.held[slot] = following
+        one.runs[slot] = whole[len(done) + 1 :]
+
+    def _tell(self, daemon: str, settlement: Settlement) -> None:
+        claims = self.daemons[daemon].claims["grouped"]
+        assert self.run(claims.exchange([settlement], [])).refused == []
+        fence = int(self.raw.get(self.keys("fence")) or 0)
+        self.promise.last_fence = max(self.promise.last_fence, fence)

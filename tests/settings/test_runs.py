@@ -1,0 +1,23 @@
+"""`run` in a rule: what goes with it, and what doesn't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from groupflow.settings.rules import GroupRule
+
+
+@pytest.mark.parametrize("limit", [{"concurrency": 2}, {"rate": "10/s"}])
+def test_a_run_and_a_limit_contradict(limit: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="Leave out run"):
+        GroupRule.model_validate({"key": "{k}", "run": 2, **limit})
+    GroupRule.model_validate({"key": "{k}", "run": 1, **limit})
+
+
+@pytest.mark.parametrize("run", [0, -1, 501, 1.5, "many"])
+def test_a_run_is_a_number_of_tasks(run: object) -> None:
+    with pytest.raises(ValidationError):
+        GroupRule.model_validate({"key": "{k}", "run": run})
