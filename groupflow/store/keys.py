@@ -1,8 +1,8 @@
 """Every key that groupflow writes, and nothing else knows one.
 
 All keys of one partition share a hash tag, so that each script runs within one slot of a Redis
-Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. `Keys.as_lua` renders the
-same names for the scripts; a name is spelled only here.
+Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. `Keys.spelled_in` puts the
+same names into the scripts; a name is spelled only here.
 
 | key | type | holds |
 |---|---|---|
@@ -56,6 +56,7 @@ looks at it has to read its body.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 ARRIVAL_DIGITS = 16
@@ -66,10 +67,11 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
-    "epoch", "recovering", "schedules",
-    "epoch", "recovering", "limits", "sharing", "rates", "closed", "scans", "runs", "resumes",
+    "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs", "resumes",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
+_NAMED = re.compile(r"\bK\.(\w+)")  # a key as scripts write it
+_TABLE = re.compile(r"\bK\[|\(K\)")  # all keys at once
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 
@@ -99,13 +101,25 @@ class Keys:
         """The channel on which scripts say that something may be claimed now."""
         return f"{self.tag}:wake"
 
+    def spelled_in(self, lua: str) -> str:
+        """A script's text with each ``K.name`` as the key; those that want a name end in ``:``.
+
+        Where a script takes one by a name that it is told, the whole table ``K`` goes in front.
+        """
+        names = self._names()
+        spelled = _NAMED.sub(lambda found: f"'{names[found[1]]}'", lua)
+        return f"{self.as_lua()}\n{spelled}" if _TABLE.search(spelled) else spelled
+
     def as_lua(self) -> str:
-        """A Lua table ``K`` of the same names; those that end in ``:`` want a name behind them."""
+        """A Lua table ``K`` of all of them."""
+        return "local K = {" + ", ".join(f"{n} = '{key}'" for n, key in self._names().items()) + "}"
+
+    def _names(self) -> dict[str, str]:
         whole = {kind: self(kind) for kind in (*_WHOLE, *_HISTORY)}
         whole |= {kind: self(kind) + ":" for kind in _PREFIXES}
         whole["wake"] = self.wake
         whole["never"] = self("never")  # no key has this name
-        return "local K = {" + ", ".join(f"{name} = '{key}'" for name, key in whole.items()) + "}"
+        return whole
 
 
 def split_element(element: bytes) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The Lua scripts as they are sent: key names, the order constant and the shared rules go in front.
+"""The Lua scripts, verb by verb; `rendering.py` makes of each what is sent.
 
 One file a verb under `lua/`, whose header is its contract. What several verbs share stands in files
 of its own, and each verb names those that it needs: there is nothing to resolve.
@@ -6,14 +6,13 @@ of its own, and each verb names those that it needs: there is nothing to resolve
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
 from typing import Literal, Self, TypeAlias
 
 from groupflow.store.keys import Keys
+from groupflow.store.rendering import Script, render
 
 Order: TypeAlias = Literal["oldest", "fair"]
 
@@ -80,48 +79,11 @@ class Verb(AnyVerb):
     SCAN_NAMES = "scan_names"
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script as Redis gets it: its text, and the SHA-1 under which Redis keeps it."""
-
-    text: str
-    sha: str
-
-
 @cache  # the shared files are in front of nearly every verb
 def read_lua(file: str) -> str:
     """The text of a file, by its room and its name: ``store/prelude``."""
     room, name = file.split("/")
     return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
-
-
-# While a slot is moved from one node of a cluster to another key by key, a script meets keys that
-# are gone and keys that are there still: it would fail half-way, with its first half written. A key
-# that never was is refused by such a node, so this fails first. Where slots move as a whole (Valkey
-# 9, Redis 8.4) it never does.
-_GUARD = "redis.call('EXISTS', K.never)\n"
-
-
-def render(
-    verb: AnyVerb,
-    keys: Keys,
-    order: Order,
-    text: str,
-    *,
-    in_cluster: bool = False,
-    partitions: int = 0,
-) -> Script:
-    """Puts the key table, the constants and the shared rules in front of a verb's own text."""
-    shebang = ""
-    if text.startswith("#!"):  # Redis wants its flags on the very first line
-        shebang, text = text.split("\n", 1)
-    front = "\n".join(map(read_lua, verb.rules))
-    # In a cluster a wake goes to those who listen at the node that has the slot, not to all nodes.
-    publish = "SPUBLISH" if in_cluster else "PUBLISH"
-    constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
-    guard = _GUARD if in_cluster else ""
-    whole = f"{shebang}\n{keys.as_lua()}\n{guard}{constants}\n{front}\n{text}".lstrip("\n")
-    return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 
 class Scripts(dict[AnyVerb, Script]):
@@ -137,10 +99,10 @@ class Scripts(dict[AnyVerb, Script]):
 
     def __missing__(self, verb: AnyVerb) -> Script:
         script = self[verb] = render(
-            verb,
+            read_lua(verb.file),
+            [read_lua(file) for file in verb.rules],
             self._keys,
             self._order,
-            read_lua(verb.file),
             in_cluster=self._in_cluster,
             partitions=self._partitions,
         )

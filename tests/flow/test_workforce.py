@@ -8,13 +8,21 @@ from typing import Any, cast
 
 import pytest
 
+from groupflow.core.policy import Policies
+from groupflow.core.retry import RetryPolicy
 from groupflow.flow import workforce as module
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall, Source
+from groupflow.flow.handling import Runners
 from groupflow.flow.worker import Rules, Worker
 from groupflow.flow.workforce import WorkerPool, Workforce
 
-RULES, OTHERS = cast(Rules, "rules"), cast(Rules, "other rules")
+
+def _rules(daemon: str) -> Rules:
+    return Rules(cast(Runners, None), Policies(RetryPolicy(), {}), 3, daemon)
+
+
+RULES, OTHERS = _rules("one"), _rules("another")
 
 
 class Acting(Worker):

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from groupflow.store.scripts import AnyVerb, Script, Scripts
+from groupflow.store.rendering import Script
+from groupflow.store.scripts import AnyVerb, Scripts
 
 _PR_SET_PDEATHSIG = 1
 _GRACE = 15.0  # seconds that any test may take, with whatever it waits for in vain

@@ -154,8 +154,8 @@ class Trials:
         front = "\n".join(texts[file] for file in verb.rules)
         own = texts[verb.file]
         shebang, own = own.split("\n", 1) if own.startswith("#!") else ("", own)
-        keys = Keys("compiled").as_lua()
-        return f"{shebang}\n{keys}\nlocal ORDER = 'oldest'\n{front}\n{own}".lstrip("\n")
+        whole = Keys("compiled").spelled_in(f"local ORDER = 'oldest'\n{front}\n{own}")
+        return f"{shebang}\n{whole}".lstrip("\n")
 
 
 def _may_kill(item: pytest.Item) -> bool:

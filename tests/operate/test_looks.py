@@ -19,7 +19,8 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, read_lua, render
+from groupflow.store.rendering import render
+from groupflow.store.scripts import Scripts, read_lua
 from groupflow.store.settlements import Advance, Retry
 from tests.store.bench import Bench, arrival, bury
 
@@ -51,7 +52,7 @@ def watched(keys: Keys) -> Scripts:
     scripts = Scripts(keys, "oldest")
     for verb in LOOKS:
         shebang, _, text = read_lua(verb.file).partition("\n")
-        scripts[verb] = render(verb, keys, "oldest", f"{shebang}\n{_WATCHED}{text}")
+        scripts[verb] = render(f"{shebang}\n{_WATCHED}{text}", [*map(read_lua, verb.rules)], keys, "oldest")
     return scripts
 
 

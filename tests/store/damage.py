@@ -7,7 +7,6 @@ same test passes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -16,8 +15,11 @@ import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import AnyVerb, Script, Scripts
+from groupflow.store.rendering import Script
+from groupflow.store.scripts import AnyVerb, Scripts
 from tests.store.bench import Bench
+
+KEYS = Keys("damaged")
 
 Seen = Callable[[Bench], Awaitable[None]]
 
@@ -41,11 +43,10 @@ def same(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
 
 async def assert_seen(server: RedisServer, damage: Damage) -> None:
     """The test of a damage finds nothing wrong without it, and something with it."""
-    keys = Keys("damaged")
     for broken in (False, True):
-        scripts = Scripts(keys, damage.order)
+        scripts = Scripts(KEYS, damage.order)
         used = _damaged(scripts, damage) if broken else scripts
-        shop = Bench(server.url, keys=keys, order=damage.order, scripts=used)
+        shop = Bench(server.url, keys=KEYS, order=damage.order, scripts=used)
         try:
             assert await _is_seen(shop, damage.seen) == broken
         finally:
@@ -54,10 +55,9 @@ async def assert_seen(server: RedisServer, damage: Damage) -> None:
 
 def _damaged(scripts: Scripts, damage: Damage) -> Scripts:
     text = scripts[damage.verb].text
-    assert damage.sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
-    text = text.replace(damage.sound, damage.broken)
-    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    scripts[damage.verb] = Script(text, sha)
+    sound, broken = KEYS.spelled_in(damage.sound), KEYS.spelled_in(damage.broken)
+    assert sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
+    scripts[damage.verb] = Script.of(text.replace(sound, broken))
     return scripts
 
 

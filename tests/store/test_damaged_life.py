@@ -204,7 +204,7 @@ DAMAGES = [
     Damage(
         "a pause that leaves the group ready",
         OperatorVerb.PAUSE,
-        "place(ARGV[1], now)",
+        "if group ~= '' then place(group, now) end",
         "",
         test_pauses.test_who_was_paused_by_name_stays_so_when_everything_goes_on,
     ),

@@ -220,15 +220,29 @@ DAMAGES = [
     Damage(
         "a hand-on that knows no limits",
         Verb.HAND_ON,
-        "    if is_limiting() then return false end\n",
-        "",
+        "return is_unlimited(next_one) and",
+        "return",
         test_limits.test_what_was_told_ahead_of_a_limit_is_not_handed_on,
+    ),
+    Damage(
+        "a hand-on in a group that is closed",
+        Verb.HAND_ON,
+        "and not call('ZSCORE', K.closed, 'g' .. group)",
+        "",
+        test_limits.test_what_was_closed_meanwhile_is_not_handed_on,
+    ),
+    Damage(
+        "a hand-on beside what runs there still",
+        Verb.HAND_ON,
+        " and limits().running(group) == 1",
+        "",
+        test_limits.test_where_another_runs_still_nothing_is_handed_on,
     ),
     Damage(
         "what is told ahead of its turn",
         Verb.CLAIM_GROUPED,
-        "and not is_limiting() then tell_ahead",
-        "then tell_ahead",
+        "local is_free = is_unlimited(element)",
+        "local is_free = true",
         test_limits.test_what_has_limits_goes_on_by_claims_alone,
     ),
     Damage(

@@ -12,7 +12,8 @@ import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, Verb, read_lua, render
+from groupflow.store.rendering import render
+from groupflow.store.scripts import Scripts, Verb, read_lua
 from tests.store.bench import Bench
 from tests.store.scenario import live
 
@@ -251,7 +252,7 @@ def damaged(keys: Keys, damage: Damage) -> Scripts:
     scripts = Scripts(keys, "oldest")
     for verb in damage.verbs:
         shebang, _, text = read_lua(verb.file).partition("\n")
-        scripts[verb] = render(verb, keys, "oldest", f"{shebang}\n{damage.lua}{text}")
+        scripts[verb] = render(f"{shebang}\n{damage.lua}{text}", [*map(read_lua, verb.rules)], keys, "oldest")
     return scripts
 
 

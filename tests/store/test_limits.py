@@ -11,7 +11,7 @@ from groupflow.operate.groups import Groups
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.life import promote
+from tests.store.life import promote, redrive
 
 WORKERS = [f"w{n}" for n in range(9)]
 
@@ -422,6 +422,43 @@ async def test_what_has_limits_goes_on_by_claims_alone(bench: Bench) -> None:
     limited(bench, rate="1/min")
     daemon = await fill(bench, "a0", "a1")
     assert (await daemon.claim_hot()).behind == []
+
+
+async def test_what_has_none_beside_them_hops(bench: Bench) -> None:
+    limited(bench, rate="1/min")
+    others = [arrival(f"c{n}", "c") for n in range(3)]
+    for each in others:
+        each.envelope.rule = "another"
+    await bench.enqueue(*others)
+    daemon = await fill(bench)
+    handed = await daemon.hand_on(await daemon.claim_hot())
+    assert handed.claim is not None
+    assert ids([handed.claim]) == ["c1"]
+    assert bench.judge() == []
+
+
+async def test_what_was_closed_meanwhile_is_not_handed_on(bench: Bench) -> None:
+    daemon = await fill(bench, "a0", "a1")
+    claim = await daemon.claim_hot()
+    bench.raw.zadd(bench.keys("closed"), {"ga": bench.server_time() + 60_000_000})
+    assert (await daemon.hand_on(claim)).claim is None
+    assert await daemon.claim("grouped", "w1") == []
+
+
+async def test_where_another_runs_still_nothing_is_handed_on(bench: Bench) -> None:
+    """One that was redriven in front of what is told, and a limit that came and went."""
+    daemon = await fill(bench, "a0", "a1", "a2")
+    await daemon.settle(bury(await daemon.claim_one()))
+    claim = await daemon.claim_hot()
+    limited(bench, 2)
+    await daemon.sessions.tell({}, {})
+    await redrive(bench, "a0")
+    other = await bench.daemon("d2")
+    assert ids(await other.claim("grouped", "w1")) == ["a0"]
+    limited(bench, 1)
+    await daemon.sessions.tell({}, {})
+    assert (await daemon.hand_on(claim)).claim is None
+    bench.concurrency = {"a": 2}  # as many as have run together
 
 
 async def test_what_was_told_ahead_of_a_limit_is_not_handed_on(bench: Bench) -> None:

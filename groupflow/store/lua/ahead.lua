@@ -26,7 +26,7 @@ local function run_of(envelope, runs)
   return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
 end
 
--- Whether a group has no limit, which a run of several starts would pass over.
+-- Whether a group has no limit: neither a run nor a hop asks for one again.
 local function is_unlimited(element)
   if not is_limiting() then return true end
   local limit = limits().of(element)
@@ -42,8 +42,9 @@ local function tell_ahead(rows, first, most, runs)
   for at = first, #rows - 7, 7 do
     local element, group = rows[at + 3], rows[at + 4]
     local run = runs and not has_life(element) and run_of(rows[at + 5], runs)
-    run = run and is_unlimited(element) and run
-    local found = next_in_lane(group, math.min(run and run - 1 or is_limiting() and 0 or most, room))
+    local is_free = is_unlimited(element)
+    run = is_free and run
+    local found = is_free and next_in_lane(group, math.min(run and run - 1 or most, room)) or {}
     local number = #found / 2
     if number > 0 then
       table.insert(found, 1, '')

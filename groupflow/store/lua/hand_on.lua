@@ -21,11 +21,17 @@ if claim == 'settled' then
   return { 'OK', 1, held and held.element == next_one and held.fence or '', now, {} }
 end
 
+-- Whether no limit stands before the next one: there is none for it, nobody has closed the group, and no other
+-- of it runs (a reload may have taken away a limit under which some do).
+local function is_unheld()
+  return is_unlimited(next_one) and not call('ZSCORE', K.closed, 'g' .. group) and limits().running(group) == 1
+end
+
 -- Whether the group would be the one that the next claim is given.
 local function goes_first()
   if call('EXISTS', K.ready, K.suspect_groups, K.paused_all, K.recovering, K.parked, K.paused, K.limits,
     K.sharing, K.rates, K.closed) > 0 then
-    if is_limiting() then return false end
+    if is_limiting() and not is_unheld() then return false end
     if call('EXISTS', K.paused_all, K.recovering) > 0 or is_withheld(group) then return false end
     if not mark and call('EXISTS', K.suspect_groups) == 1 then return false end
     local best = call('ZRANGE', K.ready, 0, 0, 'WITHSCORES')
