@@ -18,6 +18,7 @@
 local refusal = other_layout()
 if refusal then return refusal end
 local now = clock()
+if #ARGV > 5 then note_first_epoch(now) end
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
 local any_renamed = call('EXISTS', K.renamed) == 1
 local taken, crowded, runnable = {}, {}, false
