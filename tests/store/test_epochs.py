@@ -144,7 +144,7 @@ async def test_a_lost_registration_costs_a_lease(bench: Bench) -> None:
 
 
 async def test_the_first_of_all_registrations_may_be_lost_too(bench: Bench) -> None:
-    """Where there are tasks there was a server: whoever registered since, and runs some, is lost."""
+    """Where there are tasks there was a server: whoever has claimed since is lost, but runs."""
     await bench.enqueue(arrival("a0", "a"))
     kept = bench.dump()
     (first,) = await begin(bench, "d1")
