@@ -8,15 +8,13 @@ server never does.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 import structlog
 
+from groupflow.account import Account
 from groupflow.building import (
     Connections,
     Ground,
@@ -28,9 +26,7 @@ from groupflow.building import (
 )
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
-from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
-from groupflow.core.measures import Vitals
 from groupflow.doctor.examination import check_at_start
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
@@ -120,74 +116,30 @@ class Daemon:
             for each, duties in zip(partitions, self._duties, strict=True):
                 duties["archive"] = ground.archiver(each, lambda: intake.standstill.is_for_memory)
         self._lag = lag
+        self.account = Account(
+            settings,
+            self._workforce,
+            self._leases,
+            self._reloader,
+            self._intake,
+            self._started,
+            self._stopping,
+        )
         read = Namespace([redis.open(each.keys) for each in partitions])
-        self.metrics = Metrics(measures, self.vitals, read, lease=lease, lag=lag)
-        health = Answers(self._started.is_set, self._checks, read, self.metrics.render)
+        self.metrics = Metrics(measures, self.account.vitals, read, lease=lease, lag=lag)
+        health = Answers(self._started.is_set, self.account.checks, read, self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
 
     def _holds_lease(self, partition: int) -> bool:
         return self._leases.renewers[partition].holds_lease
 
-    @property
-    def _without_lease(self) -> list[int]:
-        """The partitions in which nothing of ours may run."""
-        return [n for n, renewer in enumerate(self._leases.renewers) if not renewer.holds_lease]
-
     def _facts(self) -> Facts:
         """What its page shows of it."""
         return Facts(self.name, self._settings, self._app.names)
 
-    def _checks(self) -> list[Check]:
-        """What `/readyz` tells of this daemon's own parts."""
-        if self.is_stopping:
-            return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
-        return [
-            self._lease_check(),
-            *self._claims_check(),
-            *([self._intake.check()] if self._intake else []),
-        ]
-
-    def _lease_check(self) -> Check:
-        without, of = self._without_lease, len(self._partitions)
-        if not self._started.is_set() or len(without) == of:
-            return Check("lease", "fail", "none: nothing runs")
-        if without:
-            missing = ", ".join(map(str, without))
-            return Check("lease", "warn", f"none in {len(without)} of {of} partitions: {missing}")
-        return Check("lease", "ok", "held")
-
-    def _claims_check(self) -> list[Check]:
-        """Where Redis gives nothing out for now; see ADR 0045."""
-        ends = {n: renewer.held_until for n, renewer in enumerate(self._leases.renewers)}
-        held = {n: end - monotonic() for n, end in ends.items() if end is not None}
-        if not held:
-            return []
-        where = f"partition {', '.join(map(str, held))}" if len(ends) > 1 else "Redis"
-        left = max(0.0, *held.values(), 0.0)
-        found = f"{where} gives nothing out: it may have lost claims; {left:.1f} s at the most"
-        return [Check("claims", "warn", found, "They go on once every daemon has renewed.")]
-
     def _info(self) -> dict[str, Any]:
-        return {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "workers": sum(self._workforce.sizes.values()),
-            "lease": self._settings.workers.lease,
-            **(self._intake.told() if self._intake else {}),
-            **({"reload": reloaded.as_json()} if (reloaded := self._reloader.last) else {}),
-        }
-
-    def vitals(self) -> Vitals:
-        """How this daemon is just now."""
-        return Vitals(
-            workers=self._workforce.sizes,
-            busy=self._workforce.busy,
-            lease_left=min(renewer.left for renewer in self._leases.renewers),
-            consumes=None if self._intake is None else self._intake.consumes,
-            bytes_in_flight=0 if self._intake is None else self._intake.bytes_in_flight,
-            active_queues=0 if self._intake is None else self._intake.active_queues,
-        )
+        return self.account.info()
 
     def reload(self) -> None:
         """Take a changed configuration over soon, whole or not at all."""
@@ -227,7 +179,7 @@ class Daemon:
             if not await self._open_sessions():
                 return
             await self._check_store()
-            log.info("daemon.started", daemon=self.name, **self._info())
+            log.info("daemon.started", daemon=self.name, **self.account.info())
             self._supervisor.ready()
             self._started.set()
             self._reloader.retell()
@@ -401,7 +353,7 @@ class Daemon:
         schedules = definitions_of(settings)
 
         def swap() -> None:
-            self._settings = settings
+            self._settings = self.account.settings = settings
             configure_logging(settings.log.level, settings.log.format)
             if self._intake is not None:
                 self._intake.adopt(admission)
@@ -415,7 +367,7 @@ class Daemon:
 
     async def tell(self) -> None:
         """Let `status`, `reload` and `check-config --diff` know."""
-        info, settings = self._info(), report(self._settings)
+        info, settings = self.account.info(), report(self._settings)
         telling = (
             each.sessions.tell(info, settings)
             for each in self._partitions

@@ -73,32 +73,6 @@ class Lane:
     tasks: list[Waiting]
 
 
-async def list_groups(
-    client: StoreClient,
-    state: ListedGroups,
-    *,
-    cursor: str = "0",
-    limit: int = 50,
-    text: str = "",
-    tenant: str = "",
-) -> GroupPage:
-    """A page of the groups in a state.
-
-    A filter is tried on so many groups and no more, so a page may have fewer than `limit`, or none,
-    and yet have a next one.
-
-    Args:
-        client: the store.
-        state: which.
-        cursor: ``0``, or what the page before gave.
-        limit: groups at most; of the parked and paused, those of one step more.
-        text: what the group's name must have in it; empty for any.
-        tenant: whose task must be its head; empty for anybody's.
-    """
-    look = await look_at_groups(client, state, cursor, limit, text, tenant)
-    return GroupPage(look.at, look.total, look.slice.looked, look.slice.next, look.slice.rows)
-
-
 @dataclass(frozen=True, slots=True)
 class GroupLook:
     """What was seen of the groups of a state."""
@@ -108,10 +82,28 @@ class GroupLook:
     slice: Slice[GroupRow]
 
 
-async def look_at_groups(  # noqa: PLR0917  as `list_groups`
-    client: StoreClient, state: ListedGroups, cursor: str, limit: int, text: str, tenant: str
+async def look_at_groups(
+    client: StoreClient,
+    state: ListedGroups,
+    *,
+    cursor: str = "0",
+    limit: int = 50,
+    text: str = "",
+    tenant: str = "",
 ) -> GroupLook:
-    """The same as `list_groups`, with what it takes to put stores together."""
+    """Some of the groups in a state, with what it takes to put stores together.
+
+    A filter is tried on so many groups and no more, so there may be fewer than `limit`, or none,
+    and yet more to come.
+
+    Args:
+        client: the store.
+        state: which.
+        cursor: ``0``, or what the look before gave.
+        limit: groups at most; of the parked and paused, those of one step more.
+        text: what the group's name must have in it; empty for any.
+        tenant: whose task must be its head; empty for anybody's.
+    """
     found: Slice[GroupRow] = Slice()
     following = cursor
     for _ in range(_LOOKS):

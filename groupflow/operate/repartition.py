@@ -188,7 +188,7 @@ async def _reap(client: StoreClient) -> None:
 async def _in_turn(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
     """Move groups of an index that has an order; those that stay are passed over."""
     stay = moved = 0
-    while rows := (await look_at_groups(source, state, str(stay), _GROUPS, "", "")).slice.rows:
+    while rows := (await look_at_groups(source, state, cursor=str(stay), limit=_GROUPS)).slice.rows:
         for row in rows:
             if mover.leaves(row.group) is None:
                 stay += 1
@@ -202,7 +202,7 @@ async def _held_back(source: StoreClient, mover: Mover, state: ListedGroups) -> 
     cursor: str | None = "0"
     moved = 0
     while cursor is not None:
-        found = (await look_at_groups(source, state, cursor, _GROUPS, "", "")).slice
+        found = (await look_at_groups(source, state, cursor=cursor, limit=_GROUPS)).slice
         for row in found.rows:
             if mover.leaves(row.group) is not None:
                 moved += await mover.move("lane", row.group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupflow.schedule.scripts import MAKING, ROWS
-from groupflow.store.scripts import FACTS, LAYOUT, PRELUDE, SESSIONS, AnyVerb
+from groupflow.store.scripts import FACTS, LAYOUT, LEADING, PRELUDE, SESSIONS, AnyVerb
 
 _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
@@ -50,7 +50,7 @@ class OperatorVerb(AnyVerb):
     NUMBER = "number"
     MOVING_TO = "moving_to"
     MOVE_OUT = "move_out", _MOVING
-    MOVE_IN = "move_in", _MOVING
+    MOVE_IN = "move_in", (*_MOVING, LEADING)
     MOVE_DONE = "move_done", (*_MOVING, "operate/burial")
     MOVE_HISTORY = "move_history", _MOVING
     MOVE_NOTES = "move_notes"

@@ -7,11 +7,11 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
-from groupflow.servers.server import MissingServer, PrivateServer, ask
+from groupflow.servers.server import MissingServer, PrivateServer, ServerGroup, ask
 
 _NAMES_REQUEST = b"\x00\x01n"  # epmd's NAMES_REQ
 _CTL = "rabbitmqctl"
@@ -106,7 +106,7 @@ class ClusterNode(RabbitmqServer):
         return said.decode()
 
 
-class RabbitmqCluster:
+class RabbitmqCluster(ServerGroup):
     """Some nodes, each with a copy of every quorum queue.
 
     Attributes:
@@ -121,7 +121,7 @@ class RabbitmqCluster:
         joining = [
             ClusterNode(folder / f"node-{n}", self._mapper, cookie, first) for n in range(1, size)
         ]
-        self.nodes = [first, *joining]
+        self.servers = self.nodes = [first, *joining]
 
     @property
     def urls(self) -> list[str]:
@@ -149,7 +149,7 @@ class RabbitmqCluster:
 
     async def stop(self) -> None:
         """Stop all."""
-        await asyncio.gather(*(node.stop() for node in self.nodes))
+        await super().stop()
         await self._mapper.stop()
 
     async def leader_of(self, queue: str) -> ClusterNode:
@@ -170,14 +170,3 @@ class RabbitmqCluster:
         named = {node.node: node for node in self.nodes}
         told = [line.split("\t") for line in lines if "\t" in line]
         return {queue: named[leader] for queue, leader in told if leader in named}
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.redis import RedisServer
-from groupflow.servers.server import ask
+from groupflow.servers.server import ServerGroup, ask
 
 NODE_TIMEOUT = 1_000  # milliseconds of silence after which a primary is replaced
 SLOTS = 16_384
@@ -89,37 +89,10 @@ class Sentinel(RedisServer):
         return f"process_id:{pid}\r" in await command(self, "INFO server")
 
 
-class _Group:
-    """Servers that start and stop together."""
+class RedisCluster(ServerGroup):
+    """A Redis Cluster: some primaries that share the slots, each with some replicas."""
 
     servers: Sequence[RedisServer]
-
-    async def start(self) -> None:
-        """Start all, and make them one.
-
-        Raises:
-            ServerFailed: they did not come together in time.
-        """
-        await asyncio.gather(*(server.start() for server in self.servers))
-
-    async def stop(self) -> None:
-        """Stop all."""
-        await asyncio.gather(*(server.stop() for server in self.servers))
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-
-class RedisCluster(_Group):
-    """A Redis Cluster: some primaries that share the slots, each with some replicas."""
 
     def __init__(
         self,
@@ -207,7 +180,7 @@ class RedisCluster(_Group):
         ]
 
 
-class WatchedRedis(_Group):
+class WatchedRedis(ServerGroup):
     """A primary, its replicas, and Sentinels that watch them."""
 
     primary = "mymaster"

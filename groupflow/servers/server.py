@@ -272,3 +272,32 @@ async def ask(port: int, question: bytes, *, until: bytes = b"") -> bytes:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+class ServerGroup:
+    """Servers that start and stop together."""
+
+    servers: Sequence[PrivateServer]
+
+    async def start(self) -> None:
+        """Start all, and make them one.
+
+        Raises:
+            ServerFailed: they did not come together in time.
+        """
+        await asyncio.gather(*(server.start() for server in self.servers))
+
+    async def stop(self) -> None:
+        """Stop all."""
+        await asyncio.gather(*(server.stop() for server in self.servers))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

@@ -19,13 +19,14 @@ Order: TypeAlias = Literal["oldest", "fair"]
 PRELUDE = ("store/prelude", "store/limits")
 SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
-_EPOCHS = (*SESSIONS, "store/epochs")
+LEADING = "store/leading"
+_EPOCHS = (*SESSIONS, LEADING, "store/epochs")
 _CLAIMING = (*SESSIONS, "store/claiming")
 _AHEAD = "store/ahead"
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
 LAYOUT = "store/layout"
-TAKING = (*_IDS, "store/delaying", LAYOUT, "store/taking")
+TAKING = (*_IDS, "store/delaying", LAYOUT, LEADING, "store/taking")
 
 
 class AnyVerb(StrEnum):

@@ -63,16 +63,6 @@ class Verbs:
         return Said(process.returncode, out.decode(), err.decode())
 
 
-@pytest.fixture
-async def spread(redis_server: RedisServer) -> AsyncIterator[Spread]:
-    spread = Spread(redis_server.url, 4)
-    try:
-        yield spread
-        assert spread.judge() == []
-    finally:
-        await spread.close()
-
-
 @asynccontextmanager
 async def agreed(spread: Spread) -> AsyncIterator[None]:
     """The namespace has as many partitions as a daemon has noted."""

@@ -9,7 +9,9 @@ import orjson
 from groupflow.operate import listing
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
-from groupflow.operate.listing import ListedGroups, list_groups, list_lane
+from groupflow.operate.listing import ListedGroups, list_lane
+from groupflow.operate.whole.lists import list_groups
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Retry
@@ -27,7 +29,7 @@ async def _all(bench: Bench, state: ListedGroups, **how: Any) -> list[str]:
     found: list[str] = []
     cursor: str | None = "0"
     while cursor is not None:
-        page = await list_groups(bench.client, state, cursor=cursor, **how)
+        page = await list_groups(Namespace([bench.client]), state, cursor=cursor, **how)
         found += [row.group for row in page.groups]
         cursor = page.next
     return found
@@ -37,7 +39,7 @@ async def test_pages_are_whole_and_in_turn(bench: Bench) -> None:
     names = [f"g{n:02}" for n in range(23)]
     await bench.enqueue(*(arrival(f"t-{name}", name) for name in names))
     assert await _all(bench, "ready", limit=5) == names
-    page = await list_groups(bench.client, "ready", limit=5)
+    page = await list_groups(Namespace([bench.client]), "ready", limit=5)
     assert (page.total, page.looked_at, page.next) == (23, 5, "5")
     (row, *_) = page.groups
     assert (row.group, row.waiting, row.head, row.type, row.tenant) == (
@@ -69,7 +71,7 @@ async def test_a_filter_looks_at_so_many_and_no_more(bench: Bench, monkeypatch: 
     monkeypatch.setattr(listing, "_LOOK", 4)
     monkeypatch.setattr(listing, "_LOOKS", 2)
     await bench.enqueue(*(arrival(f"{n}", f"g{n:02}") for n in range(20)))
-    page = await list_groups(bench.client, "ready", text="g19")
+    page = await list_groups(Namespace([bench.client]), "ready", text="g19")
     assert (page.groups, page.looked_at, page.next) == ([], 8, "8")
     assert await _all(bench, "ready", text="g19") == ["g19"]
 
@@ -83,14 +85,14 @@ async def test_every_state(bench: Bench) -> None:
     await daemon.settle(bury(dying, park=True))
     await bench.enqueue(arrival("h0", "hold", delay=600.0), arrival("p0", "stop"))
     await Groups(bench.client).pause("stop", "me")
-    (row,) = (await list_groups(bench.client, "running")).groups
+    (row,) = (await list_groups(Namespace([bench.client]), "running")).groups
     assert (row.group, row.by, row.waiting, row.head) == ("run", "d1, w1", 1, "r0")
     assert row.since is not None
-    (row,) = (await list_groups(bench.client, "parked")).groups
+    (row,) = (await list_groups(Namespace([bench.client]), "parked")).groups
     assert (row.group, row.by, row.waiting, row.head) == ("die", "d0", 1, "d1")
-    (row,) = (await list_groups(bench.client, "paused")).groups
+    (row,) = (await list_groups(Namespace([bench.client]), "paused")).groups
     assert (row.group, row.by, row.head) == ("stop", "me", "p0")
-    page = await list_groups(bench.client, "delayed")
+    page = await list_groups(Namespace([bench.client]), "delayed")
     (row,) = page.groups
     assert row.until is not None
     assert row.until > page.at + 500

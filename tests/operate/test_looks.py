@@ -10,10 +10,12 @@ import pytest
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.dead import DeadLetters, DeadStory, Filter
 from groupflow.operate.groups import Groups
-from groupflow.operate.listing import ListedGroups, list_groups, list_lane
+from groupflow.operate.listing import ListedGroups, list_lane
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import ListedState, find_task, list_tasks
 from groupflow.operate.totals import read_totals
+from groupflow.operate.whole.lists import list_groups
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import READ_WHOLE, Arrival
@@ -110,7 +112,7 @@ async def _look_at_all(shop: Bench, make: Any) -> None:
         await list_tasks(client, each, 100)
     of_groups: tuple[ListedGroups, ...] = ("ready", "running", "delayed")
     for group_state in of_groups:
-        for row in (await list_groups(client, group_state, tenant="acme")).groups:
+        for row in (await list_groups(Namespace([client]), group_state, tenant="acme")).groups:
             assert (row.type, row.tenant) == ("import", "acme")
     for group in ("run", "staged", "hold", "fail"):
         lane = await list_lane(client, group)

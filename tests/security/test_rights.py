@@ -29,9 +29,11 @@ from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import read_configuration
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.listing import ListedGroups, list_groups, list_lane
+from groupflow.operate.listing import ListedGroups, list_lane
 from groupflow.operate.sampling import Latencies, read_samples, survey, take_sample
 from groupflow.operate.tasks import ListedState, WaitingTasks, find_task, list_tasks
+from groupflow.operate.whole.lists import list_groups
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.servers import RedisServer, ValkeyServer
 from groupflow.settings.model import Settings
 from groupflow.store.history import roll_history
@@ -146,7 +148,7 @@ async def _what_the_page_reads(bench: Bench) -> None:
     await read_samples(bench.client)
     await read_tops(bench.client)
     for listed in get_args(ListedGroups):
-        await list_groups(bench.client, listed, text="g", tenant="42")
+        await list_groups(Namespace([bench.client]), listed, text="g", tenant="42")
     await list_lane(bench.client, "g")
 
 

@@ -170,6 +170,8 @@ class Bench:
         """
         last = f"{next(_numbers):040x}"
         found: Any = self.raw.hget(self.keys("epoch"), "id")
+        if found is None:
+            return
         self.raw.hset(self.keys("epoch"), "id", last)
         for daemon in daemons:
             if daemon.session.epoch.id == found.decode():

@@ -38,6 +38,13 @@ DAMAGES = [
         test_epochs.test_a_lost_claim_is_given_out_again,
     ),
     Damage(
+        "tasks that come before any epoch",
+        Verb.ENQUEUE,
+        "note_first_epoch(now) end",
+        "end",
+        test_epochs.test_the_first_of_all_registrations_may_be_lost_too,
+    ),
+    Damage(
         "a recovery that the first who comes ends",
         Verb.RENEW,
         "tonumber(state[1]) <= 0 and",

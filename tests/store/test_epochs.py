@@ -143,6 +143,25 @@ async def test_a_lost_registration_costs_a_lease(bench: Bench) -> None:
         await second.sessions.renew()
 
 
+async def test_the_first_of_all_registrations_may_be_lost_too(bench: Bench) -> None:
+    """Where there are tasks there was a server: whoever has claimed since is lost, but runs."""
+    await bench.enqueue(arrival("a0", "a"))
+    kept = bench.dump()
+    (first,) = await begin(bench, "d1")
+    lost = await first.claim_one()
+    bench.restore(kept)
+    bench.begin_epoch(first)
+    second = Daemon(bench, "d2")
+    second.sessions = Sessions(bench.client, second.session, LONG)
+    await second.register()
+    await second.sessions.renew()
+    assert await second.claim("grouped", "w1") == []
+    bench.end_recovery()
+    first.drop(lost)  # by its own clock
+    await second.sessions.renew()
+    assert (await second.claim_one()).fence > lost.fence
+
+
 async def begin_beside(first: Daemon, *names: str) -> list[Daemon]:
     """More daemons; the first would miss them."""
     others = [Daemon(first.bench, name) for name in names]

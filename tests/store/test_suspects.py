@@ -11,8 +11,9 @@ import pytest
 from groupflow.operate import sampling
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.listing import list_groups
 from groupflow.operate.tasks import WaitingTasks, list_tasks
+from groupflow.operate.whole.lists import list_groups
+from groupflow.operate.whole.namespace import Namespace
 from groupflow.servers import RedisServer
 from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
@@ -308,7 +309,7 @@ async def test_to_whoever_looks_it_waits_like_the_rest(shop: Bench) -> None:
     assert listed == ["p5", "p0", "p1", "p6", "c0", "d0", "a0", "b0"]
     pages, cursor = [], "0"
     while True:
-        page = await list_groups(shop.client, "ready", cursor=cursor, limit=1)
+        page = await list_groups(Namespace([shop.client]), "ready", cursor=cursor, limit=1)
         pages += [(row.group, row.state, page.total) for row in page.groups]
         if page.next is None:
             break

@@ -80,6 +80,7 @@ for i = 4 + gone, #ARGV do
 end
 local daemons = not is_letter and living(now)
 if daemons then return { 0, daemons } end
+note_first_epoch(now)
 for i, record in ipairs(records) do
   if record.where == 'hold' then
     call('HSETNX', K.paused, record.group, record.note)

@@ -30,7 +30,7 @@ async def list_groups(
     text: str = "",
     tenant: str = "",
 ) -> GroupPage:
-    """A page of the groups in a state, as `listing.list_groups` has those of one store.
+    """A page of the groups in a state, as `listing.look_at_groups` sees those of one store.
 
     Where that state has no order, partitions come one behind the other.
 
@@ -40,7 +40,9 @@ async def list_groups(
     """
 
     def page_at(place: str) -> Callable[[StoreClient], Awaitable[GroupLook]]:
-        return lambda client: listing.look_at_groups(client, state, place, limit, text, tenant)
+        return lambda client: listing.look_at_groups(
+            client, state, cursor=place, limit=limit, text=text, tenant=tenant
+        )
 
     at = Cursor.parse(cursor, len(namespace))
     if len(namespace) == 1:

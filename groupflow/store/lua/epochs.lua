@@ -20,12 +20,6 @@ local function shown_from(at)
   }
 end
 
--- What this server says of itself; nothing to whom it denies that: then there is but one epoch.
-local function info(section)
-  local said = redis.pcall('INFO', section)
-  return type(said) == 'string' and said or ''
-end
-
 -- The longest lease (µs) of the daemons that are known here, and `lease`.
 local MOST_DAEMONS = 10000
 local function longest_lease(lease)
@@ -46,13 +40,11 @@ end
 
 local function begin_epoch(now, lease, id, before, replication)
   local fence = tonumber(call('GET', K.fence) or 0)
-  epoch = { id = id, before = before or '', fence = fence, enrolled = call('HGET', K.epoch, 'enrolled') or NEVER }
+  epoch = { id = id, before = before, fence = fence, enrolled = call('HGET', K.epoch, 'enrolled') or NEVER }
   local awaited, has_doubt = call('ZCARD', K.daemons), call('EXISTS', K.recovering) == 1
-  call('HSET', K.epoch, 'id', id, 'since', digits(now), 'before', epoch.before, 'fence', fence, 'found', epoch.enrolled,
+  call('HSET', K.epoch, 'id', id, 'since', digits(now), 'before', before, 'fence', fence, 'found', epoch.enrolled,
     'awaited', awaited, 'doubt', (has_doubt or awaited == 0) and 1 or 0)
-  -- No fence comes twice, whatever was lost, and whoever saw it: each takes more than a microsecond.
-  if now > fence then call('INCRBY', K.fence, now - fence) end
-  if not before then return end -- nothing was ever here
+  begin_fences(now, fence)
   local ends = serves_since(now, replication) + longest_lease(lease)
   if ends > now then
     call('SET', K.recovering, digits(ends))
@@ -63,8 +55,9 @@ end
 
 -- To be called first: which epoch is this.
 local function enter_epoch(now, lease)
+  note_first_epoch(now)
   local replication = info('replication')
-  local id = string.match(replication, 'master_replid:(%x+)') or ''
+  local id = leader(replication)
   local known = call('HMGET', K.epoch, 'id', 'before', 'fence', 'found')
   if known[1] ~= id then return begin_epoch(now, lease, id, known[1], replication) end
   epoch = { id = id, before = known[2], fence = tonumber(known[3]), enrolled = known[4] }

@@ -15,6 +15,7 @@ end
 
 -- Any whole number below 2^53, so that text sorts as numbers do.
 local function digits(number) return format('%016d', number) end
+local NEVER = '0000000000000000'
 
 local LIVES = byte('+')
 local function arrival_of(element) return tonumber(sub(element, 1, 16)) end

@@ -47,7 +47,6 @@ local function unmark_ended(daemon, fence)
   if call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then wake() end
 end
 
-local NEVER = '0000000000000000'
 local LIVE, SETTLED = byte('L'), byte('S')
 
 local function settled_before(checkpoint)

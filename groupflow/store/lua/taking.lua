@@ -50,6 +50,7 @@ end
 -- Returns what `enqueue.lua` answers.
 local function take_in(list, first)
   now = clock()
+  if #list >= first then note_first_epoch(now) end
   arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
   any_renamed = call('EXISTS', K.renamed) == 1
   local taken, crowded, runnable = {}, {}, false

@@ -1,0 +1,27 @@
+-- Which server leads here, and since the very first write under which one: in front of the scripts of
+-- sessions, and of those that bring tasks, which may come before anybody's session. So wherever there is a
+-- task there is an epoch, and a server that falls back to before the first session is known for another
+-- one too (docs/adr/0045).
+
+-- What this server says of itself; nothing to whom it denies that: then there is but one epoch.
+local function info(section)
+  local said = redis.pcall('INFO', section)
+  return type(said) == 'string' and said or ''
+end
+
+local function leader(replication)
+  return string.match(replication, 'master_replid:(%x+)') or ''
+end
+
+-- No fence comes twice, whatever was lost, and whoever saw it: each takes more than a microsecond.
+local function begin_fences(now, fence)
+  if now > fence then call('INCRBY', K.fence, now - fence) end
+end
+
+-- The first epoch waits for nobody: nothing was ever here.
+local function note_first_epoch(now)
+  if call('EXISTS', K.epoch) == 1 then return end
+  call('HSET', K.epoch, 'id', leader(info('replication')), 'since', digits(now), 'before', '', 'fence', 0,
+    'found', NEVER, 'awaited', call('ZCARD', K.daemons), 'doubt', 1)
+  begin_fences(now, tonumber(call('GET', K.fence) or 0))
+end
