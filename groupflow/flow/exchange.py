@@ -13,7 +13,7 @@ under way (`_gathers`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 import structlog
@@ -22,13 +22,12 @@ from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import count_exchange, report_lost
-from groupflow.flow.demand import Asked, Demand
 from groupflow.flow.hall import Hall, Slot
-from groupflow.flow.slots import RUN_FOR, Exchange, Slots, UnderWay
+from groupflow.flow.ledger import UNDER_WAY, Ledger
+from groupflow.flow.slots import RUN_FOR, Exchange, Slots
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import (
-    Claim,
     Complete,
     Proceed,
     Release,
@@ -36,14 +35,13 @@ from groupflow.store.settlements import (
     one_by_one,
 )
 
-UNDER_WAY = 4  # exchanges at a time
 PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
 FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
 
 log = structlog.get_logger("groupflow.exchange")
 
 
-class Exchanger:
+class Exchanger(Ledger):
     """The exchanges of one pool with one store."""
 
     def __init__(
@@ -60,40 +58,16 @@ class Exchanger:
         the one whose claims are the oldest goes first, or the one that has had the fewest since it
         last had none.
         """
-        self.pool = claims.pool
-        self.position = 0.0
-        self._is_fair = order == "fair"
-        # Whether that store's lease still runs by our own clock. A claim that was on its way while
-        # this process was frozen is not begun: others may have gone on without it.
-        self.holds_lease = holds_lease
-        self.demand = Demand()
-        self._hall = hall
-        self._claims = claims
+        super().__init__(hall, claims, holds_lease, order)
         self._run_for = run_for
         self._slots = Slots(self, self.pool, run_for)
-        self._under_way = UnderWay()
-        self._is_well = True  # the last exchange was answered
-        self._stir = asyncio.Event()
         self._next = asyncio.Lock()
-        self._session_open = asyncio.Event()
-        self._session_open.set()
         self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
         hall.sources.append(self)
 
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group are run under one claim, from the next one on."""
         self._claims.adopt(runs)
-
-    def wake(self) -> None:
-        """Something may be claimable now."""
-        if self._is_fair and not self.has_some:  # what it didn't want then isn't made up for
-            self.position = max(self.position, self._hall.hindmost)
-        self.demand.call()
-        self._stir.set()
-
-    def stir(self) -> None:
-        """There may be room for more claims, or something to be settled."""
-        self._stir.set()
 
     def go_on(self, slot: Slot) -> bool:
         """A run's task is done: whether its slot holds the next one of the run now."""
@@ -202,55 +176,6 @@ class Exchanger:
         hall = self._hall
         return self.has_some and self.demand.wanted(hall.workers, hall.taken(self)) > 0
 
-    @property
-    def has_asked(self) -> bool:
-        """Whether claims are asked for, without an answer yet."""
-        return self._under_way.asked > 0
-
-    @property
-    def waits(self) -> bool:
-        """Whether there may be something in it, and it could ask, and has not asked for any yet."""
-        if (
-            self._under_way.asked
-            or not self.has_some
-            or len(self._under_way.exchanges) == UNDER_WAY
-        ):
-            return False
-        return self.demand.wanted(self._hall.workers, self.held) > 0
-
-    @property
-    def has_some(self) -> bool:
-        """Whether there may be something in it to claim."""
-        return (
-            not self.demand.is_empty
-            and self._is_well
-            and self._session_open.is_set()
-            and self._hall.may_claim
-            and self.holds_lease()
-        )
-
-    @property
-    def held(self) -> int:
-        """How many claims are in workers' hands, ready for them, or asked for."""
-        return self._slots.claimed + self._under_way.asked
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing waits to be settled or found out, here or on its way.
-
-        What is unsure without the lease is for others to find: it is handed over.
-        """
-        if self._under_way.exchanges or self._slots.due:
-            return False
-        return not (self._slots.unsure and self.holds_lease())
-
-    def seconds_in_exchange(self) -> float:
-        """How long the oldest exchange under way has waited; 0 where none is. From any thread.
-
-        While its answer is coming, however slowly, it isn't waiting.
-        """
-        return self._under_way.seconds(monotonic(), self._claims.extended)
-
     async def run(self) -> None:
         """Exchange with the store for ever.
 
@@ -350,21 +275,6 @@ class Exchanger:
             return None
         return self._set_out(settling, asking, demand.ask(len(asking), len(settling)), running)
 
-    def _set_out(
-        self,
-        settling: list[Slot],
-        asking: list[Slot],
-        asked: Asked,
-        running: Sequence[Slot] = (),
-    ) -> Exchange:
-        hall = self._hall
-        exchange = Exchange(self._slots, settling, asking, asked, monotonic(), running)
-        self._under_way.begin(exchange)
-        self._count(asked.number)
-        if len(hall.sources) > 1:
-            hall.make_room()
-        return exchange
-
     def _gathers(self, due: int, share: int) -> bool:
         """Whether what is due waits for the exchange that is under way, and for more.
 
@@ -373,16 +283,6 @@ class Exchanger:
         hall = self._hall
         is_one_of_several = len(hall.sources) > 1 and hall.may_claim and hall.held > self.held
         return is_one_of_several and bool(self._under_way.exchanges) and due < share
-
-    def _count(self, asked: int) -> None:
-        """So many more claims are asked for, or fewer."""
-        self._hall.held += asked
-        if self._is_fair:
-            self.position += asked
-
-    def _end(self, exchange: Exchange) -> None:
-        self._under_way.end(exchange)
-        self._count(-exchange.asked.number)
 
     def _take_back(self, exchange: Exchange) -> None:
         """After an error: all of it goes into another exchange, unless its session is over."""
@@ -425,24 +325,6 @@ class Exchanger:
         if not is_short and len(hall.sources) > 1:
             hall.make_room()  # who is behind now may go on
 
-    def _arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
-        """The slots that hold the claims; none where the session went meanwhile."""
-        if exchange.slots is self._slots:
-            self._hall.held += len(claims)
-            return self._slots.arrive(exchange, claims)
-        for slot in exchange.settling:
-            slot.finished = None
-        for claim in claims:
-            report_lost(self._hall.measures, claim)
-        return []
-
-    def _advance(self, claims: Sequence[Claim]) -> None:
-        """Other stores may have what goes before the rest of this one."""
-        if self._is_fair:
-            self.position += len(claims)
-        else:
-            self.position = claims[-1].task.enqueued_at
-
     def _deliver(self, slots: list[Slot]) -> None:
         if self._hall.may_claim and self.holds_lease():
             self._hall.deliver(slots)
@@ -450,10 +332,3 @@ class Exchanger:
         # A stop or the lease's end came while they were on their way.
         for slot in (*self._hall.withdraw(self), *slots):
             self.end(slot, Release(slot.held))
-
-    def _drop(self, slots: Iterable[Slot]) -> None:
-        """What they should have settled is somebody else's."""
-        for slot in slots:
-            if slot.finished is not None:
-                report_lost(self._hall.measures, slot.finished.claim)
-                slot.finished = None

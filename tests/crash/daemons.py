@@ -50,7 +50,16 @@ def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
         fields=Fields(delay="delay"),
         retry=RetryDefaults(interval=-0.05),
         history=HistorySettings(dead_memory=0) if plan.archives else HistorySettings(),
-        groups=(GroupRule(app="grouped", key="{group}", name="grouped", run=plan.run),),
+        groups=(
+            GroupRule(
+                app="grouped",
+                key="{group}",
+                name="grouped",
+                run=plan.run,
+                concurrency=plan.concurrency,
+                rate=plan.rate,
+            ),
+        ),
         # A page a life would still be starting, at its low priority, when a hundred have died.
         http=Http(listen=""),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, TypeAlias
@@ -40,6 +41,9 @@ _MOST: dict[str, int] = {
     "after_renew": 2,
     "before_leave": 2,
 }
+RULES = os.environ.get("RULES", "")
+"""``run`` or ``limits`` where all trials are to have that."""
+
 _MOST_OF_A_PAIR = 4  # so that enough is left for the second
 PAIRS = list(itertools.product(POINTS, POINTS))
 
@@ -90,7 +94,9 @@ class Plan:
     messages: list[Message]
     prefetch: int
     order: Literal["oldest", "fair"]
-    run: int = 1  # of the groups' rule
+    run: int = 1  # of the groups' rule, as are these
+    concurrency: int = 1
+    rate: str = ""
 
     @property
     def archives(self) -> bool:
@@ -105,7 +111,20 @@ def single(seed: str, point: str, nth: int = 0) -> Plan:
         nth = nth or 2  # the first pass is before anything can have expired
     elif not nth:
         nth = random.randint(1, _MOST.get(point, 1))
-    return _plan(random, [Crash(point, nth)])
+    return _under_some_rule(seed, _plan(random, [Crash(point, nth)]))
+
+
+def _under_some_rule(seed: str, plan: Plan) -> Plan:
+    """Groups as they are by default, in runs, or limited.
+
+    By a draw of its own: what else a seed stands for is as it was.
+    """
+    kind = RULES or Random(f"{seed}:run").choice(["", "run", "limits"])
+    if kind == "run":
+        return replace(plan, run=8)
+    if kind == "limits":
+        return replace(plan, concurrency=3, rate="200/s burst 5")
+    return plan
 
 
 def pair(seed: str, first: str, second: str) -> Plan:
@@ -120,8 +139,7 @@ def pair(seed: str, first: str, second: str) -> Plan:
         )
         for point in (first, second)
     ]
-    # By a draw of its own: what else a seed stands for is as it was.
-    return replace(_plan(random, crashes), run=Random(f"{seed}:run").choice([1, 8]))
+    return _under_some_rule(seed, _plan(random, crashes))
 
 
 def numbered(seed: str, trial: int) -> Plan:

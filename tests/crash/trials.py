@@ -167,6 +167,11 @@ class Trials:
             totals=totals_of(self._raw, keys),
             left_in_queue=left,
             run=plan.run,
+            concurrency={
+                each.group: plan.concurrency
+                for each in plan.messages
+                if each.group and plan.concurrency > 1
+            },
         )
         violations = [*check(history), *audit(self._raw, keys)]
         violations += [Violation("L7", f"{key} is left") for key in leftovers(self._raw, keys)]

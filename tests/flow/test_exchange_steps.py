@@ -10,8 +10,9 @@ import pytest
 from groupflow.core.backoff import Backoff
 from groupflow.flow import exchange as module
 from groupflow.flow.demand import AT_ONCE
-from groupflow.flow.exchange import UNDER_WAY, Exchanger
+from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Slot
+from groupflow.flow.ledger import UNDER_WAY
 from tests.flow.lobby import DEADLINE, Store, World, names
 
 

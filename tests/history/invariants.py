@@ -160,16 +160,18 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
         if attempt.start.group is not None:
             groups[attempt.start.group].append(attempt)
     for group, runs in groups.items():
-        back = goes_back(runs) if history.run > 1 else set()
-        ends = _ends(runs, back, place)
         most = history.concurrency.get(group, 1)
+        back = goes_back(runs) if history.run_of(group) > 1 else set()
+        ends = _ends(runs, back, place)
         undone: set[str] = set()
         for number, (before, after) in enumerate(pairwise(_first(runs) if most > 1 else runs), 1):
             one, two = before.start, after.start
             if one in history.undone:
                 undone.add(one.id)
             is_late = two.id in place and place[two.id] < place.get(one.id, 0)
-            is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run
+            is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run_of(
+                group
+            )
             if is_late and two.id not in undone and not is_repeat:
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
@@ -228,7 +230,7 @@ def _ends(runs: list[Attempt], back: set[int], place: dict[str, int]) -> list[fl
 
 
 def _repeats_of_runs(
-    attempts: list[Attempt], ordered: list[Event], run: int
+    history: History, attempts: list[Attempt], ordered: list[Event]
 ) -> set[tuple[str, int]]:
     """Attempts, by task and fence, that repeat what a run had done in front of a crash."""
     place = {event.id: number for number, event in enumerate(ordered)}
@@ -237,8 +239,9 @@ def _repeats_of_runs(
         if attempt.start.group is not None:
             groups[attempt.start.group].append(attempt)
     found: set[tuple[str, int]] = set()
-    for runs in groups.values():
-        for number in goes_back(runs):
+    for group, runs in groups.items():
+        run = history.run_of(group)
+        for number in goes_back(runs) if run > 1 else ():
             first, seen = runs[number].start.id, set[str]()
             for later in runs[number + 1 :]:
                 id_ = later.start.id
@@ -251,7 +254,7 @@ def _repeats_of_runs(
 
 def _s5(history: History, attempts: list[Attempt], ordered: list[Event]) -> Iterator[Violation]:
     """A task runs again only for a reason: a crash or lost lease, a retry, or a hand-back."""
-    excused = _repeats_of_runs(attempts, ordered, history.run) if history.run > 1 else set()
+    excused = _repeats_of_runs(history, attempts, ordered) if history.run > 1 else set()
     for id_, runs in _by_task(attempts).items():
         if not history.with_faults and runs[-1].start.crashes > 0:
             yield Violation("S5", f"{id_} counts {runs[-1].start.crashes} crashes without any")

@@ -18,6 +18,11 @@ class Arrivals(Machine):
         """A batch of new tasks."""
         self._enqueue([f"t{next(self.ids)}" for _ in range(2)], group, priority, 0.0, again=again)
 
+    @rule(group=groups)
+    def fill(self, group: str) -> None:
+        """A batch of tasks of which none is special."""
+        self._enqueue([f"t{next(self.ids)}" for _ in range(4)], group, 0.0, 0.0)
+
     @rule(group=groups, aside=st.booleans())
     def enqueue_delayed(self, group: str, aside: bool) -> None:
         """A task that is not to run before a time."""

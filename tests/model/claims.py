@@ -27,7 +27,7 @@ class ClaimsAndSettles(Machine):
     )
     def claim(self, daemon: str, pool: Pool, count: int, again: bool, behind: str = "") -> None:
         """Idle workers claim: they get the most that there is, each group's head, once."""
-        one = self.daemons[daemon]
+        one = self.working(daemon)
         idle = one.idle(pool)[:count]
         if not one.is_up or not idle:
             return
@@ -121,9 +121,10 @@ class ClaimsAndSettles(Machine):
     @rule(daemon=daemons, pick=numbers, again=st.booleans())
     def hand_on(self, daemon: str, pick: int, again: bool) -> None:
         """A worker goes on with the next task of its group, where nobody goes before."""
-        one = self.daemons[daemon]
+        one = self.working(daemon)
         hot = sorted(slot for slot, claim in one.held.items() if claim.behind)
-        if not hot:
+        if not hot:  # or hardly any history would come to it
+            self.claim(one.name, "grouped", WORKERS, again=False, behind="ahead")
             return
         slot = hot[pick % len(hot)]
         claim = one.held.pop(slot)

@@ -51,6 +51,7 @@ class Daemon:
     """A daemon's side: what it believes to hold."""
 
     def __init__(self, client: StoreClient, name: str) -> None:
+        self.name = name
         self.session = Session(name)
         self.sessions = Sessions(client, self.session, LEASE, limits=lambda: pack(LIMITS))
         self.claims: dict[Pool, Claims] = {
@@ -124,6 +125,11 @@ class Machine(RuleBasedStateMachine):
         """Make a call, and once more where its reply is meant to have been lost."""
         answer = self.run(make())
         return self.run(make()) if again else answer
+
+    def working(self, daemon: str) -> Daemon:
+        """That daemon, or another one where it is down."""
+        up = [one for one in self.daemons.values() if one.is_up]
+        return self.daemons[daemon] if self.daemons[daemon].is_up or not up else up[0]
 
     def claimable(self, one: Daemon, pool: Pool) -> set[str]:
         """The ids of the tasks that a daemon may claim now: no suspect beside another one."""

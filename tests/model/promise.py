@@ -155,7 +155,7 @@ class Promise:
         """A group's run goes on with its next task, whatever has come meanwhile."""
         task = self.tasks[self.runs_of[group].pop(0)]
         assert task.state == "waiting"
-        assert not self.runs(group), f"two tasks of {group} run at once"
+        assert not self.running(group), f"two tasks of {group} run at once"
         task.state = "running"
         task.fences.append(fence)
 

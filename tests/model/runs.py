@@ -6,22 +6,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.store.settlements import Complete, Proceed, Settlement
-from tests.model.machine import Machine, daemons, numbers
+from tests.model.arrivals import Arrivals
+from tests.model.claims import ClaimsAndSettles
+from tests.model.machine import WORKERS, Daemon, daemons, named_groups, numbers
 
 
-class Runs(Machine):
+class Runs(Arrivals, ClaimsAndSettles):
     """Workers go on in their runs, and tell of it."""
 
     @rule(
         daemon=daemons,
+        group=named_groups,
         pick=numbers,
         most=st.integers(1, 4),
         ends=st.booleans(),
         lost=st.integers(0, 2),
     )
-    def proceed(self, daemon: str, pick: int, most: int, ends: bool, lost: int) -> None:
+    def proceed(  # noqa: PLR0917  what is drawn
+        self, daemon: str, group: str, pick: int, most: int, ends: bool, lost: int
+    ) -> None:
         """Some tasks of a run are done; it goes on, or ends. Some replies are lost."""
-        one = self.daemons[daemon]
+        one = self.working(daemon)
+        if not any(one.runs.values()):  # or hardly any history would come to it
+            self.fill(group)
+            self.claim(one.name, "grouped", WORKERS, again=False, behind="run")
         runs = sorted(slot for slot, rest in one.runs.items() if rest)
         if not runs:
             return
@@ -31,10 +39,10 @@ class Runs(Machine):
         done = whole[: min(most, len(whole) if ends else len(rest))]
         following = None if ends else whole[len(done)]
         for number in range(1, min(lost, len(done) - 1) + 1):
-            self._tell(daemon, Proceed([Complete(each) for each in done[:number]], whole[number]))
+            self._tell(one, Proceed([Complete(each) for each in done[:number]], whole[number]))
         settlement = Proceed([Complete(each) for each in done], following)
         for _ in range(1 + (lost > 1)):
-            self._tell(daemon, settlement)
+            self._tell(one, settlement)
         for n, each in enumerate(done):
             if n:
                 self.promise.go_on(group, each.fence)
@@ -48,8 +56,7 @@ class Runs(Machine):
         one.held[slot] = following
         one.runs[slot] = whole[len(done) + 1 :]
 
-    def _tell(self, daemon: str, settlement: Settlement) -> None:
-        claims = self.daemons[daemon].claims["grouped"]
-        assert self.run(claims.exchange([settlement], [])).refused == []
+    def _tell(self, one: Daemon, settlement: Settlement) -> None:
+        assert self.run(one.claims["grouped"].exchange([settlement], [])).refused == []
         fence = int(self.raw.get(self.keys("fence")) or 0)
         self.promise.last_fence = max(self.promise.last_fence, fence)

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import invariant, run_state_machine_as_test
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
 from groupflow.operate.totals import read_totals
 from tests.history.auditor import audit, leftovers
-from tests.model.arrivals import Arrivals
-from tests.model.claims import ClaimsAndSettles
 from tests.model.lives import Lives
 from tests.model.losses import Losses
 from tests.model.machine import DAEMONS, NAMED, WORKERS
@@ -26,8 +25,16 @@ from tests.model.people import TimeAndPeople
 from tests.model.runs import Runs
 
 
-class StoreMachine(Arrivals, Lives, ClaimsAndSettles, Runs, TimeAndPeople, Losses):
+class StoreMachine(Runs, Lives, TimeAndPeople, Losses):
     """All rules, what must hold after every step, and the end that every history must come to."""
+
+    @initialize(filled=st.sets(st.sampled_from(NAMED), max_size=2))
+    def there_is_work(self, filled: set[str]) -> None:
+        """Groups have tasks, and daemons work: or half of a history would only wait for that."""
+        for group in sorted(filled):
+            self.fill(group)
+        for daemon in DAEMONS[:2]:
+            self.start(daemon, again=False)
 
     def teardown(self) -> None:
         """Drain what is left, and see that nothing but totals remains."""

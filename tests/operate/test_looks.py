@@ -54,7 +54,9 @@ def watched(keys: Keys) -> Scripts:
     scripts = Scripts(keys, "oldest")
     for verb in LOOKS:
         shebang, _, text = read_lua(verb.file).partition("\n")
-        scripts[verb] = render(f"{shebang}\n{_WATCHED}{text}", [*map(read_lua, verb.rules)], keys, "oldest")
+        scripts[verb] = render(
+            f"{shebang}\n{_WATCHED}{text}", [*map(read_lua, verb.rules)], keys, "oldest"
+        )
     return scripts
 
 

@@ -252,7 +252,9 @@ def damaged(keys: Keys, damage: Damage) -> Scripts:
     scripts = Scripts(keys, "oldest")
     for verb in damage.verbs:
         shebang, _, text = read_lua(verb.file).partition("\n")
-        scripts[verb] = render(f"{shebang}\n{damage.lua}{text}", [*map(read_lua, verb.rules)], keys, "oldest")
+        scripts[verb] = render(
+            f"{shebang}\n{damage.lua}{text}", [*map(read_lua, verb.rules)], keys, "oldest"
+        )
     return scripts
 
 
