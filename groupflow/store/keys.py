@@ -67,7 +67,8 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
-    "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs", "resumes",
+    "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
+    "resumes",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _NAMED = re.compile(r"\bK\.(\w+)")  # a key as scripts write it
