@@ -15,9 +15,9 @@ from typing import Literal, Self, TypeAlias
 
 from groupflow.store.keys import Keys
 
-Order: TypeAlias = Literal["oldest", "fair"]
+Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
-PRELUDE = ("store/prelude", "store/limits")
+PRELUDE = ("store/prelude", "store/limits", "store/tenants")
 SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
 _EPOCHS = (*SESSIONS, "store/epochs")

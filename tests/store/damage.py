@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import AnyVerb, Script, Scripts
+from groupflow.store.scripts import AnyVerb, Order, Script, Scripts
 from tests.store.bench import Bench
 
 Seen = Callable[[Bench], Awaitable[None]]
@@ -31,7 +30,7 @@ class Damage:
     sound: str
     broken: str
     seen: Seen
-    order: Literal["oldest", "fair"] = "oldest"
+    order: Order = "oldest"
 
 
 def same(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
