@@ -183,8 +183,8 @@ DAMAGES = [
     Damage(
         "who comes has all to make up for",
         Verb.CLAIM_GROUPED,
-        "call('ZADD', shares, share, '=', share",
-        "call('ZADD', shares, 0, '=', share",
+        "tonumber(call('ZSCORE', K.shares .. pool, '=') or now)",
+        "0",
         test_tenants.test_who_was_away_saved_nothing_up,
         "tenants",
     ),
