@@ -343,7 +343,7 @@ class Daemon:
             duties["archive"].wake()
 
     def _limits(self) -> bytes:
-        return pack(self._settings.limits())
+        return pack(self._settings.limits(), len(self._partitions))
 
     # What a reload does (flow.reload.Reloading):
 

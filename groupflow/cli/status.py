@@ -102,6 +102,10 @@ def _print(status: _Status) -> None:
         f"{found.delayed:,} delayed, {found.parked:,} parked, {found.paused:,} paused"
     )
     _print_held(console, status)
+    if found.standing_tenants:
+        console.print(
+            f"tenants {found.standing_tenants:,} at their limits: {found.standing:,} groups wait"
+        )
     console.print(f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}")
     if status.rates:
         rates = status.rates

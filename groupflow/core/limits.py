@@ -1,4 +1,4 @@
-"""What may run at once, and how often it may start: of a group, by the rule that made it."""
+"""What may run at once, and how often it may start: of a group, by its rule, and of a tenant."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ class Rate:
     text: str  # as it was written
     interval: float  # seconds between starts in the long run
     tolerance: float  # seconds that a start may come before its time
+
+    def slower(self, times: int) -> Rate:
+        """So many times slower; as many at once where that is more than one."""
+        tolerance = self.tolerance if self.tolerance > _GRAIN else _GRAIN
+        return Rate(self.text, self.interval * times, tolerance)
 
     @classmethod
     def parse(cls, text: str) -> Rate | None:
@@ -58,7 +63,25 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantLimit:
+    """Of one tenant, grouped and plain tasks alike."""
+
+    concurrency: int = 0  # tasks at once, 0 for any
+    rate: Rate | None = None
+    weight: int = 1  # its share of workers, where tenants share them
+
+    def shared(self, parts: int) -> TenantLimit:
+        """Its share in each of some partitions; at least one task at once."""
+        if parts == 1:
+            return self
+        most = max(1, self.concurrency // parts) if self.concurrency else 0
+        return TenantLimit(most, self.rate and self.rate.slower(parts), self.weight)
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """All that a configuration says."""
 
     rules: Mapping[str, Limit] = field(default_factory=dict)  # by the rule's name; those that limit
+    every_tenant: TenantLimit = TenantLimit()
+    tenants: Mapping[str, TenantLimit] = field(default_factory=dict)  # those that have their own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-Scope: TypeAlias = Literal["task", "group"]
+Scope: TypeAlias = Literal["task", "group", "tenant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Retry:
     Attributes:
         after: seconds to wait, or ``None`` for what the retry policy says.
         reason: kept with the attempt, and with the dead letter if this was the last one.
-        scope: what waits for as long: the task alone, or its whole group, of which nothing starts
-            until then. For a remote that has had enough of all of them.
+        scope: what waits for as long: the task alone, or all of its group or of its tenant, of
+            which nothing starts until then. For a remote that has had enough of all of them.
     """
 
     after: float | None = None

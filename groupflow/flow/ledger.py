@@ -35,7 +35,7 @@ class Ledger:
         """Nothing is held yet, nor asked for."""
         self.pool = claims.pool
         self.position = 0.0
-        self._is_fair = order == "fair"
+        self._is_fair = order != "oldest"
         # Whether that store's lease still runs by our own clock. A claim that was on its way while
         # this process was frozen is not begun: others may have gone on without it.
         self.holds_lease = holds_lease

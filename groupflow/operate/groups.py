@@ -120,6 +120,13 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
             life, until - seconds(facts["now"]), with_words
         )
         return answer(state="delayed", reason=reason, until=until)
+    return _in_line(answer, facts, life)
+
+
+def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:
+    """Of a group that nothing of its own holds."""
+    if "tenant" in facts:
+        return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
     if "ready" in facts:
         return _ready(answer, facts, life.crashes)
     return answer(state="idle", reason="nothing waits in it")
@@ -154,6 +161,25 @@ def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -
         reason += f"; it is {limited}"
     until = seconds(facts["until"]) if "until" in facts else None
     return answer(state="running", reason=reason, holder=holder, since=since, until=until)
+
+
+def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> Why:
+    """Of a group that waits for its tenant's turn."""
+    name, waiting = f"tenant {tenant.get('name', '-')}", f"{tenant['waiting']} groups wait"
+    if "free" not in tenant:
+        said = f"{name} runs its {tenant['running']} of {tenant['concurrency']}; {waiting}"
+        return answer(state="delayed", reason=said)
+    until = seconds(tenant["free"])
+    if until <= now:
+        return answer(
+            state="ready", reason=f"it is ready, and waits for the turn of {name}; {waiting}"
+        )
+    at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M:%S")
+    if tenant["limited_by"] == "rate":
+        said = f"{name} is over its {tenant['rate']} until {at}; {waiting}"
+    else:
+        said = f"{name} is closed until {at}, since a handler asked for that; {waiting}"
+    return answer(state="delayed", reason=said, until=until)
 
 
 def _limit_reason(facts: Mapping[str, Any]) -> str:

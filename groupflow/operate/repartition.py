@@ -146,6 +146,7 @@ class Repartition:
         self, source: StoreClient, targets: Sequence[StoreClient], report: Report
     ) -> None:
         """Move all that doesn't belong into a partition any more."""
+        await _end_turns(source)
         mover = Mover(source, targets)
         for place in _LISTS:
             report.tasks += await mover.move(place)
@@ -183,6 +184,15 @@ async def _reap(client: StoreClient) -> None:
     rows: Sequence[object] = [None]
     while rows:
         _, rows = await client.run(Verb.REAP, REAPED_AT_ONCE)
+
+
+async def _end_turns(source: StoreClient) -> None:
+    """What waits for its tenant's turn waits with the rest, where all looks see it."""
+    number = 1
+    while number:
+        number, *names = await source.run(OperatorVerb.MOVE_TURNS, _GROUPS)
+        if number < 0:
+            raise DaemonsRun([name.decode() for name in names[0]])
 
 
 async def _in_turn(source: StoreClient, mover: Mover, state: ListedGroups) -> int:

@@ -49,6 +49,7 @@ class OperatorVerb(AnyVerb):
     SCHEDULE_DROP = "schedule_drop", ROWS
     NUMBER = "number"
     MOVING_TO = "moving_to"
+    MOVE_TURNS = "move_turns", _MOVING
     MOVE_OUT = "move_out", _MOVING
     MOVE_IN = "move_in", (*_MOVING, LEADING)
     MOVE_DONE = "move_done", (*_MOVING, "operate/burial")

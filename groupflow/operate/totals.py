@@ -68,7 +68,9 @@ class Totals:
     waited_grouped: float  # the same of the grouped one
     groups: int  # groups with something in them
     ready: int  # groups whose head may be claimed
-    delayed: int  # groups whose head isn't due yet
+    delayed: int  # groups whose head isn't due yet, or whose tenant may start nothing
+    standing: int  # of these the latter
+    standing_tenants: int  # tenants at their limits of which something waits
     parked: int  # groups that a dead letter holds
     paused: int  # groups that only people hold
     delayed_tasks: int  # tasks that stand aside until they are due
@@ -103,6 +105,7 @@ class Totals:
                 "parked": self.parked,
                 "paused": self.paused,
             },
+            "tenants": {"standing": self.standing_tenants, "groups": self.standing},
             "dead": self.dead,
             "dead_staying": self.dead_staying,
             "done_total": self.done_total,

@@ -188,6 +188,8 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     yield _gauge("groupflow_cluster_tasks", "Tasks by state", tasks, ["pool", "state"])
     yield _now("groupflow_cluster_tasks_delayed", "Queued ones that stand aside", aside)
     yield _gauge("groupflow_cluster_groups", "Groups by state", groups, ["state"])
+    limited = totals.standing_tenants
+    yield _now("groupflow_cluster_tenants_at_limit", "Tenants that may start nothing", limited)
     yield _now("groupflow_cluster_dead_letters", "Dead letters", totals.dead)
     yield _gauge(
         "groupflow_cluster_oldest_waiting_seconds", "Wait of what goes next", waited, ["pool"]

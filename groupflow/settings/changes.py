@@ -14,7 +14,9 @@ from groupflow.core.masking import mask_all
 from groupflow.settings.model import Settings
 from groupflow.settings.types import HandlerCommand, HandlerUrl
 
-SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "schedules", "log"})
+SECTIONS_AT_ONCE = frozenset(
+    {"fields", "retry", "groups", "handlers", "schedules", "log", "tenants"}
+)
 SETTINGS_AT_ONCE = frozenset(
     {
         "workers.plain",
@@ -127,6 +129,10 @@ def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         elif section == "schedules":
             for rule in values:
                 yield from _settings(f"schedules.{rule['name']}", rule)
+        elif section == "tenants":
+            yield from _settings(section, {n: v for n, v in values.items() if n != "named"})
+            for tenant, own in values.get("named", {}).items():
+                yield from _settings(f'tenants."{tenant}"', own)
         elif section != _DIGESTS:
             yield from _settings(section, values)
 
@@ -146,7 +152,11 @@ def _values(settings: Settings) -> Iterator[tuple[str, Any]]:
             **{
                 name: dict(getattr(settings, name))
                 for name in Settings.model_fields
-                if name not in ("groups", "handlers", "schedules")
+                if name not in ("groups", "handlers", "schedules", "tenants")
+            },
+            "tenants": {
+                **dict(settings.tenants),
+                "named": {name: dict(own) for name, own in settings.tenants.named.items()},
             },
         }
     )

@@ -6,16 +6,17 @@ is frozen, and every URL in it shows its password masked.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from groupflow.core.limits import Limits
+from groupflow.core.limits import Limits, Rate, TenantLimit
 from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
-from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.rules import GroupRule, HandlerRule, TenantRule
 from groupflow.settings.schedules import MOST as MOST_SCHEDULES
 from groupflow.settings.schedules import ScheduleRule, name_once
 from groupflow.settings.section import Section, Server
@@ -27,6 +28,7 @@ from groupflow.settings.types import (
     DottedPath,
     HostNames,
     Listen,
+    RateText,
     RedisUrl,
     RetryInterval,
     Seconds,
@@ -107,8 +109,9 @@ class Workers(Section):
     max_block: Seconds = Field(default=60.0, ge=1)
     """Seconds that a handler may block the event loop and keep all tasks; at least lease, and
     lease where that is more than the default."""
-    order: Literal["oldest", "fair"] = "oldest"
-    """Which free group goes first: the oldest head, or the one free for longest."""
+    order: Literal["oldest", "fair", "tenants"] = "oldest"
+    """Which free group goes first: the oldest head, or the one free for longest; or tenants share
+    the workers by weight, each with its oldest first."""
     drain: Seconds = Field(default=30.0, ge=0)
     """Seconds that a stop waits for running tasks."""
     max_crashes: Whole = Field(default=3, ge=1)
@@ -128,6 +131,41 @@ class Workers(Section):
     def longest_block(self) -> float:
         """`max_block`; the lease where that is longer, and nothing was said of blocks."""
         return max(self.max_block, self.lease)
+
+
+class Tenants(Section):
+    """`[tenants]`: what each tenant of an application may have; `[tenants.NAME]` for one."""
+
+    concurrency: Whole = Field(default=0, ge=0, le=1_000_000)
+    """Tasks of one tenant at once, grouped and plain alike; 0: no limit."""
+    rate: RateText = ""
+    """Starts of one tenant, as for groups; empty: as many as come."""
+    weight: Whole = Field(default=1, ge=1, le=1000)
+    """Its share of workers beside other tenants', with order = "tenants"."""
+    named: dict[str, TenantRule] = Field(default_factory=dict)
+    """[tenants.NAME] for one tenant: the same three."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tables_are_tenants(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        tables = {name: each for name, each in value.items() if isinstance(each, Mapping)}
+        rest = {name: each for name, each in value.items() if name not in tables}
+        named = {**tables.pop("named", {}), **tables}
+        return {**rest, "named": named} if named else rest
+
+    def limits(self) -> tuple[TenantLimit, dict[str, TenantLimit]]:
+        """For every tenant, and for those that have their own."""
+        every = TenantLimit(self.concurrency, Rate.parse(self.rate), self.weight)
+        return every, {name: self._own(rule) for name, rule in self.named.items()}
+
+    def _own(self, rule: TenantRule) -> TenantLimit:
+        return TenantLimit(
+            self.concurrency if rule.concurrency is None else rule.concurrency,
+            Rate.parse(self.rate if rule.rate is None else rule.rate),
+            self.weight if rule.weight is None else rule.weight,
+        )
 
 
 class Fields(Section):
@@ -242,6 +280,7 @@ class Settings(Section):
     history: History = History()
     log: Log = Log()
     traces: Traces = Traces()
+    tenants: Tenants = Tenants()
     groups: tuple[GroupRule, ...] = ()
     handlers: dict[str, HandlerRule] = Field(default_factory=dict)
     schedules: Annotated[tuple[ScheduleRule, ...], AfterValidator(name_once)] = Field(
@@ -285,7 +324,8 @@ class Settings(Section):
     def limits(self) -> Limits:
         """What scripts hold groups to."""
         every = {rule.name: rule.limit() for rule in self.groups}
-        return Limits({name: limit for name, limit in every.items() if not limit.is_none})
+        rules = {name: limit for name, limit in every.items() if not limit.is_none}
+        return Limits(rules, *self.tenants.limits())
 
     def rabbitmq_url(self) -> str:
         """Where and how to connect to RabbitMQ, its password and TLS files included.

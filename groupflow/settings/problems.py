@@ -56,6 +56,8 @@ def problems_of(error: ValidationError, origins: Mapping[str, str]) -> list[Prob
 
 def _problem(detail: ErrorDetails, origins: Mapping[str, str]) -> Problem:
     location = detail["loc"]
+    if location[:2] == ("tenants", "named"):  # written as [tenants.NAME]
+        location = (location[0], *location[2:])
     setting = dotted(location)
     origin = origins.get(setting)
     suffix = f" It comes from {origin}." if origin else ""
@@ -151,6 +153,8 @@ def unknown_remedy(location: Location, rest: Location = ()) -> str:
 def known_names(location: Location) -> set[str]:
     """The names that may stand in the section at `location`; none for what is no section."""
     found: Any = Settings
+    if location[:1] == ["tenants"] and len(location) > 1:  # the table of one
+        location = ["tenants", "named", *location[1:]]
     for step in location:
         if isinstance(found, type) and issubclass(found, BaseModel):
             field = found.model_fields.get(str(step))
@@ -158,7 +162,7 @@ def known_names(location: Location) -> set[str]:
         else:
             found = _inner(found)
     if isinstance(found, type) and issubclass(found, BaseModel):
-        return set(found.model_fields)
+        return set(found.model_fields) - {"named"}
     return set()
 
 

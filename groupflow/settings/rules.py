@@ -95,6 +95,17 @@ class GroupRule(Override):
         return GroupPolicy(self.retry(), self.on_retry, parks, self.stage_order, self.run)
 
 
+class TenantRule(Section):
+    """One `[tenants.NAME]`: what that tenant may have; ``None`` leaves it to `[tenants]`."""
+
+    concurrency: Whole | None = Field(default=None, ge=0, le=1_000_000)
+    """As in [tenants]."""
+    rate: RateText | None = None
+    """As in [tenants]."""
+    weight: Whole | None = Field(default=None, ge=1, le=1000)
+    """As in [tenants]."""
+
+
 class HandlerRule(Override):
     """One `[handlers."type"]`: a handler that is not Python; a command or a URL."""
 
@@ -104,8 +115,8 @@ class HandlerRule(Override):
     """URL that the body is posted to; 2xx done, 429 and 503 retry."""
     timeout: Seconds | None = Field(default=None, gt=0)
     """Seconds that one attempt may take; none: no limit."""
-    scope: Literal["task", "group"] = "task"
-    """What waits after a 429 or 503 of a URL: the task alone, or all of its group."""
+    scope: Literal["task", "group", "tenant"] = "task"
+    """What waits after a 429 or 503 of a URL: the task alone, all of its group, or its tenant."""
 
     @model_validator(mode="after")
     def _scope_is_of_urls(self) -> HandlerRule:

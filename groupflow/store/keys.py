@@ -19,6 +19,13 @@ same names into the scripts; a name is spelled only here.
 | ``sharing`` | zset | claims of groups that several tasks may run in, in place of locks |
 | ``rates`` | zset | ``g`` and a group → when its next start is due in the long run |
 | ``closed`` | zset | the same → until when nothing of it starts, since a handler asked for that |
+| ``waits:<kind><tenant>`` | zset | what waits for a tenant's turn; see `tenants.lua` |
+| ``waiting_groups`` | hash | group → kind and tenant, of those that wait so |
+| ``turns`` | hash | kind and tenant → which of them stands where claims look |
+| ``standing`` | zset | tenants of which nothing may start → until when |
+| ``charged`` | hash | fence → tenant, of claims that count for one |
+| ``charges`` | zset | the same claims, to be counted by tenant |
+| ``shares:<pool>`` | zset | tenant → its virtual time, where tenants share by weight |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
@@ -68,9 +75,11 @@ _WHOLE = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
-    "resumes",
+    "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
 )  # fmt: skip
-_PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
+_PREFIXES = (
+    "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares",
+)  # fmt: skip
 _NAMED = re.compile(r"\bK\.(\w+)")  # a key as scripts write it
 _TABLE = re.compile(r"\bK\[|\(K\)")  # all keys at once
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

@@ -9,20 +9,31 @@ from __future__ import annotations
 
 import orjson
 
-from groupflow.core.limits import Limit, Limits, Rate
+from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
 from groupflow.store.clock import MICROSECONDS
 
 
-def pack(limits: Limits) -> bytes:
-    """A flat list of names and values, as JSON: what `limits.lua` finds in its hash."""
+def pack(limits: Limits, partitions: int = 1) -> bytes:
+    """A flat list of names and values, as JSON: what `limits.lua` finds in its hash.
+
+    A tenant has its share in each of so many partitions.
+    """
     flat: list[str] = []
     for name, limit in limits.rules.items():
         flat += ("r" + name, _packed(limit))
+    if limits.every_tenant != TenantLimit():
+        flat += ("t", _packed_tenant(limits.every_tenant.shared(partitions)))
+    for tenant, own in limits.tenants.items():
+        flat += ("t" + tenant, _packed_tenant(own.shared(partitions)))
     return orjson.dumps(flat)
 
 
 def _packed(limit: Limit) -> str:
     return f"{limit.concurrency} {_packed_rate(limit.rate)}"
+
+
+def _packed_tenant(limit: TenantLimit) -> str:
+    return f"{limit.concurrency} {limit.weight} {_packed_rate(limit.rate)}"
 
 
 def _packed_rate(rate: Rate | None) -> str:

@@ -14,9 +14,9 @@ from typing import Literal, Self, TypeAlias
 from groupflow.store.keys import Keys
 from groupflow.store.rendering import Script, render
 
-Order: TypeAlias = Literal["oldest", "fair"]
+Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
-PRELUDE = ("store/prelude", "store/limits")
+PRELUDE = ("store/prelude", "store/limits", "store/tenants")
 SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
 LEADING = "store/leading"

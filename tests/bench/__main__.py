@@ -38,6 +38,7 @@ from tests.bench.families import (
     partitions,
     scans,
     schedules,
+    tenants,
 )
 from tests.bench.records import cost_of_a_record
 from tests.bench.results import Mixed, Results
@@ -50,6 +51,7 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "intake": intake.run,
     "latency": latency.run,
     "backlog": backlog.run,
+    "tenants": tenants.run,
     "cold": cold.run,
     "beside": beside.run,
     "attacks": attacks.run,

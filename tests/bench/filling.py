@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Literal
 
 import aio_pika
 
@@ -13,6 +12,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
+from groupflow.store.scripts import Order
 from tests.bench.load import Load
 
 NAMESPACE = "bench"
@@ -20,7 +20,7 @@ RULE = "bench"
 BATCH = 500
 
 
-def store_client(url: str, order: Literal["oldest", "fair"] = "oldest") -> StoreClient:
+def store_client(url: str, order: Order = "oldest") -> StoreClient:
     """A client of the namespace that the measured daemons use."""
     keys = Keys(NAMESPACE)
     return StoreClient(url, keys, order, timeout=60.0)
@@ -43,7 +43,7 @@ async def fill_store(
     load: Load,
     *,
     plain: bool = False,
-    order: Literal["oldest", "fair"] = "oldest",
+    order: Order = "oldest",
     first: int = 0,
 ) -> None:
     """Enqueue a load, batch by batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupflow.core.limits import Limit, Rate
+from groupflow.core.limits import Limit, Rate, TenantLimit
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,18 @@ def test_a_rate_is_read(text: str, interval: float, tolerance: float) -> None:
     assert rate.interval == pytest.approx(interval)
     assert rate.tolerance == pytest.approx(tolerance)
     assert rate.text == text.strip()
+
+
+def test_a_tenants_share_in_each_partition() -> None:
+    """At least one at once; so much slower; and as large a burst."""
+    whole = TenantLimit(10, Rate.parse("10/s burst 5"), 3)
+    assert whole.shared(1) == whole
+    part = whole.shared(4)
+    assert (part.concurrency, part.weight) == (2, 3)
+    assert part.rate is not None
+    assert part.rate.interval == pytest.approx(0.4)
+    assert TenantLimit(2).shared(4) == TenantLimit(1)
+    assert TenantLimit().shared(4) == TenantLimit()
 
 
 @pytest.mark.parametrize("text", ["", "  "])

@@ -68,3 +68,44 @@ def test_starts_are_no_more_than_the_rate(make_rig: MakeRig) -> None:
     assert rig.judge(with_faults=False) == []
     last = max(event.at for event in rig.events("start") if event.group == "hot:42")
     assert last - began >= 10 / 20
+
+
+def test_tenants_run_so_many_over_all_daemons(make_rig: MakeRig) -> None:
+    """Grouped and plain ones alike, in whatever groups; and one has its own limit."""
+    rig = make_rig(
+        tenants={"concurrency": 2},
+        workers={"grouped": 4, "plain": 4, "order": "tenants"},
+        **{"tenants.7": {"concurrency": 1}},
+    )
+    rig.start_all("d1", "d2")
+    gate = {"gate": str(rig.gate())}
+    jobs = [
+        Job(f"{tenant}.{n}", f"g{n}" if n % 2 else None, tenant, n, facts=gate)
+        for tenant in (1, 2, 7)
+        for n in range(8)
+    ]
+    rig.publish(jobs)
+    # A plain task is its application's, so a tenant of both has two limits.
+    rig.until(lambda: running(rig) == 2 * (2 + 2 + 1), "as many as may to run")
+    told = orjson.loads(rig.call("status", "--config", str(rig.config), "--json").stdout)
+    assert told["tenants"]["standing"] == 6
+    rig.gate().touch()
+    rig.wait_for_all()
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+    most = {"1": 2, "2": 2, "7": 1}
+    for tenant, limit in most.items():
+        for is_plain in (True, False):
+            assert overlap(rig, tenant, is_plain=is_plain) <= limit
+
+
+def overlap(rig: Rig, tenant: str, *, is_plain: bool) -> int:
+    """The most attempts of a tenant's that ran at once."""
+    now = most = 0
+    for event in sorted(rig.events(), key=lambda each: each.at):
+        if event.kind not in ("start", "end") or event.tenant != tenant:
+            continue
+        if (event.group is None) == is_plain:
+            now += 1 if event.kind == "start" else -1
+            most = max(most, now)
+    return most

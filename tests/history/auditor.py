@@ -24,6 +24,7 @@ from tests.history.limits import limits_of, now_of, room_in
 from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, read
 from tests.history.suspects import suspects_of
+from tests.history.tenants import tenants_of
 
 KEPT = 60 * MICROSECONDS  # for which what is past may still lie there
 FAMILY = 16  # derived ids that are looked at; see ids.lua
@@ -59,6 +60,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *_runs(found),
         *suspects_of(found),
         *limits_of(found, now_of(raw)),
+        *tenants_of(found, now_of(raw)),
         *_counters(found),
         *_renamed(found),
         *schedules_of(found),
@@ -164,7 +166,9 @@ def _groups(found: Snapshot) -> Iterator[Violation]:
     suspects, held = set(found.names("suspect_groups")), set(found.names("held"))
     for group in suspects & set(found.names("ready")):
         yield Violation("S4", f"the group {group} is ready in two indexes")
-    ready, shared = suspects | set(found.names("ready")), found.sharing
+    suspects |= {g for place, g in found.lined_up() if place[0] == "G"}
+    lined_up = {g for _, g in found.lined_up()}
+    ready, shared = lined_up | suspects | set(found.names("ready")), found.sharing
     parked, paused = set(found.fields("parked")), set(found.fields("paused"))
     for group in ready | held | parked | paused | set(found.locks) | set(found.lanes):
         room = room_in(found, group)
@@ -260,12 +264,20 @@ def leftovers(raw: Redis, keys: Keys) -> list[str]:
             left.append(keys(kind))
     left += [keys("lane", group) for group in found.lanes]
     left += [keys("lock", group) for group in found.locks]
+    left += [keys("waits", place) for place in found.waits]
+    # Shares of workers are forgotten by `promote`, once nobody waits.
+    left += [keys("shares", pool) for pool in found.shares if not _is_new(found.shares[pool], now)]
     left += [f"{keys('tasks')} {id_}" for id_ in found.tasks if id_ not in dead]
     left += [keys("life", id_) for id_ in found.lives if id_ not in dead]
     left += [keys("daemon", name) for name in found.daemons if name not in leased]
     left += [keys("worker", name) for name in found.workers if name not in leased]
     left += [keys("worker", claim.daemon) for claim in found.checkpoints]
     return sorted(set(left))
+
+
+def _is_new(shares: dict[bytes, float], now: int) -> bool:
+    """Whether `promote` may not have come yet since the last start."""
+    return shares.get(b"=", 0.0) > now - KEPT
 
 
 def states_of(raw: Redis, keys: Keys) -> dict[str, State]:

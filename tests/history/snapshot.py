@@ -14,7 +14,7 @@ from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 
-_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
+_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares")
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
@@ -23,6 +23,7 @@ _WHOLE_KINDS = (
     "schedules",
     "limits", "sharing", "rates", "closed",
     "scans",
+    "waiting_groups", "turns", "standing", "charged", "charges",
 )  # fmt: skip
 
 
@@ -54,6 +55,8 @@ class Snapshot:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     workers: set[str] = field(default_factory=set)
     schedules: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    shares: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by pool
+    waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by kind and tenant
     strangers: list[str] = field(default_factory=list)
 
     def count(self, name: str) -> int:
@@ -79,6 +82,12 @@ class Snapshot:
         both = {**self.hashes.get("history_old", {}), **self.hashes.get("history_new", {})}
         return {id_.decode(): line for id_, line in both.items()}
 
+    def lined_up(self) -> Iterator[tuple[str, str]]:
+        """Each group that waits for its tenant's turn, with kind and tenant in front."""
+        for place, members in self.waits.items():
+            for group in members if place[0] in "gG" else ():
+                yield place, group.decode()
+
     @property
     def sharing(self) -> dict[str, set[bytes]]:
         """Who runs in groups without locks, as locks would say it."""
@@ -100,10 +109,14 @@ class Snapshot:
         """Every waiting task: in which list, of which group, its element."""
         for element in self.lists.get("plain", []):
             yield "plain", "", element
-        for element in self.zsets.get("ordered", {}):
-            yield "ordered", "", element
-        for element in self.zsets.get("suspect_plain", {}):
-            yield "suspect_plain", "", element
+        lined_up = set(self.hashes.get("turns", {}).values())
+        for index in ("ordered", "suspect_plain"):
+            for element in self.zsets.get(index, {}):
+                if element not in lined_up:  # else it is among those that wait for a turn
+                    yield index, "", element
+        for place, members in self.waits.items():
+            for element in members if place[0] in "pP" else ():
+                yield f"waits:{place}", "", element
         for element in self.zsets.get("delayed", {}):
             yield "delayed", self.group_of(element), element
         for group, elements in self.lanes.items():
@@ -169,6 +182,10 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
     match kind:
         case "lane":
             found.lanes[name] = value
+        case "shares":
+            found.shares[name] = {row[0]: row[1] for row in value}
+        case "waits":
+            found.waits[name] = {row[0]: row[1] for row in value}
         case "lock":
             found.locks[name] = value
         case "life":

@@ -7,16 +7,22 @@ from hypothesis.stateful import rule
 
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from tests.model.machine import SCOPES, Machine, groups, numbers, scopes
+from tests.model.machine import SCOPES, TENANTS, Machine, groups, numbers, scopes
 
 
 class Arrivals(Machine):
     """Tasks come: at once, delayed, again."""
 
-    @rule(group=groups, priority=st.sampled_from((0.0, 0.0, 30.0, -5.0)), again=st.booleans())
-    def enqueue(self, group: str, priority: float, again: bool) -> None:
+    @rule(
+        group=groups,
+        scope=scopes,
+        priority=st.sampled_from((0.0, 0.0, 30.0, -5.0)),
+        again=st.booleans(),
+    )
+    def enqueue(self, group: str, scope: str, priority: float, again: bool) -> None:
         """A batch of new tasks."""
-        self._enqueue([f"t{next(self.ids)}" for _ in range(2)], group, priority, 0.0, again=again)
+        new = [f"t{next(self.ids)}" for _ in range(2)]
+        self._enqueue(new, group, priority, 0.0, scope=scope, again=again)
 
     @rule(group=groups)
     def fill(self, group: str) -> None:
@@ -49,7 +55,7 @@ class Arrivals(Machine):
         arrivals = [
             Arrival(
                 id_,
-                Envelope("t", group or None, None, group or None, {}, b"{}", scope),
+                Envelope("t", group or None, TENANTS[scope], group or None, {}, b"{}", scope),
                 priority=priority,
                 delay=delay,
                 steps_aside=aside,

@@ -12,7 +12,11 @@ from groupflow.store import settlements
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import split_element
 from tests.model.machine import NAMED, WORKERS, Machine, daemons, numbers, pools
-from tests.model.promise import ModelTask
+from tests.model.promise import FEW, SLOW, ModelTask
+
+WAYS = (
+    "complete", "complete", "release", "retry", "retry all", "retry tenant", "advance", "bury",
+)  # fmt: skip
 
 
 class ClaimsAndSettles(Machine):
@@ -31,9 +35,8 @@ class ClaimsAndSettles(Machine):
         idle = one.idle(pool)[:count]
         if not one.is_up or not idle:
             return
-        possible = self.startable(one, pool)
-        heads = self.claimable(one, pool)
-        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes and id_ in heads}
+        possible = self.claimable(one, pool)
+        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
         one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if behind == "run" else {})
         answer = self.run(one.claims[pool].exchange([], idle, ahead=behind == "ahead"))
         if again:
@@ -47,9 +50,6 @@ class ClaimsAndSettles(Machine):
             assert others == [] or again, "a suspect comes alone"
             assert not any(claim.task.crashes for claim in others), "one at a time"
             one.suspect = first
-        else:
-            assert len(claims) == min(len(possible), len(idle))
-            assert {claim.task.id for claim in claims} <= possible
         assert answer.beside_suspect == (one.suspect is not None)
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
@@ -58,15 +58,16 @@ class ClaimsAndSettles(Machine):
             assert claim.task.attempt == task.attempt
             assert claim.task.crashes == task.crashes
             assert claim.task.stage == task.stage
+        if len(claims) < len(idle) and not suspects:
+            left = {id_ for id_ in self.claimable(one, pool) if not self.promise.tasks[id_].crashes}
+            assert left == set(), "more could be claimed"
         for claim in claims:
             self.begin(one, claim)
 
     @rule(
         daemon=daemons,
         pick=numbers,
-        how=st.sampled_from(
-            ("complete", "complete", "release", "retry", "retry all", "advance", "bury")
-        ),
+        how=st.sampled_from(WAYS),
         option=st.booleans(),
         again=st.booleans(),
     )
@@ -96,15 +97,8 @@ class ClaimsAndSettles(Machine):
         if how == "release":
             task.state = "waiting"
             return settlements.Release(claim)
-        if how in ("retry", "retry all"):
-            task.attempt += 1
-            task.is_due = False
-            task.state = "aside" if option or not task.group else "waiting"
-            if how == "retry":
-                return settlements.Retry(claim, 3600.0, [], standing)
-            if task.group:
-                self.promise.closed.add(task.group)
-            return settlements.Retry(claim, 3600.0, [], standing, "group")
+        if how.startswith("retry"):
+            return self._retry_both(how, claim, task, standing)
         if how == "advance":
             task.state, task.attempt, task.stage = "waiting", 1, f"s{task.place}"
             if option and task.group:
@@ -117,6 +111,22 @@ class ClaimsAndSettles(Machine):
             return settlements.Bury(claim, "it had to", [], park=option)
         task.state = "done"
         return settlements.Complete(claim)
+
+    def _retry_both(
+        self, how: str, claim: settlements.Claim, task: ModelTask, standing: Any
+    ) -> settlements.Settlement:
+        task.attempt += 1
+        task.is_due = False
+        task.state = "aside" if standing == "step-aside" or not task.group else "waiting"
+        scope: Any = "task"
+        if how == "retry all" and task.group:
+            scope = "group"
+            self.promise.closed.add(task.group)
+        # Of a tenant without limits what is ready is held back as claims meet it.
+        if how == "retry tenant" and task.scope in (FEW, SLOW) and self.limited:
+            scope = "tenant"
+            self.promise.closed_tenants.add(task.scope)
+        return settlements.Retry(claim, 3600.0, [], standing, scope)
 
     @rule(daemon=daemons, pick=numbers, again=st.booleans())
     def hand_on(self, daemon: str, pick: int, again: bool) -> None:
@@ -141,7 +151,8 @@ class ClaimsAndSettles(Machine):
         possible = self.claimable(one, "grouped")
         next_id = split_element(claim.behind[0][0])[1]
         if handed.claim is None:
-            assert possible != {next_id}, "nobody else could be claimed"
+            holds_back = self.promise.closed or self.promise.closed_tenants
+            assert holds_back or possible != {next_id}, "nobody else could be claimed"
             return
         assert handed.claim.task.id == next_id in possible
         suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}

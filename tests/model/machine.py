@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
-from groupflow.core.limits import Limit, Limits, Rate
+from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.tasks import WaitingTasks
@@ -25,14 +25,21 @@ from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
 from groupflow.store.sessions import Session, Sessions
-from tests.model.promise import BURST, Promise
+from tests.model.promise import BURST, MOST_OF_FEW, Promise
 
 _Answer = TypeVar("_Answer")
 
 GROUPS = ("", "", "a", "b", "c|||d", "two", "two", "paced")
 NAMED = tuple(dict.fromkeys(group for group in GROUPS if group))
-LIMITS = Limits({"two": Limit(concurrency=2), "paced": Limit(2, Rate.parse(f"1/h burst {BURST}"))})
-SCOPES = ("0a0a0a0a", "1b1b1b1b", "")
+LIMITS = Limits(
+    {"two": Limit(concurrency=2), "paced": Limit(2, Rate.parse(f"1/h burst {BURST}"))},
+    tenants={
+        "few": TenantLimit(concurrency=MOST_OF_FEW, weight=3),
+        "slow": TenantLimit(rate=Rate.parse(f"1/h burst {BURST}")),
+    },
+)
+TENANTS = {"0a0a0a0a": None, "1b1b1b1b": "few", "2c2c2c2c": "slow", "": None}  # by scope
+SCOPES = ("0a0a0a0a", "1b1b1b1b", "2c2c2c2c", "")
 DAEMONS = ("d0", "d1", "d2")
 WORKERS = 4
 LEASE = 1e6  # seconds; no server of a test has run for so long, nor has a daemon slept
@@ -50,10 +57,10 @@ _births = itertools.count(1)
 class Daemon:
     """A daemon's side: what it believes to hold."""
 
-    def __init__(self, client: StoreClient, name: str) -> None:
+    def __init__(self, client: StoreClient, name: str, limits: Limits) -> None:
         self.name = name
         self.session = Session(name)
-        self.sessions = Sessions(client, self.session, LEASE, limits=lambda: pack(LIMITS))
+        self.sessions = Sessions(client, self.session, LEASE, limits=lambda: pack(limits))
         self.claims: dict[Pool, Claims] = {
             "plain": Claims(client, self.session, "plain"),
             "grouped": Claims(client, self.session, "grouped"),
@@ -90,10 +97,12 @@ class Machine(RuleBasedStateMachine):
     Attributes:
         url: of a database that is emptied for each history.
         order: which group goes first.
+        limited: whether some groups and tenants have limits.
     """
 
     url: ClassVar[str]
     order: ClassVar[Any] = "oldest"
+    limited: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,12 +111,13 @@ class Machine(RuleBasedStateMachine):
         self.client = StoreClient(self.url, self.keys, self.order)
         self.raw: Any = Redis.from_url(self.url)
         self.raw.flushdb()
-        self.promise = Promise()
+        self.promise = Promise(is_limited=self.limited)
         self.enqueuer = Enqueuer(self.client)
         self.letters = DeadLetters(self.client)
         self.group_verbs = Groups(self.client)
         self.waiting = WaitingTasks(self.client)
-        self.daemons = {name: Daemon(self.client, name) for name in DAEMONS}
+        limits = LIMITS if self.limited else Limits()
+        self.daemons = {name: Daemon(self.client, name, limits) for name in DAEMONS}
         self.ids = itertools.count()
 
     def run(self, call: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -133,7 +143,10 @@ class Machine(RuleBasedStateMachine):
 
     def claimable(self, one: Daemon, pool: Pool) -> set[str]:
         """The ids of the tasks that a daemon may claim now: no suspect beside another one."""
-        heads = self.promise.claimable_heads() if pool == "grouped" else self.promise.lane("")
+        if pool == "grouped":
+            heads = self.promise.claimable_heads()
+        else:
+            heads = [each for each in self.promise.lane("") if self.promise.may_start(each)]
         if self.promise.all_paused:
             return set()
         return {task.id for task in heads if not (task.crashes and one.suspect)}
@@ -146,18 +159,6 @@ class Machine(RuleBasedStateMachine):
             self.promise.begin_run(
                 claim.task.group or "", [(each.task.id, each.fence) for each in claim.run]
             )
-
-    def startable(self, one: Daemon, pool: Pool) -> set[str]:
-        """The same for a claim of more than one: of some groups, what is behind the head too."""
-        ids = self.claimable(one, pool)
-        if pool == "grouped":
-            for group in {self.promise.tasks[id_].group for id_ in ids}:
-                room, lane = self.promise.room_in(group), self.promise.lane(group)
-                for task in lane[1:room]:
-                    if task.crashes or not task.is_due:
-                        break
-                    ids.add(task.id)
-        return ids
 
     def crash_of(self, one: Daemon) -> set[str]:
         """The promise's view of a daemon that dies: its tasks are back, one crash richer."""

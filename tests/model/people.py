@@ -9,6 +9,7 @@ from groupflow.operate.groups import ALL
 from groupflow.store.history import roll_history, sweep_renamed
 from groupflow.store.keys import split_element
 from groupflow.store.scripts import Verb
+from tests.history.tenants import NO_END
 from tests.model.machine import Machine, named_groups, numbers
 
 
@@ -30,16 +31,25 @@ class TimeAndPeople(Machine):
             self.raw.zadd(self.keys("late"), {id_: 1})
         for group in self.raw.zrange(self.keys("held"), 0, -1):
             self.raw.zadd(self.keys("held"), {group: 1})
-        for kind in ("rates", "closed"):
-            for member in self.raw.zrange(self.keys(kind), 0, -1):
-                self.raw.zadd(self.keys(kind), {member: 1})
-        self.promise.closed.clear()
-        self.promise.starts.clear()
+        self._limits_end()
         while self.run(self.client.run(Verb.PROMOTE, 2))[0]:
             pass
         for task in self.promise.tasks.values():
             if task.state in ("waiting", "aside"):
                 task.state, task.is_due = "waiting", True
+
+    def _limits_end(self) -> None:
+        """Whatever rates and handlers held back may start."""
+        for kind in ("rates", "closed"):
+            for member in self.raw.zrange(self.keys(kind), 0, -1):
+                self.raw.zadd(self.keys(kind), {member: 1})
+        for tenant, until in self.raw.zrange(self.keys("standing"), 0, -1, withscores=True):
+            if until < NO_END:
+                self.raw.zadd(self.keys("standing"), {tenant: 1})
+        self.promise.closed.clear()
+        self.promise.closed_tenants.clear()
+        self.promise.starts.clear()
+        self.promise.starts_of.clear()
 
     @rule(group=named_groups)
     def pause(self, group: str) -> None:

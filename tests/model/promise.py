@@ -8,6 +8,8 @@ from typing import Literal
 
 CONCURRENCY = {"two": 2, "paced": 2}  # of groups that may run more than one task at once
 PACED = {"paced"}  # groups that have a rate
+FEW, SLOW = "1b1b1b1b", "2c2c2c2c"  # scopes of a tenant at most so many tasks of which run, ...
+MOST_OF_FEW = 3  # and of one that has a rate
 BURST = 3  # starts of one of those before time has to pass
 
 State = Literal["waiting", "aside", "running", "dead", "done", "dropped"]
@@ -52,11 +54,14 @@ class ModelTask:
 class Promise:
     """All tasks, and what holds groups."""
 
+    is_limited: bool = True  # else each group is serial, and tenants have what they want
     tasks: dict[str, ModelTask] = field(default_factory=dict)
     parked: dict[str, str] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)  # until time passes
+    closed_tenants: set[str] = field(default_factory=set)  # likewise
     starts: Counter[str] = field(default_factory=Counter)  # of each group, since time passed
+    starts_of: Counter[str] = field(default_factory=Counter)  # of each tenant, likewise
     all_paused: bool = False
     next_place: int = 0
     last_fence: int = 0
@@ -99,8 +104,22 @@ class Promise:
         """How many of the group may start now, by its limits."""
         if group in self.closed:
             return 0
+        if not self.is_limited:
+            return 1 - self.running(group)
         room = CONCURRENCY.get(group, 1) - self.running(group)
         return min(room, BURST - self.starts[group]) if group in PACED else room
+
+    def may_start(self, task: ModelTask) -> bool:
+        """Whether a task may start, for all that its tenant has."""
+        tenant = task.scope
+        if tenant in self.closed_tenants:
+            return False
+        if not self.is_limited:
+            return True
+        if tenant == SLOW:
+            return self.starts_of[tenant] < BURST
+        of_tenant = [t for t in self.tasks.values() if t.scope == tenant and t.state == "running"]
+        return tenant != FEW or len(of_tenant) < MOST_OF_FEW
 
     def is_held(self, group: str) -> bool:
         """Whether somebody or something holds the group."""
@@ -120,6 +139,7 @@ class Promise:
             and not self.is_held(group)
             and (lane := self.lane(group))
             and lane[0].is_due
+            and self.may_start(lane[0])
         ]
 
     def claim(self, task_id: str, fence: int) -> None:
@@ -135,7 +155,9 @@ class Promise:
             head = self.lane(task.group)[0]
             assert head is task, f"{task_id} was claimed before {head.id} of {task.group}"
         assert task.is_due, f"{task_id} was claimed before its time"
+        assert self.may_start(task), f"{task_id} is one too many of its tenant"
         self.starts[task.group] += 1
+        self.starts_of[task.scope] += 1
         task.state = "running"
         task.fences.append(fence)
 
@@ -147,6 +169,9 @@ class Promise:
             task = self.tasks[id_]
             assert task.is_due, f"{id_} is in a run before its time"
             assert not task.crashes, f"{id_} is a suspect in a run"
+            is_managed = self.is_limited and task.scope in (FEW, SLOW)
+            assert not is_managed, f"{id_} is in a run, and its tenant has a limit"
+            assert self.may_start(task), f"the tenant of {id_} is closed"
             assert fence > self.last_fence
             self.last_fence = fence
         self.runs_of[group] = [id_ for id_, _ in rest]

@@ -104,8 +104,9 @@ class StoreMachine(Runs, Lives, TimeAndPeople, Losses):
 
 
 @pytest.mark.timeout(300)  # a thousand steps, each audited, where all cores are busy
-@pytest.mark.parametrize("order", ["oldest", "fair"])
-def test_store_keeps_the_promise(store_server: Any, order: str) -> None:
+@pytest.mark.parametrize("limited", [False, True], ids=["free", "limited"])
+@pytest.mark.parametrize("order", ["oldest", "fair", "tenants"])
+def test_store_keeps_the_promise(store_server: Any, order: str, limited: bool) -> None:
     """Random histories end as promised."""
 
     class Machine(StoreMachine):
@@ -113,6 +114,7 @@ def test_store_keeps_the_promise(store_server: Any, order: str) -> None:
 
     Machine.url = store_server.url.removesuffix("/0") + "/1"  # the others' namespaces are in 0
     Machine.order = order
+    Machine.limited = limited
     run_state_machine_as_test(
         Machine,
         settings=settings(

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
+from groupflow.core.limits import Limits, TenantLimit
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.moving import DaemonsRun
 from groupflow.operate.repartition import Repartition, TasksLeft
@@ -367,3 +368,34 @@ async def test_without_an_answer_it_ends_as_any_verb(tmp_path: Any) -> None:
     made = StoreClient("redis://127.0.0.1:1/0", Keys("nobody"))
     with pytest.raises(StoreUnavailable):
         await Repartition("nobody", 4, lambda _: made).run()
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
+async def test_what_waits_for_its_tenants_turn_is_moved(
+    make_world: Callable[[int], World], before: int, after: int
+) -> None:
+    """It is in no list that a move knows, until the move puts it there."""
+    world = make_world(before)
+    await world.note()
+    limits = Limits(every_tenant=TenantLimit(1))
+    daemons = []
+    for bench in world.at(before):
+        bench.limits = limits
+        daemons.append(await bench.daemon())
+    await world.enqueue(*(arrival(f"{group}-{n}", group) for group in GROUPS for n in range(2)))
+    await world.enqueue(*(arrival(f"p{n}") for n in range(20)))
+    assert any(each.waits for each in world.read(before))
+    for daemon in daemons:
+        assert len(await daemon.claim("plain", "p1", "p2")) == 1
+        assert await daemon.claim("grouped", "w1") == []
+        await daemon.register()
+        await daemon.sessions.leave()
+    was = world.read(before)
+    tasks, lanes = tasks_of(was), lanes_of(was)
+    await world.move(after)
+    assert (tasks_of(world.read(after)), lanes_of(world.read(after))) == (tasks, lanes)
+    for bench in world.at(after):
+        assert audit(bench.raw, bench.keys) == []
+        bench.limits = limits
+        await (await bench.daemon()).work_off()
+    assert tasks_of(world.read(after)) == {}

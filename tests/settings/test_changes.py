@@ -32,12 +32,12 @@ def test_settings() -> None:
 
 def test_every_setting_is_at_once_or_needs_a_restart() -> None:
     """The sections whose settings all hold at once, and those of the others that do."""
-    at_once = {"fields", "retry", "log"}
+    at_once = {"fields", "retry", "log", "tenants"}
     for section, model in Settings.model_fields.items():
         default = getattr(Settings(), section)
         if section in ("groups", "handlers", "schedules"):
             continue
-        for name in type(default).model_fields:
+        for name in type(default).model_fields.keys() - {"named"}:
             old = {section: {name: None}}
             new = {section: {name: "other"}}
             (change,) = compare_reports(_as_dump(old), _as_dump(new))
@@ -56,6 +56,15 @@ def test_every_setting_is_at_once_or_needs_a_restart() -> None:
 
 def _as_dump(some: dict[str, Any]) -> dict[str, Any]:
     return {"groups": [], "handlers": {}, **some}
+
+
+def test_a_tenants_limits_go_by_its_name() -> None:
+    old = Settings.model_validate({"tenants": {"42": {"concurrency": 3}}})
+    new = Settings.model_validate({"tenants": {"42": {"concurrency": 5}, "rate": "1/s"}})
+    assert [(change.setting, change.old, change.new) for change in compare(old, new)] == [
+        ("tenants.rate", "", "1/s"),
+        ('tenants."42".concurrency', 3, 5),
+    ]
 
 
 def test_rules_go_by_their_names() -> None:

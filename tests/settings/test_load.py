@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.limits import Rate
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
@@ -115,7 +116,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ),
     ("[workers]\nplain = -1", "workers.plain", "-1", "at least 0"),
     ("[workers]\ngrouped = true", "workers.grouped", "true", "number"),
-    ('[workers]\norder = "random"', "workers.order", "'random'", '"oldest" or "fair"'),
+    ('[workers]\norder = "random"', "workers.order", "'random'", '"fair" or "tenants"'),
     ("[workers]\ndrain = inf", "workers.drain", "inf", "finite"),
     ("[workers]\nleese = 3", "workers.leese", "", "workers.lease"),
     ("[redis]\nlease = 3", "redis.lease", "", "workers.lease"),
@@ -148,6 +149,13 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[[groups]]\nkey = "a"\nrate = "0/s"', "groups[0].rate", "'0/s'", "1 start at least"),
     ('[[groups]]\nkey = "a"\nrate = "200000/s"', "groups[0].rate", "'200000/s'", "100000"),
     ('[[groups]]\nkey = "a"\nrate = "1/s burst 0"', "groups[0].rate", "'1/s burst 0'", "burst"),
+    ("[tenants]\nconcurrency = -1", "tenants.concurrency", "-1", "at least 0"),
+    ('[tenants]\nrate = "quick"', "tenants.rate", "'quick'", '"600/min"'),
+    ("[tenants]\nweight = 0", "tenants.weight", "0", "at least 1"),
+    ("[tenants.42]\nconcurrency = -1", "tenants.42.concurrency", "-1", "at least 0"),
+    ('[tenants."a.b"]\nrate = "x"', 'tenants."a.b".rate', "'x'", '"10/s"'),
+    ("[tenants.42]\nkoncurrency = 1", "tenants.42.koncurrency", "", "tenants.42.concurrency"),
+    ("[tenants]\nkoncurrency = 1", "tenants.koncurrency", "", "tenants.concurrency"),
     ('[handlers.a]\nexec = ["ls"]\nscope = "group"', "handlers.a", "", "scope"),
     ('[handlers."a.b"]\n', 'handlers."a.b"', "", "exactly one"),
     ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "***", "list"),
@@ -289,6 +297,14 @@ def test_tenants_are_text() -> None:
     assert GroupRule(key="a").tenants == ("*",)
 
 
+def test_a_tenants_limit_is_its_own_where_it_says_so(load: Load) -> None:
+    settings = load('[tenants]\nconcurrency = 8\nrate = "5/s"\n[tenants.42]\nconcurrency = 2\n')
+    every, named = settings.tenants.limits()
+    assert (every.concurrency, named["42"].concurrency) == (8, 2)
+    assert every.rate == named["42"].rate == Rate.parse("5/s")
+    assert (every.weight, named["42"].weight) == (1, 1)
+
+
 class TestExamples:
     def test_the_example_shows_every_setting_with_its_default(self) -> None:
         import tomllib
@@ -299,7 +315,9 @@ class TestExamples:
             if name in ("groups", "handlers", "schedules"):
                 continue
             assert getattr(settings, name) == getattr(Settings(), name), name
-            tables = {"tokens"} if name == "http" else set()  # shown as a comment: none by default
+            tables = (
+                {"tokens"} if name == "http" else {"named"}
+            )  # shown as comments: none by default
             fields = set(type(getattr(settings, name)).model_fields)
             assert set(written[name]) == fields - tables, name
         overrides = {"max_attempts", "interval", "jitter"}

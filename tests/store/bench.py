@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import orjson
@@ -27,7 +27,7 @@ from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
-from groupflow.store.scripts import Scripts
+from groupflow.store.scripts import Order, Scripts
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Claim, Settlement
 from tests.history.auditor import audit, leftovers, states_of, totals_of
@@ -78,7 +78,7 @@ class Bench:
         self,
         url: str,
         *,
-        order: Literal["oldest", "fair"] = "oldest",
+        order: Order = "oldest",
         scripts: Scripts | None = None,
         keys: Keys | None = None,
     ) -> None:

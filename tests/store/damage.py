@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
 from groupflow.store.rendering import Script
-from groupflow.store.scripts import AnyVerb, Scripts
+from groupflow.store.scripts import AnyVerb, Order, Scripts
 from tests.store.bench import Bench
 
 KEYS = Keys("damaged")
@@ -33,7 +32,7 @@ class Damage:
     sound: str
     broken: str
     seen: Seen
-    order: Literal["oldest", "fair"] = "oldest"
+    order: Order = "oldest"
 
 
 def same(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:

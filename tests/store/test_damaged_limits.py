@@ -66,7 +66,7 @@ DAMAGES = [
     Damage(
         "a crash that gives a lock back that isn't there",
         Verb.REAP,
-        "unlock(claim.group, claim.fence)",
+        "unlock(claim.group, claim.fence, now)",
         "call('DEL', K.lock .. claim.group)",
         test_limits.test_a_crash_gives_back_exactly_what_it_held,
     ),
@@ -87,7 +87,7 @@ DAMAGES = [
     Damage(
         "an envelope that is gone, and its holder isn't",
         Verb.CLAIM_GROUPED,
-        "  unlock(groups[at], fences[at])\n",
+        "  unlock(groups[at], fences[at], now)\n",
         "",
         test_limits.test_a_claim_without_an_envelope_is_passed_over,
     ),
@@ -122,22 +122,22 @@ DAMAGES = [
     Damage(
         "a start that costs nothing",
         Verb.CLAIM_GROUPED,
-        "math.max(next_start(group, limit, now), now) + limit.interval",
-        "math.max(next_start(group, limit, now), now)",
+        "math.max(next_start(whose, limit, now), now) + limit.interval",
+        "math.max(next_start(whose, limit, now), now)",
         test_limits.test_starts_are_a_time_apart,
     ),
     Damage(
         "starts that are saved up for ever",
         Verb.CLAIM_GROUPED,
-        "math.max(next_start(group, limit, now), now) + limit.interval",
-        "next_start(group, limit, now) + limit.interval",
+        "math.max(next_start(whose, limit, now), now) + limit.interval",
+        "next_start(whose, limit, now) + limit.interval",
         test_limits.test_a_burst_is_no_larger_after_a_long_time,
     ),
     Damage(
         "a burst that is none",
         Verb.CLAIM_GROUPED,
-        "math.ceil(next_start(group, limit, now) - limit.tolerance)",
-        "math.ceil(next_start(group, limit, now))",
+        "math.ceil(next_start(whose, limit, now) - limit.tolerance)",
+        "math.ceil(next_start(whose, limit, now))",
         test_limits.test_a_burst_comes_back_with_time,
     ),
     Damage(
@@ -157,7 +157,7 @@ DAMAGES = [
     Damage(
         "rates that pile up",
         Verb.CLAIM_GROUPED,
-        "      L.forget_rates(now, EXPIRED)\n",
+        "    L.forget_rates(now, EXPIRED)\n",
         "",
         test_limits.test_rates_that_are_past_go_with_later_starts,
     ),
@@ -178,7 +178,7 @@ DAMAGES = [
     Damage(
         "a group that stays open",
         Verb.RETRY,
-        "if group ~= '' and ARGV[11] == 'group' then limits().close(group, due) end",
+        "if group ~= '' and ARGV[11] == 'group' then limits().close('g' .. group, due) end",
         "",
         same(test_limits.test_a_handler_closes_its_group, "step-aside"),
     ),
@@ -192,8 +192,8 @@ DAMAGES = [
     Damage(
         "the last word closes",
         Verb.RETRY,
-        "call('ZADD', K.closed, 'GT', digits(till), 'g' .. group)",
-        "call('ZADD', K.closed, digits(till), 'g' .. group)",
+        "call('ZADD', K.closed, 'GT', digits(till), whose)",
+        "call('ZADD', K.closed, digits(till), whose)",
         test_limits.test_a_shorter_time_doesnt_open_what_a_longer_one_closed,
     ),
     Damage(

@@ -11,6 +11,8 @@ local id, group, from, most = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0, -1 } end
 local line = group == '' and K.plain or K.lane .. group
 
+local now = clock()
+
 -- Whether a run has it, which stands in its lane until it is done.
 local function is_of_run(element)
   local run, lock = call('HGET', K.runs, group), call('GET', K.lock .. group)
@@ -21,6 +23,7 @@ end
 local function leave(element)
   if group ~= '' and is_of_run(element) then return false end
   if call('ZREM', K.delayed, element) == 1 then return true end
+  if group == '' and is_limiting() and tenants().leave_plain(element, now) then return true end
   for _, index in ipairs(group == '' and { K.ordered, K.suspect_plain } or {}) do
     if call('ZREM', index, element) == 1 then return true end
   end
@@ -34,12 +37,16 @@ local function look()
   for _, element in ipairs(page) do
     if id_of(element) == id then return leave(element), -1 end
   end
-  return false, #page == most and from + most or -1
+  local queue = group == '' and is_limiting() and tenants().queue_of(id)
+  local turns = queue and call('ZRANGE', queue, -(from + most), -(from + 1)) or {}
+  for _, element in ipairs(turns) do
+    if id_of(element) == id then return leave(element), -1 end
+  end
+  return false, (#page == most or #turns == most) and from + most or -1
 end
 
 local is_gone, next_place = look()
 if is_gone then
-  local now = clock()
   erase(id, ARGV[3], now)
   call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
   if group ~= '' then

@@ -82,14 +82,16 @@ local function lanes(groups_from, skipped)
 end
 
 -- The same of groups that have no order: step by step through a hash, `deep` tasks into the step.
-local function held_by(key)
+local function held_by(key, is_passed)
   return function()
     while left() > 0 and passed < GROUPS do
       local step, skipped = call('HSCAN', key, place, 'COUNT', 100), deep
       for i = 1, #step[2], 2 do
         local group = step[2][i]
         local length = call('LLEN', K.lane .. group)
-        if skipped >= length then
+        if is_passed and is_passed(group) then
+          passed = passed + 1
+        elseif skipped >= length then
           skipped, passed = skipped - length, passed + 1
         else
           deep, skipped = deep + add_list(K.lane .. group, group, skipped), 0
@@ -168,12 +170,16 @@ local function history(key)
   end
 end
 
+-- Of the groups that wait for their tenants' turns: those whose turn it is are among the ready ones.
+local function has_turn(group) return call('ZSCORE', K.ready, group) or call('ZSCORE', K.suspect_groups, group) end
+
 local PARTS = {
   running = { places(add_running) },
   delayed = { places(add_delayed), places(add_held) },
   queued = {
     places(function() return add_list(K.plain, '', place) end), places(add_ordered),
-    lanes(function(most) return every_second(members_of(READY, place, most)) end), lanes(running_groups),
+    lanes(function(most) return every_second(members_of(READY, place, most)) end),
+    held_by(K.waiting_groups, has_turn), lanes(running_groups),
     lanes(function(most) return call('ZRANGE', K.held, place, place + most - 1) end, 1),
     held_by(K.parked), held_by(K.paused),
   },

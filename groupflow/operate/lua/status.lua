@@ -6,7 +6,8 @@
 -- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by people
 --          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
 --          running_groups: those of which several tasks may run, and that are counted under none of these;
---          sharing: how many tasks of such groups run;
+--          standing: how many of the delayed ones wait since their tenants may start nothing; standing_tenants:
+--          tenants of which something waits so; sharing: how many tasks of such groups run;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed;
 --          recovering: { since, until } (µs) where nothing is claimed, since this server may have lost writes;
 --          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
@@ -28,11 +29,22 @@ for _, member in ipairs(sharing > 0 and call('ZRANGE', K.sharing, 0, 99999) or {
   local group = sub(member, 5, 4 + tonumber(sub(member, 1, 4)))
   if group ~= shared then
     shared = group
-    local is_counted = call('ZSCORE', K.ready, group) or call('ZSCORE', K.suspect_groups, group)
+    local is_counted = call('HEXISTS', K.waiting_groups, group) == 1 or call('ZSCORE', K.ready, group) or call('ZSCORE', K.suspect_groups, group)
       or call('ZSCORE', K.held, group) or call('HEXISTS', K.parked, group) == 1
       or call('EXISTS', K.lock .. group) == 1
     if not is_counted then running_groups = running_groups + 1 end
   end
+end
+
+-- Groups that wait for their tenants' turns: those whose tenant may start nothing, and the others but for
+-- those whose turn it is, which stand in the indexes. Of many tenants it is an estimate.
+local lined_up, standing = call('HLEN', K.waiting_groups), 0
+for _, tenant in ipairs(lined_up > 0 and call('ZRANGE', K.standing, 0, 1999) or {}) do
+  standing = standing + call('ZCARD', K.waits .. 'g' .. tenant) + call('ZCARD', K.waits .. 'G' .. tenant)
+end
+lined_up = lined_up - standing
+for _, turn in ipairs(lined_up > 0 and call('HLEN', K.turns) <= 2000 and call('HKEYS', K.turns) or {}) do
+  if byte(turn) == 103 or byte(turn) == 71 then lined_up = lined_up - 1 end
 end
 
 -- Groups that people paused are few. One that runs to its end, or is parked as well, counts as that.
@@ -56,11 +68,13 @@ for _, index in ipairs(READY) do
 end
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
-  ready = count_in(READY), delayed = call('ZCARD', K.held), parked = call('HLEN', K.parked), paused = paused,
+  ready = count_in(READY) + lined_up, delayed = call('ZCARD', K.held) + standing,
+  parked = call('HLEN', K.parked), paused = paused,
   delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying),
   waited_plain = plain, waited_grouped = grouped, everything_paused = call('GET', K.paused_all) or nil,
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   everything_ends = call('ZSCORE', K.resumes, '') or nil,
   sharing = sharing, running_groups = running_groups,
+  standing = standing, standing_tenants = call('ZCARD', K.standing),
 })

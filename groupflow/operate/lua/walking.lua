@@ -51,5 +51,6 @@ local function each_waiting_group(most, visit)
   for _, group in ipairs(groups_in(K.parked, most)) do visit(group, 'parked') end
   local ready = members_of(READY, 0, most)
   for i = 1, #ready, 2 do visit(ready[i], 'ready') end
+  for _, group in ipairs(groups_in(K.waiting_groups, most)) do visit(group, 'ready') end
   for _, group in ipairs(call('ZRANGE', K.held, 0, most - 1)) do visit(group, 'delayed') end
 end

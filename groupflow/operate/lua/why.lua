@@ -9,7 +9,9 @@
 --          everything_ends (µs) where those pauses end by themselves; recovering: { since,
 --          until } (µs) where nothing is claimed, since this server may have lost writes; busy: where its head
 --          waits as a suspect, the daemons that run another one; running: how many tasks of it; where it has a
---          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or 'closed' }
+--          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or
+--          'closed'; where it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
+--          waiting: groups; free (µs), none at its concurrency; limited_by, as above } }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
@@ -28,6 +30,17 @@ if next_head and is_limiting() then
   limit = limits().of(next_head)
   if free and free > now then limited_by = what end
 end
+local waits_in, tenant = call('HGET', K.waiting_groups, group), nil
+if waits_in then
+  local whose = sub(waits_in, 2)
+  local free, what = tenants().free_at(whose, now)
+  local own = tenants().limit_of(whose)
+  tenant = named({
+    name = some(sub(whose, 9)), running = tenants().running(whose), concurrency = own.concurrency,
+    rate = own.rate, free = free, limited_by = free and free > now and what or nil,
+    waiting = call('ZCARD', K.waits .. 'g' .. whose) + call('ZCARD', K.waits .. 'G' .. whose),
+  })
+end
 return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, life = head and life_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
@@ -39,4 +52,5 @@ return named({
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
+  tenant = tenant,
 })

@@ -3,12 +3,19 @@
 
 local TOLD = 500 -- that one script tells at most
 
+-- Whether neither a task's group nor its tenant has a limit: a run or a hop asks for none again.
+local function is_unlimited(element)
+  if not is_limiting() then return true end
+  local limit = limits().of(element)
+  return limit.concurrency <= 1 and limit.interval == 0 and not tenants().of(element)
+end
+
 -- The next so many elements of a lane, as a flat list: element · envelope.
 local function next_in_lane(group, most)
   if most < 1 then return {} end
   local elements, ids, found = call('LRANGE', K.lane .. group, -most, -1), {}, {}
   for i = #elements, 1, -1 do
-    if has_life(elements[i]) then break end
+    if has_life(elements[i]) or not is_unlimited(elements[i]) then break end
     ids[#ids + 1] = id_of(elements[i])
   end
   if #ids == 0 then return found end
@@ -24,13 +31,6 @@ end
 local function run_of(envelope, runs)
   local is_sound, facts = pcall(cjson.decode, string.match(envelope, '^[^\n]*'))
   return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
-end
-
--- Whether a group has no limit: neither a run nor a hop asks for one again.
-local function is_unlimited(element)
-  if not is_limiting() then return true end
-  local limit = limits().of(element)
-  return limit.concurrency <= 1 and limit.interval == 0
 end
 
 -- Fills in, for the claims behind `first` in the rows, what stands behind them: a fence, then element and

@@ -53,14 +53,17 @@ local function take_limited_heads()
     local group = suspect or call('ZRANGE', K.ready, 0, 0)[1]
     if not group then return end
     call('ZREM', K.ready, group)
-    local head, may_start = call('LINDEX', lane .. group, -1), false
+    tenants().leave(group, now)
+    local head, may_start, tenant = call('LINDEX', lane .. group, -1), false, nil
     if head then
       local free = limits().free_at(group, head, now)
-      may_start = free and free <= now
+      tenant = tenants().of(head)
+      may_start = free and free <= now and (not tenant or tenants().may_start(tenant, now))
     end
     if may_start then
       local fence = digits(take_fences(1))
       if limits().hold(group, head, fence .. holder .. idle[count + 1], now) then
+        if tenant then tenants().start(tenant, fence, 'g', now) end
         call('RPOP', lane .. group)
         count = count + 1
         slots[count], fences[count], elements[count], groups[count] = idle[count], fence, head, group
@@ -89,7 +92,7 @@ if (ARGV[3] ~= '0' or ARGV[4] ~= '') and not suspect then
   tell_ahead(rows, told_before, tonumber(ARGV[3]), ARGV[4] ~= '' and cjson.decode(ARGV[4]))
 end
 for _, at in ipairs(passed) do
-  unlock(groups[at], fences[at])
+  unlock(groups[at], fences[at], now)
   place_unlocked(groups[at], now)
 end
 if suspect and count > #passed then mark_suspect(daemon, claims, now) end

@@ -39,13 +39,44 @@ local function next_elements(number)
 end
 
 local suspect = take_suspect(K.suspect_plain)
-local elements = suspect and { suspect } or next_elements(#idle)
+
+-- Where tenants have limits: one by one. A task whose tenant may not start it waits for that from here on.
+local function next_limited_elements(number)
+  local elements, starts, looks = {}, {}, 2 * number + 100
+  repeat
+    local element = suspect or next_element()
+    if not element then break end
+    local order, _, _, is_suspect = order_of(element)
+    tenants().leave_plain(element, now)
+    local tenant = tenants().of(element)
+    if not tenant or tenants().may_start(tenant, now) then
+      local fence = digits(take_fences(1))
+      elements[#elements + 1], starts[#elements + 1] = element, fence
+      if tenant then tenants().start(tenant, fence, 'p', now) end
+    else
+      tenants().line_up_plain(element, digits(order), is_suspect, now)
+      suspect = nil
+    end
+    looks = looks - 1
+  until suspect or #elements == number or looks == 0
+  if looks == 0 then wake() end -- there may be more
+  return elements, starts
+end
+
+local elements, fences
+if is_limiting() then
+  elements, fences = next_limited_elements(#idle)
+else
+  elements, fences = suspect and { suspect } or next_elements(#idle), {}
+  local first = #elements > 0 and take_fences(#elements)
+  for i = 1, #elements do fences[i] = digits(first + i - 1) end
+end
 if #elements == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
-local first = take_fences(#elements)
-local fences, groups = {}, {}
-for i = 1, #elements do fences[i], groups[i] = digits(first + i - 1), '' end
+local groups = {}
+for i = 1, #elements do groups[i] = '' end
 local claims = { slots = idle, fences = fences, elements = elements, groups = groups }
 local passed = give(daemon, claims, before, rows, now)
+for _, at in ipairs(passed) do unlock('', fences[at], now) end
 if suspect and #passed == 0 then mark_suspect(daemon, claims, now) end
 count_claims('plain', #elements, #passed)
 return { 'OK', rows, now, mark and 1 or 0 }

@@ -16,7 +16,7 @@ local slots = {}
 for n = 1, (#ARGV - 3) / 5 do slots[n] = ARGV[5 * n - 1] end
 local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
 
-local verdicts, settled, ended, lines, gone, freed, fences, lives = {}, {}, {}, {}, {}, {}, {}, {}
+local verdicts, settled, ended, lines, gone, freed, fences, owners, lives = {}, {}, {}, {}, {}, {}, {}, {}, {}
 local done, free, lock = 0, 0, K.lock
 for n = 1, #slots do
   local i = 5 * n - 1
@@ -27,11 +27,11 @@ for n = 1, #slots do
     done = done + 1
     settled[pair + 1], settled[pair + 2] = slots[n], 'S' .. fence
     lines[pair + 1], lines[pair + 2] = id, at .. ARGV[i + 4]
-    ended[done] = id
+    ended[done], fences[done], owners[done] = id, fence, group
     if has_life(element) then lives[#lives + 1] = K.life .. id end
     if group ~= '' then
       free = free + 1
-      gone[free], freed[free], fences[free] = lock .. group, group, fence
+      gone[free], freed[free] = lock .. group, group
     end
     if mark then
       unmark_ended(daemon, fence)
@@ -44,8 +44,8 @@ plain_ended, grouped_ended = done - free, free
 if done > 0 then
   call('HDEL', K.tasks, unpack(ended))
   if #lives > 0 then call('DEL', unpack(lives)) end
-  if free > 0 and is_limiting() then
-    for i = 1, free do limits().let_go(freed[i], fences[i]) end
+  if is_limiting() then
+    for i = 1, done do unlock(owners[i], fences[i], now) end
   elseif free > 0 then
     call('DEL', unpack(gone))
   end

@@ -13,7 +13,11 @@ local function configure(packed, now)
   if not is_new then return end
   call('DEL', K.limits)
   for i = 1, #flat, 2 do call('HSET', K.limits, flat[i], flat[i + 1]) end
-  may_limit, limits_made = nil, nil
+  may_limit, limits_made, tenants_made = nil, nil, nil
+  -- What waited for a tenant's turn by the old ones is looked at again; more of them when they are met.
+  for _, tenant in ipairs(is_limiting() and call('ZRANGE', K.standing, 0, 9999) or {}) do
+    tenants().turn(tenant, now)
+  end
   for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
     for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
       local claim = claim_of(checkpoint)

@@ -30,7 +30,7 @@ end
 -- Whether the group would be the one that the next claim is given.
 local function goes_first()
   if call('EXISTS', K.ready, K.suspect_groups, K.paused_all, K.recovering, K.parked, K.paused, K.limits,
-    K.sharing, K.rates, K.closed) > 0 then
+    K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing) > 0 or ORDER == 'tenants' then
     if is_limiting() and not is_unheld() then return false end
     if call('EXISTS', K.paused_all, K.recovering) > 0 or is_withheld(group) then return false end
     if not mark and call('EXISTS', K.suspect_groups) == 1 then return false end
@@ -54,7 +54,7 @@ if call('LINDEX', lane, -1) == next_one and goes_first() then
   call('HSET', K.worker .. daemon, slot, live(following, 'S' .. fence, digits(now), next_one, group))
   call('HINCRBY', K.count, 'queued_grouped', -1)
 else
-  unlock(group, fence)
+  unlock(group, fence, now)
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
   call('HINCRBY', K.count, 'running_grouped', -1)
   if place_freed({ group }, now) then wake() end

@@ -7,12 +7,16 @@
 -- it stands in `sharing`, a zset of equal scores, one member a claim: the length of the group in 4 digits,
 -- the group, and what its lock would say. How many there are is counted there, and nowhere else.
 --
--- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group; one that
--- is past says nothing, and goes. `closed` has until when (µs) nothing starts, by the same.
+-- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group, or `t` and
+-- the tenant (see `tenants.lua`); one that is past says nothing, and goes. `closed` has until when (µs) nothing
+-- starts, by the same.
 
 local may_limit
 function is_limiting()
-  if may_limit == nil then may_limit = call('EXISTS', K.limits, K.sharing, K.rates, K.closed) > 0 end
+  if may_limit == nil then
+    may_limit = ORDER == 'tenants'
+      or call('EXISTS', K.limits, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing) > 0
+  end
   return may_limit
 end
 
@@ -26,16 +30,20 @@ function limits()
   local READ = 65536 -- bytes of an envelope that are read; of a larger message its life knows more
   local EXPIRED = 2 -- arrival times that are past, removed with each that is written: so they don't pile up
 
-  -- The name of the rule that a task came by, '' where nothing tells.
-  function L.rule_of(element)
+  -- What is known of a task: the name of the rule that it came by, its tenant's name, its scope; each ''
+  -- where nothing tells.
+  function L.facts_of(element)
     local id = id_of(element)
-    local rule = has_life(element) and call('HGET', K.life .. id, 'rule')
-    if rule then return rule end
-    if call('HSTRLEN', K.tasks, id) > READ then return '' end
-    local line = string.match(call('HGET', K.tasks, id) or '', '^[^\n]*')
+    local length = call('HSTRLEN', K.tasks, id)
+    if length == 0 or length > READ then
+      local kept = call('HMGET', K.life .. id, 'rule', 'tenant', 'scope')
+      return kept[1] or '', kept[2] or '', kept[3] or ''
+    end
+    local line = string.match(call('HGET', K.tasks, id), '^[^\n]*')
     local is_sound, facts = pcall(cjson.decode, line)
-    if not is_sound or type(facts) ~= 'table' or type(facts[4]) ~= 'string' then return '' end
-    return facts[4]
+    if not is_sound or type(facts) ~= 'table' then return '', '', '' end
+    local function text(place) return type(facts[place]) == 'string' and facts[place] or '' end
+    return text(4), text(3), text(6)
   end
 
   -- The limit of a group whose head is of that rule.
@@ -57,7 +65,7 @@ function limits()
   end
 
   -- The limit of a group of which this is the head.
-  function L.of(head) return limit_of(L.rule_of(head)) end
+  function L.of(head) return limit_of((L.facts_of(head))) end
 
   local function front_of(group) return format('%04d', #group) .. group end
 
@@ -76,39 +84,48 @@ function limits()
     return members
   end
 
-  -- When a group's next start is due in the long run. No rate leads further ahead than this: so where one
-  -- was changed, the old one doesn't hold on.
-  local function next_start(group, limit, now)
-    local due = tonumber(call('ZSCORE', K.rates, 'g' .. group) or 0)
+  -- When the next start of a group, or a tenant, is due in the long run. No rate leads further ahead than
+  -- this: so where one was changed, the old one doesn't hold on.
+  local function next_start(whose, limit, now)
+    local due = tonumber(call('ZSCORE', K.rates, whose) or 0)
     return math.min(due, now + limit.tolerance + limit.interval)
   end
 
-  -- From when on the head of a group may start, by its limits alone: a time that may be past, and what
-  -- sets it where it isn't ('closed' or 'rate'); nil where as many run as may.
-  function L.free_at(group, head, now)
-    local limit = limit_of(L.rule_of(head))
-    if L.running(group) >= limit.concurrency then return nil end
-    local free, why = tonumber(call('ZSCORE', K.closed, 'g' .. group) or 0), 'closed'
+  -- From when on one may start, by its rate and by what a handler closed: a time that may be past, and which
+  -- of the two sets it ('closed' or 'rate').
+  function L.free_by_clock(whose, limit, now)
+    local free, why = tonumber(call('ZSCORE', K.closed, whose) or 0), 'closed'
     if limit.interval > 0 then
-      local from = math.ceil(next_start(group, limit, now) - limit.tolerance)
+      local from = math.ceil(next_start(whose, limit, now) - limit.tolerance)
       if from > free then free, why = from, 'rate' end
     end
     return free, why
   end
 
+  -- Something of it has started.
+  function L.advance(whose, limit, now)
+    call('ZADD', K.rates, math.max(next_start(whose, limit, now), now) + limit.interval, whose)
+    L.forget_rates(now, EXPIRED)
+  end
+
+  -- From when on the head of a group may start, by its limits alone: a time that may be past, and what
+  -- sets it where it isn't ('closed' or 'rate'); nil where as many run as may.
+  function L.free_at(group, head, now)
+    local limit = L.of(head)
+    if L.running(group) >= limit.concurrency then return nil end
+    return L.free_by_clock('g' .. group, limit, now)
+  end
+
   -- Notes that a task of a group runs, and that one has started. Returns false where the group is locked.
   -- `holder` is what the lock says: fence (16 digits), daemon, slot.
   function L.hold(group, element, holder, now)
-    local limit = limit_of(L.rule_of(element))
+    local limit = L.of(element)
     if limit.concurrency > 1 then
       call('ZADD', K.sharing, 0, front_of(group) .. holder)
     elseif call('SETNX', K.lock .. group, holder) == 0 then
       return false
     end
-    if limit.interval > 0 then
-      call('ZADD', K.rates, math.max(next_start(group, limit, now), now) + limit.interval, 'g' .. group)
-      L.forget_rates(now, EXPIRED)
-    end
+    if limit.interval > 0 then L.advance('g' .. group, limit, now) end
     return true
   end
 
@@ -123,9 +140,9 @@ function limits()
     end
   end
 
-  -- Nothing of a group starts before a time; the latest that was said holds.
-  function L.close(group, till)
-    call('ZADD', K.closed, 'GT', digits(till), 'g' .. group)
+  -- Nothing of a group, or a tenant, starts before a time; the latest that was said holds.
+  function L.close(whose, till)
+    call('ZADD', K.closed, 'GT', digits(till), whose)
     may_limit = true
   end
 

@@ -59,14 +59,15 @@ local function is_suspected(group)
   return may_suspect and call('ZSCORE', K.suspect_groups, group)
 end
 
+-- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
+local is_limiting, limits, tenants
+
 -- Takes a group out of the index in which it is ready: there are two, and it is in one of them at most.
-local function unready(group)
+local function unready(group, now)
+  if is_limiting() then tenants().leave(group, now) end
   call('ZREM', K.ready, group)
   if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
 end
-
--- Whether anything has limits here, and the rules for that: see `limits.lua`.
-local is_limiting, limits
 
 -- Puts a group in which one more may run into the one state that the facts about it call for. One whose head
 -- is a suspect is ready too, in an index of its own, so that no ordinary claim comes upon it.
@@ -74,7 +75,7 @@ local is_limiting, limits
 local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
   if not head or is_withheld(group) then
-    unready(group)
+    unready(group, now)
     call('ZREM', K.held, group)
     return false
   end
@@ -83,19 +84,25 @@ local function place_unlocked(group, now)
   if is_limiting() then
     local free = limits().free_at(group, head, now)
     if not free then -- the end of one that runs places it again
-      unready(group)
+      unready(group, now)
       call('ZREM', K.held, group)
       return false
     end
     due = math.max(due, free)
   end
   if due > now then
-    unready(group)
+    unready(group, now)
     call('ZADD', K.held, digits(due), group)
     wake_at_due()
     return false
   end
   if has_life(head) or is_limiting() then call('ZREM', K.held, group) end
+  -- One that is ready already keeps its turn, whatever comes back into it meanwhile.
+  local score = digits(ORDER == 'fair' and (failed and now or (now - priority)) or order)
+  if is_limiting() then
+    local may_start = tenants().line_up(group, head, score, is_suspect, now)
+    if may_start ~= nil then return may_start end
+  end
   local index = K.ready
   if is_suspect then
     call('ZREM', K.ready, group)
@@ -104,10 +111,9 @@ local function place_unlocked(group, now)
     call('ZREM', K.suspect_groups, group)
   end
   if ORDER == 'fair' then
-    -- One that is ready already keeps its turn, whatever comes back into it meanwhile.
-    call('ZADD', index, 'LT', digits(failed and now or (now - priority)), group)
+    call('ZADD', index, 'LT', score, group)
   else
-    call('ZADD', index, digits(order), group)
+    call('ZADD', index, score, group)
   end
   return true
 end
@@ -143,8 +149,9 @@ local function put_back(element, group, now)
     insert(K.lane .. group, element)
     return place(group, now)
   end
+  local order, _, _, is_suspect = order_of(element)
+  if is_limiting() and tenants().line_up_plain(element, digits(order), is_suspect, now) then return true end
   if has_life(element) then
-    local order, _, _, is_suspect = order_of(element)
     call('ZADD', is_suspect and K.suspect_plain or K.ordered, digits(order), element)
   else
     call('RPUSH', K.plain, element)

@@ -68,7 +68,7 @@ local function settle(slot, group, following, next_one, fences, elements, told)
       call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
       call('HSET', K.worker .. daemon, slot, live(following, settled, at, next_one, group))
     else
-      unlock(group, fences[first])
+      unlock(group, fences[first], now)
       call('HDEL', K.runs, group)
       call('HSET', K.worker .. daemon, slot, settled)
       freed[#freed + 1], grouped_ended = group, grouped_ended + 1

@@ -12,6 +12,7 @@ for _, element in ipairs(tasks) do
   put_back(element, call('HGET', K.life .. id_of(element), 'group') or '', now)
   promoted = promoted + 1
 end
+if is_limiting() then promoted = promoted + tenants().promote(ARGV[1], now) end
 local groups = call('ZRANGEBYSCORE', K.held, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
 for _, group in ipairs(groups) do
   call('ZREM', K.held, group)
@@ -40,9 +41,9 @@ if is_limiting() then
   if #open > 0 then call('ZREM', K.closed, unpack(open)) end
 end
 local wait = -1
-for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes }) do
+for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes, K.standing }) do
   local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-  if nearest then
+  if nearest and tonumber(nearest) < NO_END then
     local left = math.max(0, tonumber(nearest) - now)
     if wait < 0 or left < wait then wait = left end
   end

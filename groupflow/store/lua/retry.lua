@@ -5,7 +5,7 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 next attempt's number
 --          · 8 delay (µs) · 9 'hold' or 'step-aside' · 10 the errors of its attempts (JSON)
---          · 11 'group' where nothing of its group may start until then either, else 'task'
+--          · 11 'group' or 'tenant' where nothing of that may start until then either, else 'task'
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
@@ -23,7 +23,11 @@ if claim == 'live' then
     call('ZADD', K.delayed, due, waiting)
     wake_at_due()
   end
-  if group ~= '' and ARGV[11] == 'group' then limits().close(group, due) end
+  if group ~= '' and ARGV[11] == 'group' then limits().close('g' .. group, due) end
+  if ARGV[11] == 'tenant' then
+    local tenant = tenants().tenant_of(element)
+    if #tenant > 8 then tenants().close(tenant, due, now) end
+  end
   if group ~= '' and place(group, now) then wake() end
   call('HINCRBY', K.count, 'retried', 1)
   count_end(group)

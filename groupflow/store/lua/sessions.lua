@@ -85,9 +85,14 @@ local function state_of(checkpoint, fence)
   return settled_before(checkpoint) == fence and 'settled' or 'lost'
 end
 
--- A claim of a group has ended (fence: 16 digits): its lock goes, or what stands in its place.
-local function unlock(group, fence)
-  if is_limiting() then limits().let_go(group, fence) else call('DEL', K.lock .. group) end
+-- A claim has ended (fence: 16 digits; group '' of a plain task): its lock goes, or what stands in its place.
+local function unlock(group, fence, now)
+  if not is_limiting() then
+    if group ~= '' then call('DEL', K.lock .. group) end
+    return
+  end
+  if group ~= '' then limits().let_go(group, fence) end
+  tenants().let_go(fence, now)
 end
 
 -- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
@@ -97,10 +102,8 @@ local function end_claim(daemon, slot, fence, group)
   local state = state_of(call('HGET', K.worker .. daemon, slot), fence)
   if state ~= 'live' then return state end
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
-  if group ~= '' then
-    unlock(group, fence)
-    call('HDEL', K.runs, group)
-  end
+  unlock(group, fence, clock())
+  if group ~= '' then call('HDEL', K.runs, group) end
   unmark_ended(daemon, fence)
   return 'live'
 end
@@ -121,8 +124,8 @@ local function hand_over(daemon, now, has_lived)
     local id = id_of(claim.element)
     if not has_lived then call('HINCRBY', K.life .. id, 'crashes', 1) end
     call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
+    unlock(claim.group, claim.fence, now)
     if claim.group ~= '' then
-      unlock(claim.group, claim.fence)
       call('HDEL', K.runs, claim.group)
       call('HINCRBY', K.count, 'running_grouped', -1)
       call('HINCRBY', K.count, 'queued_grouped', 1)

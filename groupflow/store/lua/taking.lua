@@ -110,6 +110,8 @@ local function take_in(list, first)
           wake_at_due()
         elseif group ~= '' then
           if call('LPUSH', K.lane .. group, element) == 1 and place(group, now) then runnable = true end
+        elseif is_limiting() and tenants().line_up_plain(element, digits(arrival - priority), false, now) then
+          runnable = true
         elseif straight then
           call('LPUSH', K.plain, element)
           runnable = true

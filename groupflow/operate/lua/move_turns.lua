@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- move_turns: what waits for its tenant's turn waits with all the rest from here on, where it can be moved.
+-- No daemon runs; when one does again, claims put it back where it belongs as they come upon it.
+--
+-- KEYS[1]  any key of the partition
+-- ARGV     1 how many groups, and how many plain tasks, at most, more or less
+-- returns  { how many it was, 0 where none is left }; or { -1, names of daemons that run }
+local now, most, number = clock(), tonumber(ARGV[1]), 0
+local daemons = living(now)
+if daemons then return { -1, daemons } end
+may_limit = false -- place them as if nothing had limits
+
+for _, key in ipairs({ K.turns, K.standing }) do
+  local names = key == K.turns and call('HKEYS', key) or call('ZRANGE', key, 0, -1)
+  for _, name in ipairs(names) do
+    local tenant = key == K.turns and sub(name, 2) or name
+    for _, kind in ipairs({ 'p', 'P' }) do
+      local page = call('ZRANGE', K.waits .. kind .. tenant, 0, most - 1, 'WITHSCORES')
+      for i = 1, #page, 2 do
+        local order, _, _, is_suspect = order_of(page[i])
+        call('ZREM', K.waits .. kind .. tenant, page[i])
+        call('ZADD', is_suspect and K.suspect_plain or K.ordered, digits(order), page[i])
+        number = number + 1
+      end
+      if number >= most then return { number } end
+    end
+  end
+end
+local page = call('HSCAN', K.waiting_groups, 0, 'COUNT', most)[2]
+for i = 1, #page, 2 do
+  call('HDEL', K.waiting_groups, page[i])
+  call('ZREM', K.waits .. page[i + 1], page[i])
+  place(page[i], now)
+  number = number + 1
+end
+if number == 0 then call('DEL', K.turns, K.standing) end
+return { number }

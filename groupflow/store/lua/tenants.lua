@@ -1,0 +1,216 @@
+-- Behind the limits, in every script: how tenants share what there is, and what each of them may have.
+--
+-- A tenant is an application and a tenant of its: the 8 digits of its scope (see `ids.lua`), and the
+-- tenant's name. Some are *managed*: those with a limit, those that a handler closed, and with the order
+-- 'tenants' all, also what has no tenant. What is ready of a managed one waits by itself, in `waits:` and
+-- its kind: `g` groups, `G` those whose head is a suspect, `p` and `P` plain tasks likewise. Of each kind its
+-- best, and no other, stands in the index that claims look at (`ready`, `suspect_groups`, `ordered`,
+-- `suspect_plain`), as long as the tenant may start something: its *turn*, noted in `turns`. So claims
+-- look at no more of a tenant than at one thing, and at nothing of one that may not start.
+--
+-- `waiting_groups` has for each such group where it waits: its kind and tenant. `standing` has the tenants
+-- of which something waits and nothing may start: until when (µs), or NO_END where that takes an end.
+-- Who runs of a managed tenant stands in `charged`, by fence, and again in `charges`, a zset of equal
+-- scores in which a tenant's are counted, as in `sharing`. Rates and closings are as for groups, by `t`.
+-- With the order 'tenants' `shares:g` and `shares:p`, for groups and plain tasks, have by tenant the virtual
+-- time at which it is next, which each start moves on by its weight's share; and by `=` that of the last start.
+
+local NO_END = 9000000000000000
+local NOBODY = '--------' -- the scope of what has none
+local STRIDE = 1000 -- of virtual time, for one start at weight 1
+
+local tenants_made
+function tenants()
+  if tenants_made then return tenants_made end
+  local T, L = {}, limits()
+  tenants_made = T
+  local INDEX = { g = K.ready, G = K.suspect_groups, p = K.ordered, P = K.suspect_plain }
+  local KINDS = { 'g', 'G', 'p', 'P' }
+  local POOL = { g = 'g', G = 'g', p = 'p', P = 'p' }
+
+  local function name_of(tenant) return sub(tenant, 9) end
+  local function waits(kind, tenant) return K.waits .. kind .. tenant end
+
+  local found = {}
+  local function limit_of(tenant)
+    local name = name_of(tenant)
+    if found[name] then return found[name] end
+    local text = name ~= '' and (call('HGET', K.limits, 't' .. name) or call('HGET', K.limits, 't'))
+    local limit = { concurrency = 0, interval = 0, tolerance = 0, weight = 1 }
+    if text then
+      local concurrency, weight, interval, tolerance, rate = string.match(text, '^(%S+) (%S+) (%S+) (%S+) ?(.*)$')
+      limit = {
+        concurrency = tonumber(concurrency), weight = tonumber(weight), interval = tonumber(interval),
+        tolerance = tonumber(tolerance), rate = rate,
+      }
+    end
+    found[name] = limit
+    return limit
+  end
+  T.limit_of = limit_of
+
+  -- The tenant of a task, managed or not.
+  function T.tenant_of(element)
+    local _, name, scope = L.facts_of(element)
+    return (scope ~= '' and scope or NOBODY) .. name
+  end
+
+  -- The tenant of a task, where it is managed; else nil.
+  function T.of(element)
+    local tenant = T.tenant_of(element)
+    if ORDER == 'tenants' then return tenant end
+    if name_of(tenant) == '' then return nil end
+    local limit = limit_of(tenant)
+    if limit.concurrency > 0 or limit.interval > 0 then return tenant end
+    return call('ZSCORE', K.closed, 't' .. tenant) and tenant or nil
+  end
+
+  local function front_of(tenant) return format('%04d', #tenant) .. tenant end
+
+  function T.running(tenant)
+    local front = front_of(tenant)
+    return call('ZLEXCOUNT', K.charges, '[' .. front .. '0', '(' .. front .. ':')
+  end
+
+  -- From when on something of a tenant may start, and what sets it; nil where as many run as may.
+  function T.free_at(tenant, now)
+    local limit = limit_of(tenant)
+    if limit.concurrency > 0 and T.running(tenant) >= limit.concurrency then return nil end
+    return L.free_by_clock('t' .. tenant, limit, now)
+  end
+
+  -- The virtual time at which a tenant is next. It begins with the clock: behind all that came before.
+  local function share_of(pool, tenant, now)
+    local own = tonumber(call('ZSCORE', K.shares .. pool, tenant) or 0)
+    return math.max(own, tonumber(call('ZSCORE', K.shares .. pool, '=') or now))
+  end
+
+  -- Gives a tenant its turn where it may start something, and takes it where it may not. Returns whether it may.
+  function T.turn(tenant, now)
+    local free = T.free_at(tenant, now)
+    local may_start, does_wait = free ~= nil and free <= now, false
+    for _, kind in ipairs(KINDS) do
+      local turn, best = call('HGET', K.turns, kind .. tenant), call('ZRANGE', waits(kind, tenant), 0, 0, 'WITHSCORES')
+      does_wait = does_wait or best[1] ~= nil
+      local next_turn = may_start and best[1]
+      if turn and turn ~= next_turn then
+        call('ZREM', INDEX[kind], turn)
+        call('HDEL', K.turns, kind .. tenant)
+      end
+      if next_turn then
+        local score = ORDER == 'tenants' and share_of(POOL[kind], tenant, now) or best[2]
+        call('ZADD', INDEX[kind], score, next_turn)
+        if next_turn ~= turn then call('HSET', K.turns, kind .. tenant, next_turn) end
+      end
+    end
+    if does_wait and not may_start then
+      call('ZADD', K.standing, free and digits(free) or NO_END, tenant)
+      if free then wake_at_due() end
+    elseif call('ZREM', K.standing, tenant) == 1 and does_wait then
+      wake()
+    end
+    return may_start
+  end
+
+  -- Takes a group out of where it waits, if it does; then its tenant's turn is another's.
+  function T.leave(group, now)
+    local place = call('HGET', K.waiting_groups, group)
+    if not place then return end
+    local kind, tenant = sub(place, 1, 1), sub(place, 2)
+    call('HDEL', K.waiting_groups, group)
+    call('ZREM', waits(kind, tenant), group)
+    T.turn(tenant, now)
+  end
+
+  -- Lets a group that is ready wait for its tenant's turn. Returns nil where its tenant isn't managed, else
+  -- whether that may start something.
+  function T.line_up(group, head, score, is_suspect, now)
+    local tenant = T.of(head)
+    local place = tenant and ((is_suspect and 'G' or 'g') .. tenant)
+    local before = call('HGET', K.waiting_groups, group)
+    if before and before ~= place then T.leave(group, now) end
+    if not tenant then return nil end
+    if before ~= place then
+      call('ZREM', K.ready, group)
+      if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
+      call('HSET', K.waiting_groups, group, place)
+    end
+    if ORDER == 'fair' then
+      call('ZADD', K.waits .. place, 'LT', score, group)
+    else
+      call('ZADD', K.waits .. place, score, group)
+    end
+    return T.turn(tenant, now)
+  end
+
+  -- The same for a plain task; false where its tenant isn't managed.
+  function T.line_up_plain(element, score, is_suspect, now)
+    local tenant = T.of(element)
+    if not tenant then return false end
+    call('ZADD', waits(is_suspect and 'P' or 'p', tenant), score, element)
+    T.turn(tenant, now)
+    return true
+  end
+
+  -- Where a plain task without a life would wait for its tenant's turn.
+  function T.queue_of(id) return waits('p', T.tenant_of(digits(0) .. '.' .. id)) end
+
+  -- Takes a plain task out of where it waits; whether it did.
+  function T.leave_plain(element, now)
+    local tenant = T.tenant_of(element)
+    if call('ZREM', waits('p', tenant), element) + call('ZREM', waits('P', tenant), element) == 0 then
+      return false
+    end
+    T.turn(tenant, now)
+    return true
+  end
+
+  -- Something of a managed tenant has started, in a pool ('g' or 'p'), under a fence (16 digits).
+  function T.start(tenant, fence, pool, now)
+    local limit = limit_of(tenant)
+    call('HSET', K.charged, fence, tenant)
+    call('ZADD', K.charges, 0, front_of(tenant) .. fence)
+    if limit.interval > 0 then L.advance('t' .. tenant, limit, now) end
+    if ORDER == 'tenants' then
+      local shares, share = K.shares .. pool, share_of(pool, tenant, now)
+      call('ZADD', shares, share, '=', share + STRIDE / limit.weight, tenant)
+      -- Who is behind that has nothing that waits, or would have been first: it counts as new.
+      local past = call('ZRANGEBYSCORE', shares, '-inf', '(' .. format('%.17g', share), 'LIMIT', 0, 3)
+      if #past > 0 then call('ZREM', shares, unpack(past)) end
+    end
+    T.turn(tenant, now)
+  end
+
+  -- A claim has ended (fence: 16 digits).
+  function T.let_go(fence, now)
+    local tenant = call('HGET', K.charged, fence)
+    if not tenant then return end
+    call('HDEL', K.charged, fence)
+    call('ZREM', K.charges, front_of(tenant) .. fence)
+    T.turn(tenant, now)
+  end
+
+  -- Whether a task may start, for all that its tenant says.
+  function T.may_start(tenant, now)
+    local free = T.free_at(tenant, now)
+    return free and free <= now
+  end
+
+  -- Nothing of a tenant starts before a time.
+  function T.close(tenant, till, now)
+    L.close('t' .. tenant, till)
+    T.turn(tenant, now)
+  end
+
+  -- Those whose rate or closing lets something start now, so many of them; how many there were.
+  function T.promote(most, now)
+    local due = call('ZRANGEBYSCORE', K.standing, '-inf', digits(now), 'LIMIT', 0, most)
+    for _, tenant in ipairs(due) do T.turn(tenant, now) end
+    -- Where nobody waits, nobody is behind.
+    if ORDER == 'tenants' and call('EXISTS', K.turns, K.standing) == 0 then
+      call('DEL', K.shares .. 'g', K.shares .. 'p')
+    end
+    return #due
+  end
+  return T
+end

@@ -1,0 +1,120 @@
+"""Tenants: who counts for one runs, and of each no more than its best is where claims look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import orjson
+
+from tests.history.invariants import Violation
+from tests.history.limits import Held
+from tests.history.snapshot import Snapshot
+
+NO_END = 9e15  # until when a tenant at its cap stands
+_INDEX = {"g": "ready", "G": "suspect_groups", "p": "ordered", "P": "suspect_plain"}
+
+
+def held_to(found: Snapshot, tenant: str) -> Held:
+    """The limit of a tenant (its scope and its name)."""
+    known, name = found.hashes.get("limits", {}), tenant[8:].encode()
+    text = known.get(b"t" + name, known.get(b"t")) if name else None
+    if text is None:
+        return Held(0)
+    concurrency, _weight, interval, tolerance, *_ = text.split(b" ")
+    return Held(int(concurrency), float(interval), float(tolerance))
+
+
+def may_start(found: Snapshot, tenant: str, now: int) -> bool | None:
+    """Whether something of a tenant may start; `None` where that changed a moment ago."""
+    limit = held_to(found, tenant)
+    charged = found.hashes.get("charged", {})
+    running = sum(each.decode() == tenant for each in charged.values())
+    if limit.concurrency and running >= limit.concurrency:
+        return False
+    member = f"t{tenant}".encode()
+    due = found.zsets.get("closed", {}).get(member, 0.0)
+    if limit.interval:
+        due = max(due, found.zsets.get("rates", {}).get(member, 0.0) - limit.tolerance)
+    if due > now:
+        return False
+    return True if due == 0.0 else None
+
+
+def tenants_of(found: Snapshot, now: int) -> Iterator[Violation]:
+    """What contradicts that."""
+    yield from _charges(found)
+    yield from _places(found)
+    turns = {name.decode(): member for name, member in found.hashes.get("turns", {}).items()}
+    for place, member in turns.items():
+        if member not in found.waits.get(place, {}):
+            yield Violation("S8", f"{member!r} has the turn of {place}, and doesn't wait there")
+        if member not in found.zsets.get(_INDEX[place[0]], {}):
+            yield Violation("S8", f"{member!r} has the turn of {place}, and no claim sees it")
+    standing = {tenant.decode() for tenant in found.zsets.get("standing", {})}
+    for place in found.waits:
+        tenant = place[1:]
+        may = may_start(found, tenant, now)
+        if place not in turns and may:
+            yield Violation("S8", f"something of {place} may start, and has no turn")
+        if place in turns and may is False:
+            yield Violation("S4", f"{turns[place]!r} has a turn, and its tenant may start nothing")
+        if place not in turns and tenant not in standing:
+            yield Violation("S8", f"what waits in {place} waits for nothing")
+    for tenant in standing:
+        if not any(place[1:] == tenant for place in found.waits):
+            yield Violation("L7", f"nothing of {tenant} waits, and it is said to stand")
+        until = found.zsets["standing"][tenant.encode()]
+        if until == NO_END and may_start(found, tenant, now) is not False:
+            yield Violation("S8", f"{tenant} may start something, and waits for an end")
+
+
+def _charges(found: Snapshot) -> Iterator[Violation]:
+    """Who counts for a tenant is who runs of it, and no more than may."""
+    charged = {
+        int(fence): tenant.decode() for fence, tenant in found.hashes.get("charged", {}).items()
+    }
+    counted = {
+        f"{len(tenant.encode()):04d}{tenant}{fence:016d}".encode()
+        for fence, tenant in charged.items()
+    }
+    if counted != set(found.zsets.get("charges", {})):
+        yield Violation("S8", "what is counted by tenant is not what is charged")
+    running = {claim.fence for claim in found.checkpoints}
+    for fence in charged.keys() - running:
+        yield Violation("S8", f"{fence} counts for {charged[fence]}, and runs no more")
+    for tenant, number in Counter(charged.values()).items():
+        most = held_to(found, tenant).concurrency
+        if most and number > most:
+            yield Violation("S4", f"of tenant {tenant} run {number}, and may {most}")
+
+
+def _places(found: Snapshot) -> Iterator[Violation]:
+    """What waits for a turn is in one place, its own tenant's, and otherwise in none."""
+    known = {
+        group.decode(): place.decode()
+        for group, place in found.hashes.get("waiting_groups", {}).items()
+    }
+    if known != {group: place for place, group in found.lined_up()}:
+        yield Violation("S4", "the groups that wait for turns are not where they are said to be")
+    turns = set(found.hashes.get("turns", {}).values())
+    for group, waits_in in known.items():
+        indexes = [i for i in ("ready", "suspect_groups") if group in found.names(i)]
+        if indexes and group.encode() not in turns:
+            yield Violation("S4", f"the group {group} is in {indexes[0]} out of turn")
+        element = found.lanes.get(group, [b""])[-1]
+        if element and (whose := _tenant_of(found, element)) != waits_in[1:]:
+            yield Violation("S9", f"the group {group} of {whose} waits in {waits_in}")
+    for place, members in found.waits.items():
+        for element in members if place[0] in "pP" else ():
+            if (whose := _tenant_of(found, element)) != place[1:]:
+                yield Violation("S9", f"{element!r} of {whose} waits in {place}")
+
+
+def _tenant_of(found: Snapshot, element: bytes) -> str:
+    packed = found.tasks.get(element[17:].decode())
+    if packed is None:
+        return "--------"
+    facts = orjson.loads(packed.partition(b"\n")[0])
+    scope = (facts[5] if len(facts) > 5 else "") or "-" * 8
+    return f"{scope}{facts[2] or ''}"

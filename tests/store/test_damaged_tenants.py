@@ -1,0 +1,241 @@
+"""What holds tenants to limits and turns, damaged on purpose: `test_tenants` sees each damage.
+
+What a damage is, and when it is seen: `tests.store.damage`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.servers import RedisServer
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Complete, Release
+from tests.store import test_tenants
+from tests.store.damage import Damage, assert_seen, same
+
+DAMAGES = [
+    Damage(
+        "one more than a tenant may",
+        Verb.CLAIM_GROUPED,
+        "T.running(tenant) >= limit.concurrency then return nil end",
+        "T.running(tenant) > limit.concurrency then return nil end",
+        test_tenants.test_a_tenant_runs_so_many_at_once,
+    ),
+    Damage(
+        "plain tasks that ask for nothing",
+        Verb.CLAIM_PLAIN,
+        "if not tenant or tenants().may_start(tenant, now) then",
+        "if true then",
+        test_tenants.test_plain_and_grouped_tasks_count_alike,
+    ),
+    Damage(
+        "grouped tasks that ask for nothing",
+        Verb.CLAIM_GROUPED,
+        "and (not tenant or tenants().may_start(tenant, now))",
+        "",
+        test_tenants.test_a_tenant_runs_so_many_at_once,
+    ),
+    Damage(
+        "plain tasks that count for nobody",
+        Verb.CLAIM_PLAIN,
+        "if tenant then tenants().start(tenant, fence, 'p', now) end",
+        "",
+        test_tenants.test_plain_and_grouped_tasks_count_alike,
+    ),
+    Damage(
+        "grouped tasks that count for nobody",
+        Verb.CLAIM_GROUPED,
+        "if tenant then tenants().start(tenant, fence, 'g', now) end",
+        "",
+        test_tenants.test_a_tenant_runs_so_many_at_once,
+    ),
+    *(
+        Damage(
+            f"a {verb} that gives nothing back",
+            verb,
+            "  tenants().let_go(fence, now)\n",
+            "",
+            same(test_tenants.test_each_end_gives_back_exactly_one, way, group),
+        )
+        for verb, way, group in (
+            (Verb.COMPLETE, Complete, None),
+            (Verb.COMPLETE, Complete, "a"),
+            (Verb.RELEASE, Release, None),
+            (Verb.RELEASE, Release, "a"),
+        )
+    ),
+    Damage(
+        "a crash that gives nothing back",
+        Verb.REAP,
+        "    unlock(claim.group, claim.fence, now)\n",
+        "    if claim.group ~= '' then limits().let_go(claim.group, claim.fence) end\n",
+        test_tenants.test_a_crash_gives_back_exactly_what_it_held,
+    ),
+    Damage(
+        "an end that counts down and not off",
+        Verb.COMPLETE,
+        "    call('HDEL', K.charged, fence)\n",
+        "",
+        same(test_tenants.test_each_end_gives_back_exactly_one, Complete, None),
+    ),
+    Damage(
+        "a name that is a tenant whatever its application",
+        Verb.CLAIM_PLAIN,
+        "return (scope ~= '' and scope or NOBODY) .. name",
+        "return NOBODY .. name",
+        test_tenants.test_the_same_name_in_another_application_is_another_tenant,
+    ),
+    Damage(
+        "everybody has what all have",
+        Verb.CLAIM_PLAIN,
+        "(call('HGET', K.limits, 't' .. name) or call('HGET', K.limits, 't'))",
+        "call('HGET', K.limits, 't')",
+        test_tenants.test_one_of_them_has_its_own_limit,
+    ),
+    Damage(
+        "who has no tenant is one",
+        Verb.CLAIM_PLAIN,
+        "local text = name ~= '' and (",
+        "local text = (",
+        test_tenants.test_one_of_them_has_its_own_limit,
+        "tenants",
+    ),
+    Damage(
+        "a rate that costs nothing",
+        Verb.CLAIM_GROUPED,
+        "    if limit.interval > 0 then L.advance('t' .. tenant, limit, now) end\n",
+        "",
+        test_tenants.test_a_tenants_starts_are_a_time_apart,
+    ),
+    Damage(
+        "a tenant that nobody brings back",
+        Verb.PROMOTE,
+        "    for _, tenant in ipairs(due) do T.turn(tenant, now) end\n",
+        "",
+        test_tenants.test_a_tenants_starts_are_a_time_apart,
+    ),
+    Damage(
+        "a turn that stays when the tenant may start no more",
+        Verb.CLAIM_GROUPED,
+        "      local next_turn = may_start and best[1]\n",
+        "      local next_turn = best[1]\n",
+        test_tenants.test_a_tenant_runs_so_many_at_once,
+    ),
+    Damage(
+        "a drop that leaves its group with its old tenant",
+        OperatorVerb.DROP_WAITING,
+        "    if before and before ~= place then T.leave(group, now) end\n",
+        "",
+        test_tenants.test_a_group_of_two_tenants_waits_for_that_of_its_head,
+    ),
+    Damage(
+        "a drop that looks for nobody who waits for a turn",
+        OperatorVerb.DROP_WAITING,
+        "ipairs(turns)",
+        "ipairs({})",
+        same(test_tenants.test_what_waits_for_a_turn_can_be_dropped_and_held, None),
+    ),
+    Damage(
+        "a pause that leaves a group its turn",
+        OperatorVerb.PAUSE,
+        "  if is_limiting() then tenants().leave(group, now) end\n",
+        "",
+        same(test_tenants.test_what_waits_for_a_turn_can_be_dropped_and_held, "g"),
+    ),
+    Damage(
+        "a tenant that stays open",
+        Verb.RETRY,
+        "    if #tenant > 8 then tenants().close(tenant, due, now) end\n",
+        "",
+        same(test_tenants.test_a_handler_closes_its_tenant, "a"),
+    ),
+    Damage(
+        "what is closed has no limit, and is managed no more",
+        Verb.CLAIM_PLAIN,
+        "return call('ZSCORE', K.closed, 't' .. tenant) and tenant or nil",
+        "return nil",
+        same(test_tenants.test_a_handler_closes_its_tenant, "a"),
+    ),
+    Damage(
+        "a reload that leaves standing who may start",
+        Verb.TELL,
+        "    tenants().turn(tenant, now)\n",
+        "",
+        test_tenants.test_limits_hold_for_what_waits_already,
+    ),
+    Damage(
+        "all have the same share",
+        Verb.CLAIM_GROUPED,
+        "share + STRIDE / limit.weight",
+        "share + STRIDE",
+        same(test_tenants.test_weights_are_shares, "grouped"),
+        "tenants",
+    ),
+    Damage(
+        "a share that is never used up",
+        Verb.CLAIM_PLAIN,
+        "share + STRIDE / limit.weight",
+        "share",
+        same(test_tenants.test_weights_are_shares, "plain"),
+        "tenants",
+    ),
+    Damage(
+        "who comes has all to make up for",
+        Verb.CLAIM_GROUPED,
+        "tonumber(call('ZSCORE', K.shares .. pool, '=') or now)",
+        "0",
+        test_tenants.test_who_was_away_saved_nothing_up,
+        "tenants",
+    ),
+    Damage(
+        "turns by age",
+        Verb.CLAIM_GROUPED,
+        "ORDER == 'tenants' and share_of(POOL[kind], tenant, now) or best[2]",
+        "best[2]",
+        same(test_tenants.test_weights_are_shares, "grouped"),
+        "tenants",
+    ),
+    Damage(
+        "shares that pile up",
+        Verb.CLAIM_PLAIN,
+        "      if #past > 0 then call('ZREM', shares, unpack(past)) end\n",
+        "",
+        test_tenants.test_shares_that_are_past_go_with_later_starts,
+        "tenants",
+    ),
+    Damage(
+        "shares that stay",
+        Verb.PROMOTE,
+        "call('DEL', K.shares .. 'g', K.shares .. 'p')",
+        "",
+        test_tenants.test_of_shares_nothing_is_left,
+        "tenants",
+    ),
+    Damage(
+        "a tenant that goes on and nobody hears of it",
+        Verb.COMPLETE,
+        "elseif call('ZREM', K.standing, tenant) == 1 and does_wait then",
+        "elseif call('ZREM', K.standing, tenant) == 2 then",
+        test_tenants.test_an_end_in_one_pool_is_heard_in_the_other,
+    ),
+    Damage(
+        "a why that sees no tenant",
+        OperatorVerb.WHY,
+        "limited_by = limited_by,\n  tenant = tenant,\n",
+        "limited_by = limited_by,\n",
+        test_tenants.test_why_it_waits,
+    ),
+    Damage(
+        "a status that calls ready what stands",
+        OperatorVerb.STATUS,
+        "lined_up = lined_up - standing",
+        "",
+        test_tenants.test_why_it_waits,
+    ),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+async def test_a_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
+    await assert_seen(redis_server, damage)
