@@ -54,14 +54,14 @@ DAMAGES = [
     ),
     _damage(
         "an_end_that_keeps_the_lock",
-        "unlock(group, fences[first])\n      call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first], now)\n      call('HDEL', K.runs, group)\n",
         "call('HDEL', K.runs, group)\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
     _damage(
         "an_end_that_keeps_the_reach",
-        "unlock(group, fences[first])\n      call('HDEL', K.runs, group)\n",
-        "unlock(group, fences[first])\n",
+        "unlock(group, fences[first], now)\n      call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first], now)\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
     _damage(
@@ -102,8 +102,8 @@ DAMAGES = [
     ),
     _damage(
         "a_claim_that_takes_what_has_a_life",
-        "if has_life(elements[i]) then break end",
-        "",
+        "if has_life(elements[i]) or",
+        "if",
         runs.test_what_has_a_life_ends_a_run,
         Verb.CLAIM_GROUPED,
     ),
@@ -130,8 +130,8 @@ DAMAGES = [
     ),
     _damage(
         "a_retry_that_keeps_the_reach",
-        "call('HDEL', K.runs, group)\n  end\n  unmark_ended",
-        "end\n  unmark_ended",
+        "  if group ~= '' then call('HDEL', K.runs, group) end\n  unmark_ended",
+        "  unmark_ended",
         runs.test_a_failure_is_settled_before_anything_else_begins,
         Verb.RETRY,
     ),
