@@ -14,6 +14,7 @@ BLOCKED_PAST = MAX_BLOCK + LEASE + 0.5  # and one after which others have the ta
 DRAIN = 3.0
 MAX_ATTEMPTS = 3
 MAX_BODY = 65_536
+SEVERAL = 3  # tasks of a group at once, where its lane has a limit
 
 _TEXT = """\
 [rabbitmq]
@@ -43,6 +44,12 @@ listen = "127.0.0.1:0"
 name = "entities"
 app = "soak"
 key = "{{entity}}:{{tenant_id}}"
+[[groups]]
+name = "several"
+app = "soak-several"
+key = "{{entity}}:{{tenant_id}}"
+concurrency = {several}
+rate = "200/s burst 20"
 """
 
 
@@ -76,6 +83,7 @@ def write_config(
             plain=plain,
             grouped=grouped,
             lease=lease,
+            several=SEVERAL,
             max_block=max(MAX_BLOCK, lease),
             drain=DRAIN,
             max_attempts=MAX_ATTEMPTS,
@@ -83,3 +91,8 @@ def write_config(
         )
     )
     return path
+
+
+def concurrency_of(group: str) -> int:
+    """How many tasks of a group may run at once; the last lane's groups have names of their own."""
+    return SEVERAL if group.startswith("several-") else 1

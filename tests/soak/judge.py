@@ -24,6 +24,7 @@ from groupflow.store.partitions import partition_of
 from tests.history.auditor import audit, leftovers, states_of, totals_of
 from tests.history.events import Event, History, Journal, State, Totals, in_order
 from tests.history.invariants import Violation, check, pair
+from tests.soak.config import concurrency_of
 from tests.soak.stores import Store
 
 UNSENT = 1.0  # seconds for which replicas may lack what a server has answered
@@ -72,8 +73,10 @@ def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Pat
     sound = [e for e in events if (e.id, e.fence) not in stale]
     undone = undone_starts(sound, len(store.partitions))
     back = given_back(sound, logs, len(store.partitions))
+    groups = {event.group for event in events if event.group is not None}
     history = History(
-        sound, _with_stage_states(events, states), totals, left_in_queue, undone, back
+        *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
+        concurrency={group: concurrency_of(group) for group in groups},
     )
     verdict.violations += check(history)
     ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}
@@ -134,13 +137,17 @@ def given_back(events: list[Event], logs: Sequence[Path], partitions: int) -> se
 
 
 def stale_starts(events: list[Event]) -> set[tuple[str, int]]:
-    """The attempts (id and fence) whose task, or whose group, was already beyond them."""
+    """The attempts (id and fence) whose task, or whose group, was already beyond them.
+
+    Where several of a group may run, another one may begin before one that was claimed earlier.
+    """
     newest: dict[str, int] = {}
     stale: set[tuple[str, int]] = set()
     for event in events:
         if event.kind != "start":
             continue
-        line = f"group {event.group}" if event.group is not None else f"task {event.id}"
+        is_serial = event.group is not None and concurrency_of(event.group) == 1
+        line = f"group {event.group}" if is_serial else f"task {event.id}"
         if event.fence < newest.get(line, 0):
             stale.add((event.id, event.fence))
         newest[line] = max(newest.get(line, 0), event.fence)

@@ -218,10 +218,13 @@ class _Lane:
 
     def _body(self, kind: str, *, grouped: bool) -> dict[str, int | str]:
         n = next(self._count)
-        entity = f"e{self._number}-{n // EPOCH}-{self._chance.randrange(GROUPS)}"
+        has_limit = self._number == LANES - 1
+        kin = "several-" if has_limit else "e"
+        entity = f"{kin}{self._number}-{n // EPOCH}-{self._chance.randrange(GROUPS)}"
+        app = "soak-several" if has_limit else "soak"
         return {
             "id": f"{kind.replace(' ', '-')}-{self._number}-{n}",
-            "app_name": "soak" if grouped else "plain",
+            "app_name": app if grouped else "plain",
             "tenant_id": TENANT,
             "entity": entity,
             "n": n,
