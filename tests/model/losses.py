@@ -156,13 +156,15 @@ class Losses(Machine):
                     assert claim.task.id not in {each.task.id for each in running}
                     groups = {each.task.group for each in running if each.task.group}
                     assert claim.task.group not in groups
-                    self._take(one, claim)
+                self._take(one, claims)
 
-    def _take(self, one: Daemon, claim: Claim) -> None:
-        self.promise.claim(claim.task.id, claim.fence)
-        if claim.task.crashes:
-            one.suspect = claim
-        self.begin(one, claim)
+    def _take(self, one: Daemon, claims: list[Claim]) -> None:
+        for claim in sorted(claims, key=lambda each: each.fence):
+            self.promise.claim(claim.task.id, claim.fence)
+            if claim.task.crashes:
+                one.suspect = claim
+        for claim in claims:  # the fences of runs are above those of all claims
+            self.begin(one, claim)
 
     def _end_recovery(self, kept: Kept) -> None:
         """A lease passes; who has died since is taken over."""
