@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from groupflow.core.backoff import Backoff
-from groupflow.flow import exchange as module
+from groupflow.flow import exchange, ledger
 from groupflow.flow.demand import AT_ONCE
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Slot
@@ -113,7 +113,8 @@ async def test_how_long_an_exchange_takes_is_learned(
 ) -> None:
     """Also of one that only settles: then as many come as were asked for, none."""
     now = [100.0]
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    for module in (exchange, ledger):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
     learned: list[tuple[int, int, float]] = []
 
     def answered(asked: Any, came: int, workers: int, seconds: float, largest: int = 0) -> None:

@@ -239,11 +239,18 @@ DAMAGES = [
         test_limits.test_where_another_runs_still_nothing_is_handed_on,
     ),
     Damage(
-        "what is told ahead of its turn",
+        "what is told behind one with a limit",
         Verb.CLAIM_GROUPED,
         "local is_free = is_unlimited(element)",
         "local is_free = true",
-        test_limits.test_what_has_limits_goes_on_by_claims_alone,
+        same(test_limits.test_neither_it_nor_the_next_one_may_have_a_limit, 0),
+    ),
+    Damage(
+        "what is told ahead of its turn",
+        Verb.CLAIM_GROUPED,
+        " or not is_unlimited(elements[i]) then",
+        " then",
+        same(test_limits.test_neither_it_nor_the_next_one_may_have_a_limit, 1),
     ),
     Damage(
         "a why that sees one of many",

@@ -424,6 +424,15 @@ async def test_what_has_limits_goes_on_by_claims_alone(bench: Bench) -> None:
     assert (await daemon.claim_hot()).behind == []
 
 
+@pytest.mark.parametrize("limited_one", [0, 1])
+async def test_neither_it_nor_the_next_one_may_have_a_limit(bench: Bench, limited_one: int) -> None:
+    limited(bench, rate="1/min")
+    tasks = [arrival(f"a{n}", "a") for n in range(2)]
+    tasks[1 - limited_one].envelope.rule = "another"
+    await bench.enqueue(*tasks)
+    assert (await (await bench.daemon()).claim_hot()).behind == []
+
+
 async def test_what_has_none_beside_them_hops(bench: Bench) -> None:
     limited(bench, rate="1/min")
     others = [arrival(f"c{n}", "c") for n in range(3)]
@@ -445,20 +454,19 @@ async def test_what_was_closed_meanwhile_is_not_handed_on(bench: Bench) -> None:
     assert await daemon.claim("grouped", "w1") == []
 
 
-async def test_where_another_runs_still_nothing_is_handed_on(bench: Bench) -> None:
+async def test_where_another_runs_still_nothing_is_handed_on(shop: Bench) -> None:
     """One that was redriven in front of what is told, and a limit that came and went."""
-    daemon = await fill(bench, "a0", "a1", "a2")
+    daemon = await fill(shop, "a0", "a1", "a2")
     await daemon.settle(bury(await daemon.claim_one()))
     claim = await daemon.claim_hot()
-    limited(bench, 2)
+    limited(shop, 2)
     await daemon.sessions.tell({}, {})
-    await redrive(bench, "a0")
-    other = await bench.daemon("d2")
+    await redrive(shop, "a0")
+    other = await shop.daemon("d2")
     assert ids(await other.claim("grouped", "w1")) == ["a0"]
-    limited(bench, 1)
+    limited(shop, 1)
     await daemon.sessions.tell({}, {})
     assert (await daemon.hand_on(claim)).claim is None
-    bench.concurrency = {"a": 2}  # as many as have run together
 
 
 async def test_what_was_told_ahead_of_a_limit_is_not_handed_on(bench: Bench) -> None:
