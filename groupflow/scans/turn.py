@@ -17,6 +17,7 @@ from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Done, Halt, Outcome, Turn
 from groupflow.core.task import Task
 from groupflow.flow.handling import failed, message_of, was_cancelled
+from groupflow.scans.calls import fetched, found, worked
 from groupflow.scans.scan import Scan, Shard
 from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
 from groupflow.store.scans import Record
@@ -119,7 +120,7 @@ class ShardTurn:
         if self._scan.finds and not self._scan.holds:
             due = self.state.due(now)[: shard.page]
             if due:
-                rows = list(await self._scan.rows_of([orjson.loads(key) for key in due], shard))
+                rows = await found(self._scan, [orjson.loads(key) for key in due], shard)
                 wanted = {text_of_key(self._scan.key_of(row)) for row in rows}
                 for key in due:
                     if key not in wanted:  # somebody else has done it
@@ -127,7 +128,7 @@ class ShardTurn:
                 if rows:
                     self._is_again = True
                     return rows
-        rows = list(await self._scan.rows(shard))
+        rows = await fetched(self._scan, shard)
         if not rows:
             # It would have been among them: it wants no work any more.
             for key in self.state.due(now):
@@ -201,8 +202,7 @@ class ShardTurn:
             await self._fail(key, _DIED, "its daemon died while it ran this row, more than once")
             return
         try:
-            async with asyncio.timeout(self._scan.timeout):
-                await self._scan.work(row, shard)
+            await worked(self._scan, row, shard)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and was_cancelled():
                 raise
