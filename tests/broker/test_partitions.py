@@ -127,7 +127,7 @@ async def test_a_restart_moves_no_group(tmp_path: Path, queue: str) -> None:
     """Until the ring is whole again, what is published is handed back; then it is the same."""
     async with RabbitmqServer(tmp_path, plugins=[HASH_EXCHANGE]) as server:
         await declare(server.url, queue, 12)  # sorted by name, 10 comes before 2
-        seen = []
+        seen: list[dict[str, str]] = []
         for _ in range(2):
             if seen:
                 await server.restart()
