@@ -23,10 +23,11 @@ from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
 from groupflow.settings.rules import GroupRule, HandlerRule
 from groupflow.settings.section import Section, Server
-from groupflow.settings.transport import is_loopback
+from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (
     YEAR,
     AmqpUrl,
+    ApiUrl,
     DottedPath,
     FileName,
     HostNames,
@@ -65,6 +66,20 @@ class RabbitMQ(Server):
     """JSON values of a body that becomes a task; one with more is a dead letter."""
     max_in_flight: Whole = Field(default=268_435_456, ge=1)
     """Bytes of messages held before they are written; beyond: fewer at once."""
+
+    management: ApiUrl | None = None
+    """RabbitMQ's management API, http(s)://user:password@host:15672: `doctor` alone asks it, how
+    queues are bound and which node leads each. It trusts ca_file too."""
+
+    @model_validator(mode="after")
+    def _management_is_safe(self) -> Self:
+        url = self.management.get_secret_value() if self.management else "https://"
+        if not url.startswith("https://") and not (self.allow_plaintext or stays_here(url)):
+            raise ValueError(
+                "management is plaintext to another machine: use https://, or set allow_plaintext "
+                "= true where the network itself is safe."
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:

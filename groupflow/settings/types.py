@@ -314,6 +314,7 @@ AmqpUrl = Annotated[
     AfterValidator(_rabbitmq_nodes),
 ]
 RedisUrl = Annotated[SecretUrl, AfterValidator(_many_nodes)]
+ApiUrl = Annotated[SecretUrl, AfterValidator(_url_check("http", "https", server=False))]
 HttpUrl = Annotated[HandlerUrl, AfterValidator(_url_check("http", "https", server=False))]
 Whole = Annotated[int, BeforeValidator(_no_bool)]
 Seconds = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
