@@ -80,7 +80,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
                 history.dead_retention,
                 partitions=rabbitmq.partitions,
                 trusts_policy=history.dead_policy,
-                management=rabbitmq.management.get_secret_value() if rabbitmq.management else "",
+                management=rabbitmq.management.get_secret_value(),
             ),
         ),
     )

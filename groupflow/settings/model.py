@@ -67,14 +67,14 @@ class RabbitMQ(Server):
     max_in_flight: Whole = Field(default=268_435_456, ge=1)
     """Bytes of messages held before they are written; beyond: fewer at once."""
 
-    management: ApiUrl | None = None
+    management: ApiUrl = SecretUrl("")
     """RabbitMQ's management API, http(s)://user:password@host:15672: `doctor` alone asks it, how
-    queues are bound and which node leads each. It trusts ca_file too."""
+    queues are bound and which node leads each. It trusts ca_file too. Empty: nobody asks."""
 
     @model_validator(mode="after")
     def _management_is_safe(self) -> Self:
-        url = self.management.get_secret_value() if self.management else "https://"
-        if not url.startswith("https://") and not (self.allow_plaintext or stays_here(url)):
+        url = self.management.get_secret_value()
+        if url.startswith("http://") and not (self.allow_plaintext or stays_here(url)):
             raise ValueError(
                 "management is plaintext to another machine: use https://, or set allow_plaintext "
                 "= true where the network itself is safe."
