@@ -17,7 +17,7 @@ MAX_BODY = 65_536
 
 _TEXT = """\
 [rabbitmq]
-url = "amqp://guest:guest@127.0.0.1:{rabbitmq}/"
+url = "{rabbitmq}"
 queue = "{queue}"
 prefetch = 100
 max_body = {max_body}
@@ -49,7 +49,7 @@ key = "{{entity}}:{{tenant_id}}"
 def write_config(
     path: Path,
     *,
-    rabbitmq: int,
+    rabbitmq: str,
     redis: str,
     lease: float = LEASE,
     plain: int = 4,
@@ -60,7 +60,7 @@ def write_config(
 
     Args:
         path: where.
-        rabbitmq: its port.
+        rabbitmq: its URL.
         redis: lines of the section `[redis]`, but for the namespace.
         lease: seconds.
         plain: workers for plain tasks.
