@@ -121,7 +121,8 @@ class ScanRunner:
         if scan.finds:
             shard = Shard(facts["shard"], facts["of"], 1, fence=task.fence)
             for row in await found(scan, [facts["row"]], shard):
-                await worked(scan, row, shard)
+                async with scan.working(shard) as told:
+                    await worked(scan, row, told)
                 self._measures.done += 1
         # Without a way to find it, it is for a page to bring it again.
         await self._store.wake(self._name)

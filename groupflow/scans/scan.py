@@ -223,8 +223,13 @@ class Scan:
         assert self._find is not None  # noqa: S101
         return await self._find(keys, shard)
 
+    @asynccontextmanager
+    async def working(self, shard: Shard) -> AsyncIterator[Shard]:
+        """Surrounds the work of a page; yields what its rows are told."""
+        yield shard
+
     async def work(self, row: Any, shard: Shard) -> None:
-        """Do the work of a row."""
+        """Do the work of a row, told what `working` gave."""
         assert self._row is not None  # noqa: S101
         await self._row(row, shard)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -99,13 +100,19 @@ class ShardTurn:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and was_cancelled():
                 raise
-            what = failed(error)
-            return self._in_trouble(f"{what.error}: {what.message}")
+            return self._trouble_of(error)
         self.state.trouble, self.state.troubles = "", 0
         self._measures.pages += 1
         if not keyed:
             return Done() if until is not None else self._rest()
-        return await self._work(keyed, shard)
+        async with AsyncExitStack() as stack:
+            try:
+                told = await stack.enter_async_context(self._scan.working(shard))
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and was_cancelled():
+                    raise
+                return self._trouble_of(error)
+            return await self._work(keyed, told)
 
     async def _forget_letters(self) -> None:
         """Rows whose letters are gone, by a redrive or a drop, are rows as all others again."""
@@ -257,6 +264,11 @@ class ShardTurn:
         due = self.state.next_due()
         pause = self._scan.idle if due is None else min(self._scan.idle, due - now)
         return Turn(REST, self.state.as_json(), max(SHORTEST_SLEEP, pause))
+
+    def _trouble_of(self, error: BaseException) -> Outcome:
+        """What it comes to that the application, or its database, raised before any row."""
+        what = failed(error)
+        return self._in_trouble(f"{what.error}: {what.message}")
 
     def _in_trouble(self, words: str) -> Outcome:
         """The page can't be fetched: rows have no part in that, so none has failed."""
