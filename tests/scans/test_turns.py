@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from groupflow import Scan
+from groupflow import Scan, Shard
 from groupflow.core.outcome import Turn
 from tests.scans.machine import Machine
 from tests.scans.table import Table, scan_of
@@ -138,6 +140,23 @@ async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
     await machine.until_asleep()
     assert table.done == [1, 2]
     assert (await machine.state())["trouble"] == ""
+
+
+async def test_no_connection_for_the_rows_fails_none(bench: Bench) -> None:
+    class Away(Scan):
+        @asynccontextmanager
+        async def working(self, shard: Shard) -> AsyncIterator[Shard]:
+            raise OSError("connection refused")
+            yield shard
+
+    table = Table({1})
+    scan = Away("orders")
+    scan.fetch(table.fetch)
+    scan.row(key=int)(table.work)
+    machine = await Machine.start(bench, scan)
+    assert isinstance(await machine.turn(), Turn)
+    state = await machine.state()
+    assert (state["trouble"], state["deferred"]) == ("OSError: connection refused", {})
 
 
 async def test_an_exit_in_a_fetch_is_trouble_and_no_end(bench: Bench) -> None:
