@@ -69,6 +69,7 @@ CLUSTERS = frozenset(
 # What takes long by itself, and is about things that seldom change: `make long`, likewise.
 LONG = frozenset(
     {
+        "endtoend/test_blocking.py",
         "endtoend/test_held_memory.py",
         "scans/test_outbox.py",
         "soak/test_short_soak.py",

@@ -95,7 +95,7 @@ class Totals:
             },
             "grouped": {
                 "queued": self.queued_grouped,
-                "asleep": self.asleep,
+                **({"asleep": self.asleep} if self.asleep else {}),
                 "running": self.running_grouped,
                 "waited": self.waited_grouped,
                 "groups": self.groups,
