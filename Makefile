@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test clusters check docs bench lock clean servers analyzers browser crash soak ticks figures mutants elsewhere
+.PHONY: help demo test clusters long check docs bench lock clean servers analyzers browser crash soak ticks figures mutants elsewhere
 
 # What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
 # what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
@@ -26,10 +26,13 @@ demo: .venv/.ready servers ## See groupflow at work, on private servers that are
 	@$(BIN)/groupflow demo $(ARGS)
 
 test: .venv/.ready servers analyzers browser ## Run the tests, on real servers (TESTS=…, ARGS=…)
-	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not clusters" $(TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not clusters and not long" $(TESTS) $(ARGS)
 
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m clusters $(TESTS) $(ARGS)
+
+long: .venv/.ready servers ## Run the tests that take long by themselves: full memory, blocks, kills (TESTS=…, ARGS=…)
+	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m long $(TESTS) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
 	$(BIN)/ruff check .

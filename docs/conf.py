@@ -60,6 +60,18 @@ def _folders_are_text(app: Sphinx, name: str, content: list[str]) -> None:
     content[0] = re.sub(r"\[([^]]+)\]\(([^):#]+)\)", shown, content[0])
 
 
+def _decisions_are_listed(app: Sphinx, name: str, content: list[str]) -> None:
+    """Decisions are read from their list, and would fill the sidebar: they stand in no toctree."""
+    del app
+    if name.startswith("docs/adr/"):
+        content[0] = f"---\norphan: true\n---\n\n{content[0]}"
+    if name == "docs/decisions":
+        for page in sorted((ROOT / "docs/adr").glob("*.md")):
+            title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+            content[0] += f"\n- [{title}](adr/{page.name})"
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this first."""
+    app.connect("source-read", _decisions_are_listed)
     app.connect("source-read", _folders_are_text)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groupflow.broker.application import Publisher
     from groupflow.broker.messages import Message
+    from groupflow.broker.synchronous import SyncPublisher
     from groupflow.core.app import App
     from groupflow.core.errors import (
         BrokerUnavailable,
@@ -42,6 +43,7 @@ __all__ = [
     "Scan",
     "ServerUnreachable",
     "Shard",
+    "SyncPublisher",
     "Task",
     "Unroutable",
 ]
@@ -53,6 +55,7 @@ _HOMES = {
     "Task": "groupflow.core.task",
     "Publisher": "groupflow.broker.application",
     "Message": "groupflow.broker.messages",
+    "SyncPublisher": "groupflow.broker.synchronous",
     **dict.fromkeys(("Scan", "Shard"), "groupflow.scans.scan"),
     # Not in `__all__`: they take groupflow[sql].
     **dict.fromkeys(("SqlScan", "SqlShard"), "groupflow.scans.sql"),

@@ -301,10 +301,10 @@ class Ground:
             ConfigError: a scan lacks something.
         """
         scans = [scan for scan in app.scans if isinstance(scan, Scan)]
-        common = self.partitions[0].upkeep
-        if len(self.partitions) > 1:
+        common, copies = self.partitions[0].upkeep, self._copies()
+        if copies is not None or len(self.partitions) > 1:
             common = self.redis.open(Keys(self.settings.redis.namespace))
-        stores = Stores(common, [each.upkeep for each in self.partitions])
+        stores = Stores(common, [each.upkeep for each in self.partitions], copies)
         try:
             return Shards(scans, stores, self.measures.scans)
         except ValueError as error:
@@ -346,12 +346,18 @@ class Ground:
             retell=retell,
         )
 
+    def _copies(self) -> Copies | None:
+        """How many replicas have to have what is written; it takes a connection of its own."""
+        redis = self.settings.redis
+        if not redis.replicas:
+            return None
+        return Copies(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
+
     def _gate(self, partition: Partition, wake: Callable[[Set[Pool]], None]) -> Gate:
-        redis, client, copies = self.settings.redis, partition.path, None
-        if redis.replicas:
+        redis, client, copies = self.settings.redis, partition.path, self._copies()
+        if copies is not None:
             # Waiting for replicas must not hold up claims.
             client = self.redis.open(partition.keys)
-            copies = Copies(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
         return Gate(
             Enqueuer(
                 client,

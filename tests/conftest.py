@@ -48,6 +48,7 @@ LONGEST = {
     "endtoend/test_bad_input.py": 21,
     "soak/test_short_soak.py": 20,
     "scans/test_outbox.py": 20,
+    "dev/test_dev.py": 18,
     "cli/test_verbs.py": 16,
     "docs/test_examples.py": 13,
     "core/test_json_size.py": 13,
@@ -65,17 +66,28 @@ CLUSTERS = frozenset(
         "endtoend/test_rabbitmq_cluster.py",
     }
 )
+# What takes long by itself, and is about things that seldom change: `make long`, likewise.
+LONG = frozenset(
+    {
+        "endtoend/test_blocking.py",
+        "endtoend/test_held_memory.py",
+        "scans/test_outbox.py",
+        "soak/test_short_soak.py",
+    }
+)
 _TESTS = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark those on clusters; put the longest files in front, where processes share them out."""
-    if gone := [name for name in {*LONGEST, *CLUSTERS} if not (_TESTS / name).exists()]:
+    """Mark what `make test` leaves out; put the longest files in front, as processes share them."""
+    if gone := [name for name in {*LONGEST, *CLUSTERS, *LONG} if not (_TESTS / name).exists()]:
         raise pytest.UsageError(f"tests/conftest.py names {gone}, which are not there")
     for item in items:
-        if item.path.relative_to(_TESTS).as_posix() in CLUSTERS:
-            item.add_marker("clusters")
+        name = item.path.relative_to(_TESTS).as_posix()
+        for mark, files in (("clusters", CLUSTERS), ("long", LONG)):
+            if name in files:
+                item.add_marker(mark)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: -LONGEST.get(item.path.relative_to(_TESTS).as_posix(), 0))
 

@@ -93,7 +93,7 @@ class Postgres(Database):
     async def answers(self, pid: int) -> bool:
         """Whether it says of itself that it is ready."""
         said = self.data / "postmaster.pid"
-        lines = said.read_text().splitlines()
+        lines = said.read_text().splitlines() or [""]  # it is written line by line
         return lines[0] == str(pid) and lines[-1].strip() == "ready"
 
 

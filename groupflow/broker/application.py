@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -22,10 +23,12 @@ from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 
 from groupflow.broker.address import Address
+from groupflow.broker.configured import checked
 from groupflow.broker.connection import address_of, close_quietly, connect, open_channel
 from groupflow.broker.messages import Body, Message
 from groupflow.broker.partitions import declare
 from groupflow.broker.publisher import IN_FLIGHT, Outgoing, TermPublisher
+from groupflow.broker.synchronous import SyncPublisher
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import (
     BrokerUnavailable,
@@ -101,20 +104,14 @@ class Publisher:
             "key_file": key_file,
             "allow_plaintext": allow_plaintext,
         }
-        settings = _settings(section, groups, fields)
+        settings = checked(section, groups, fields)
         self._url = settings.rabbitmq_url()
         self._queue = queue
         self._partitions = partitions
         self._address = Address(queue, settings.router() if partitions > 1 else None)
         self._timeout = timeout
         self._declare = declare
-        self._term: _Term | None = None
-        self._trouble: BrokerUnavailable | None = None
-        self._outage = Outage(monotonic)
-        self._is_closed = False
-        self._opening = asyncio.Lock()
-        self._many = asyncio.Lock()
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._afresh()
 
     @classmethod
     def from_config(cls, file: Path | str | None = None, *, timeout: float = 30.0) -> Self:
@@ -148,6 +145,25 @@ class Publisher:
             key_file=rabbitmq.key_file,
             allow_plaintext=rabbitmq.allow_plaintext,
         )
+
+    def sync(self) -> SyncPublisher:
+        """The same for code without an event loop: Django, Flask, Celery, a script.
+
+        It has a loop of its own, in a thread that starts with the first publish; in each process
+        that was forked off since, another. Threads may share it.
+        """
+        return SyncPublisher(lambda: copy(self)._afresh())
+
+    def _afresh(self) -> Self:
+        """Forget connections and loops, which are another thread's, or another process's."""
+        self._term: _Term | None = None
+        self._trouble: BrokerUnavailable | None = None
+        self._outage = Outage(monotonic)
+        self._is_closed = False
+        self._opening = asyncio.Lock()
+        self._many = asyncio.Lock()
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        return self
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -384,21 +400,3 @@ class _Run:
 
     def _confirm_clock(self) -> None:
         self._progress = asyncio.get_running_loop().time()
-
-
-def _settings(
-    section: dict[str, Any],
-    groups: Sequence[Mapping[str, Any]],
-    fields: Mapping[str, str] | None,
-) -> Settings:
-    from pydantic import ValidationError  # noqa: PLC0415  the settings take their time to import
-
-    from groupflow.core.errors import ConfigError  # noqa: PLC0415
-    from groupflow.settings.model import Settings  # noqa: PLC0415
-    from groupflow.settings.problems import problems_of  # noqa: PLC0415
-
-    found = {"rabbitmq": section, "groups": list(groups), "fields": dict(fields or {})}
-    try:
-        return Settings.model_validate(found)
-    except ValidationError as error:
-        raise ConfigError(problems_of(error, {})) from None

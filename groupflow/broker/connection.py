@@ -118,6 +118,17 @@ def nodes_of(url: str) -> list[str]:
     return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
 
 
+class _Owned(aio_pika.Connection):
+    """A connection that its owner alone closes.
+
+    The library's own closes itself where it is collected, a failed one too; and where that happens
+    in a thread without a loop, all that comes of it is a coroutine that was never awaited.
+    """
+
+    def __del__(self) -> None:
+        """Leave it: whoever has opened it has closed it, and what failed is not open."""
+
+
 async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> AbstractConnection:
     """Open a connection to one of the nodes: to the first that answers, in an order of chance.
 
@@ -159,6 +170,7 @@ async def _connect(url: str, heartbeat: int, timeout: float, name: str) -> Abstr
                 timeout=timeout,
                 ssl_context=tls,
                 client_properties={"connection_name": name},
+                connection_class=_Owned,
             )
         except _REFUSED as error:
             raise ServerUnreachable("RabbitMQ", address, "it refused the credentials") from error
@@ -178,4 +190,17 @@ async def open_channel(connection: AbstractConnection, *, confirms: bool) -> Abs
     with broker_calls("RabbitMQ opened no channel"):
         # What can't be routed is handed back *and* confirmed; only this makes it a refusal.
         channel = await connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
-        return await channel.get_underlay_channel()
+        underlay = await channel.get_underlay_channel()
+        _hear_out(underlay)
+        return underlay
+
+
+def _hear_out(channel: AbstractChannel) -> None:
+    """Take note of how a channel's reader ends, which whoever waits for its answers hears anyway.
+
+    Else asyncio says at some later time that a task's exception was never retrieved.
+    """
+    for task in asyncio.all_tasks():
+        frame = getattr(task.get_coro(), "cr_frame", None)
+        if frame is not None and frame.f_locals.get("self") is channel:
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())

@@ -19,6 +19,7 @@ from groupflow.cli import (
     check,
     dead,
     demo,
+    dev,
     doctor,
     groups,
     page,
@@ -56,6 +57,7 @@ _FAMILIES = (
     check,
     doctor,
     repartition,
+    dev,
     demo,
 )
 

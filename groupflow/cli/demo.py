@@ -12,6 +12,7 @@ verbs = typer.Typer()
 
 @verbs.command("demo")
 def demo(
+    *,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -22,6 +23,9 @@ def demo(
             "instead of private ones.",
         ),
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave all of it running, and say where its page is.")
+    ] = False,
 ) -> None:
     """Import real rows for nine tenants with two daemons, and compare with a serial import.
 
@@ -31,7 +35,9 @@ def demo(
     For example:
 
       groupflow demo
+
+      groupflow demo --keep
     """
     from groupflow.demo.show import run_demo
 
-    raise typer.Exit(run_demo(config))
+    raise typer.Exit(run_demo(config, keep=keep))

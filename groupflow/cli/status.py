@@ -97,6 +97,8 @@ def _print(status: _Status) -> None:
     ):
         tasks.add_row(pool, f"{queued:,}", f"{running:,}", f"{waited:,.1f} s" if waited else "-")
     console.print(tasks)
+    if found.asleep:
+        console.print(f"of the queued ones, {found.asleep:,} are shards of scans that sleep")
     console.print(
         f"groups {found.groups:,}: {found.running_grouped:,} running, {found.ready:,} ready, "
         f"{found.delayed:,} delayed, {found.parked:,} parked, {found.paused:,} paused"

@@ -160,7 +160,8 @@ def _totals(view: View, width: int) -> list[Text]:
         ),
         _line(
             f"plain {totals.queued_plain:,} queued, {totals.running_plain:,} running"
-            f"   grouped {totals.queued_grouped:,} queued, {totals.running_grouped:,} running"
+            f"   grouped {totals.queued_grouped - totals.asleep:,} queued, "
+            f"{totals.running_grouped:,} running"
             f"   oldest wait {max(totals.waited_plain, totals.waited_grouped):,.1f} s",
             "",
             width,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ CONFIG = Path(__file__).parent / "demo.toml"
 
 _OPTIONS = ("--config", str(CONFIG), "--app", "groupflow.demo.handlers:app")
 _GRACE = 10.0  # seconds that a stop may take: above `workers.drain` in demo.toml
+_LOOK_EVERY = 0.1  # seconds
 _LAST_LINES = 15  # of its log, shown when a daemon has died
 
 
@@ -51,6 +53,19 @@ class Daemon:
         """Let it finish what it runs, then leave."""
         if self._process is not None:
             await self._process.terminate(_GRACE)
+
+    async def page(self) -> str:
+        """Where its page is, once its log says so.
+
+        Raises:
+            DaemonDied: it ended.
+        """
+        while True:
+            self.check()
+            for line in reversed(self._log.read_text(errors="replace").splitlines()):
+                if '"http.listening"' in line:
+                    return str(json.loads(line)["url"])
+            await asyncio.sleep(_LOOK_EVERY)
 
     def check(self) -> None:
         """Raise `DaemonDied` unless it runs."""

@@ -6,10 +6,11 @@ import asyncio
 import signal
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich.console import Console
 
@@ -30,15 +31,17 @@ _WORKERS = 2 * (8 + 16)
 _LOOK_EVERY = 0.1  # seconds
 
 
-def run_demo(config: Path | None) -> int:
+def run_demo(config: Path | None, *, keep: bool = False) -> int:
     """Run the demo on the servers that a file names, or on private ones.
+
+    With `keep` all of it stays once it is judged, so that its page can be looked at, until Ctrl-C.
 
     Returns the exit status: 0 if all came out as a serial import gives it, 1 if not, 130 if it was
     interrupted. Raises `GroupflowError` where it could not be run.
     """
     console = Console()
     try:
-        return asyncio.run(_demo(console, config))
+        return asyncio.run(_demo(console, config, keep=keep))
     except DaemonDied as error:
         console.print(str(error), markup=False, highlight=False, soft_wrap=True)
         return 1
@@ -47,7 +50,7 @@ def run_demo(config: Path | None) -> int:
         return INTERRUPTED
 
 
-async def _demo(console: Console, config: Path | None) -> int:
+async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
     demo = asyncio.current_task()
     assert demo is not None  # noqa: S101  we are called from it
     # Ctrl-C, a SIGTERM, or a terminal that is closed stops all in good order.
@@ -57,11 +60,29 @@ async def _demo(console: Console, config: Path | None) -> int:
     tell(console, intro(tasks))
     with TemporaryDirectory(prefix="groupflow-demo-") as folder:
         work = Import(tasks, Path(folder) / "imported.db")
+        code = 1
+
+        async def conclude(stopped: str, daemons: Sequence[Daemon]) -> None:
+            nonlocal code
+            verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
+            print_summary(console, verdict, work.killed, stopped)
+            code = 0 if verdict.equal and not stopped else 1
+            if keep:
+                await _stay(console, demo, daemons)
+
         async with servers_for(config, console) as servers:
-            stopped = await work.run(servers, Screen(console))
-        verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
-    print_summary(console, verdict, work.killed, stopped)
-    return 0 if verdict.equal and not stopped else 1
+            await work.run(servers, Screen(console), conclude)
+    return code
+
+
+async def _stay(console: Console, demo: asyncio.Task[Any], daemons: Sequence[Daemon]) -> None:
+    """Say where the page is, and wait for whoever looks at it."""
+    pages = " and ".join([await daemon.page() for daemon in daemons])
+    tell(console, f"\nIts page is at {pages}\nCtrl-C ends it.")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        demo.uncancel()  # that was the Ctrl-C that we have waited for
 
 
 class Import:
@@ -75,16 +96,25 @@ class Import:
         self._tasks = tasks
         self._published = 0  # messages that the broker has confirmed
 
-    async def run(self, servers: Servers, screen: Screen) -> str:
-        """Let the daemons import all; returns why that was given up, if it was."""
+    async def run(
+        self,
+        servers: Servers,
+        screen: Screen,
+        conclude: Callable[[str, Sequence[Daemon]], Awaitable[None]],
+    ) -> None:
+        """Let the daemons import all; while they are still there, conclude.
+
+        `conclude` is told why it was given up, if it was.
+        """
         environment = servers.environment() | {DATABASE_VARIABLE: str(self.database)}
         async with running_daemons(self.database.parent, environment) as daemons:
             publishing = asyncio.create_task(self._publish(servers))
             try:
                 with screen.open():
-                    return await self.watch(screen, daemons, publishing)
+                    stopped = await self.watch(screen, daemons, publishing)
             finally:
                 publishing.cancel()
+            await conclude(stopped, daemons)
 
     async def _publish(self, servers: Servers) -> None:
         """As a client of the company would: in order, each message confirmed."""

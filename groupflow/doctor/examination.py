@@ -81,6 +81,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
                 history.dead_retention,
                 partitions=rabbitmq.partitions,
                 trusts_policy=history.dead_policy,
+                management=rabbitmq.management.get_secret_value(),
             ),
         ),
     )

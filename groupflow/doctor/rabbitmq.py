@@ -22,6 +22,7 @@ from groupflow.broker.partitions import names_of
 from groupflow.broker.topology import Presence
 from groupflow.core.checkup import Check, Verdict
 from groupflow.doctor.rabbitmq_cluster import examine_nodes, examine_partitions, examine_plugin
+from groupflow.doctor.rabbitmq_management import UNTOLD, examine_management
 
 OLDEST = (3, 8)  # the first with quorum queues
 CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all
@@ -54,6 +55,7 @@ async def examine_broker(
     *,
     partitions: int = 1,
     trusts_policy: bool = False,
+    management: str = "",
 ) -> list[Check]:
     """Everything about one RabbitMQ, as the user of the URL sees it; times are in seconds.
 
@@ -64,6 +66,7 @@ async def examine_broker(
         timeout: seconds for the handshake.
         dead_retention: seconds that dead letters are kept.
         trusts_policy: whether a policy is said to keep their bodies for long enough.
+        management: the URL of its management API; empty where nobody said.
 
     Raises:
         BrokerUnavailable: no answer.
@@ -76,6 +79,10 @@ async def examine_broker(
         for name in names_of(queue, partitions):
             checks += await _examine_one(connection, name, version)
         checks += await examine_partitions(connection, queue, partitions)
+        if management:
+            checks += await examine_management(management, url, queue, partitions, timeout)
+        elif partitions > 1:
+            checks.append(UNTOLD)
         checks.append(
             await dead_stream.examine(
                 connection, queue, version, dead_retention, trusts_policy=trusts_policy

@@ -1,7 +1,8 @@
 """Are the nodes one cluster, and do messages find their way into all partitions of a queue.
 
 What AMQP tells: whether nodes answer, what cluster they say they are of, which queues and exchanges
-are there. It tells nobody which bindings there are, nor who leads a queue.
+are there. It tells nobody which bindings there are, nor who leads a queue:
+`rabbitmq_management` asks that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 NODES = "rabbitmq.nodes"
 PLUGIN = "rabbitmq.plugin"
 PARTITIONS = "rabbitmq.partitions"
-LEADERS = "rabbitmq.leaders"
 
 
 async def examine_nodes(url: str, timeout: float) -> list[Check]:
@@ -103,15 +103,8 @@ async def examine_partitions(
         )
         checks.append(Check(PARTITIONS, "ok", found))
     else:
-        found = f"{partitions} queues behind {queue!r}; RabbitMQ tells nobody of bindings by AMQP"
-        checks.append(Check(PARTITIONS, "ok", found))
-    remedy = (
-        "`rabbitmq-queues rebalance quorum` spreads them over the nodes, after a restart of one."
-    )
-    found = (
-        "RabbitMQ tells nobody by AMQP who leads a queue: see `rabbitmqctl list_queues name leader`"
-    )
-    return [*checks, Check(LEADERS, "ok", found, remedy)]
+        checks.append(Check(PARTITIONS, "ok", f"{partitions} queues behind {queue!r}"))
+    return checks
 
 
 async def _is_exchange(connection: AbstractConnection, name: str) -> bool:

@@ -40,7 +40,7 @@ class Sample:
     done: float | None  # tasks a second that were done
     buried: float | None  # dead letters a second
     crashed: float | None  # claims a second that ended without a settle
-    queued: int  # tasks that waited
+    queued: int  # tasks that waited, but for shards of scans that slept
     running: int  # tasks that ran
     ready: int  # groups that could be claimed
     delayed: int  # groups whose head wasn't due

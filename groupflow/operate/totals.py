@@ -60,6 +60,7 @@ class Totals:
     at: float  # when it was read, Unix seconds by Redis's clock
     queued_plain: int  # plain tasks that wait, delayed ones too
     queued_grouped: int  # grouped tasks that wait, in whatever state their group is
+    asleep: int  # of them, shards of scans that found nothing to do: nothing waits for a worker
     running_plain: int  # plain tasks that run
     # grouped tasks that run: of as many groups, but for those with a `concurrency`
     running_grouped: int
@@ -97,6 +98,7 @@ class Totals:
             },
             "grouped": {
                 "queued": self.queued_grouped,
+                **({"asleep": self.asleep} if self.asleep else {}),
                 "running": self.running_grouped,
                 "waited": self.waited_grouped,
                 "groups": self.groups,
@@ -128,7 +130,7 @@ async def read_totals(client: StoreClient) -> Totals:
     shared, apart = facts.pop("sharing"), facts.pop("running_groups")
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
     waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
-    facts |= {name: count[name] for name in waiting}
+    facts |= {name: count[name] for name in (*waiting, "asleep")}
     facts |= {f"{name}_total": count[name] for name in ("taken", "done", "buried", "crashed")}
     return Totals(
         **facts,

@@ -171,7 +171,8 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     """What the store holds; the same from each daemon."""
     tasks: Rows = {
         ("plain", "queued"): totals.queued_plain,
-        ("grouped", "queued"): totals.queued_grouped,
+        ("grouped", "queued"): totals.queued_grouped - totals.asleep,
+        ("grouped", "asleep"): totals.asleep,
         ("plain", "running"): totals.running_plain,
         ("grouped", "running"): totals.running_grouped,
     }
@@ -183,7 +184,7 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
         ("paused",): totals.paused,
     }
     waited: Rows = {("plain",): totals.waited_plain, ("grouped",): totals.waited_grouped}
-    aside, daemons = totals.delayed_tasks, totals.daemons
+    aside, daemons = totals.delayed_tasks - totals.asleep, totals.daemons
     silence = max((each.heartbeat_age for each in daemons), default=0.0)
     yield _gauge("groupflow_cluster_tasks", "Tasks by state", tasks, ["pool", "state"])
     yield _now("groupflow_cluster_tasks_delayed", "Queued ones that stand aside", aside)
@@ -227,7 +228,8 @@ def of_partitions(up: Mapping[int, bool], totals: Mapping[int, Totals]) -> Itera
     answers: Rows = {(str(number),): float(is_up) for number, is_up in up.items()}
     yield _gauge("groupflow_partition_up", "1: it answered when last asked", answers, ["partition"])
     queued: Rows = {
-        (str(number),): each.queued_plain + each.queued_grouped for number, each in totals.items()
+        (str(number),): each.queued_plain + each.queued_grouped - each.asleep
+        for number, each in totals.items()
     }
     yield _gauge(
         "groupflow_cluster_partition_tasks", "Tasks that wait in it", queued, ["partition"]

@@ -60,12 +60,20 @@ class Closing:
         )
         if told is None or told.generation != record.generation or len(told.ended) < told.count:
             return Done(), False
-        done = told.done + sum(each["done"] for each in told.ended.values())
-        carried = merged(told.ended.values())
-        begun = await self._records.begin_next(told, _farthest(told), carried, done)
-        if begun:
-            log.info("scan.shards_changed", scan=told.name, old=told.count, new=told.wanted)
+        await begin_next(self._records, told)
         return Done(), True
+
+
+async def begin_next(records: ScanRecords, record: Record) -> None:
+    """Begin the next generation, since all shards of this one have ended; once, whoever comes.
+
+    Raises:
+        StoreUnavailable: no answer; it may have begun.
+    """
+    done = record.done + sum(each["done"] for each in record.ended.values())
+    carried = merged(record.ended.values())
+    if await records.begin_next(record, _farthest(record), carried, done):
+        log.info("scan.shards_changed", scan=record.name, old=record.count, new=record.wanted)
 
 
 def _farthest(record: Record) -> object:

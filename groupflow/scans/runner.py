@@ -15,6 +15,7 @@ from groupflow.core.outcome import Dead, Done, Outcome, Turn
 from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, failed, was_cancelled
+from groupflow.scans.calls import found, worked
 from groupflow.scans.closing import Closing
 from groupflow.scans.letters import RowLetters
 from groupflow.scans.scan import Scan, Shard
@@ -119,8 +120,9 @@ class ScanRunner:
         """Run a row whose dead letter was redriven; pages skip it for as long as that lasts."""
         if scan.finds:
             shard = Shard(facts["shard"], facts["of"], 1, fence=task.fence)
-            for row in await scan.rows_of([facts["row"]], shard):
-                await scan.work(row, shard)
+            for row in await found(scan, [facts["row"]], shard):
+                async with scan.working(shard) as told:
+                    await worked(scan, row, told)
                 self._measures.done += 1
         # Without a way to find it, it is for a page to bring it again.
         await self._store.wake(self._name)

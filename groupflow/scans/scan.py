@@ -78,6 +78,7 @@ class Scan:
         jitter: float = 0.0,
         on_retry: Literal["step-aside", "hold"] = "step-aside",
         timeout: float | None = None,
+        fetch_timeout: float | None = 60.0,
     ) -> None:
         """Describes a scan.
 
@@ -91,6 +92,8 @@ class Scan:
             jitter: share of each delay that is random, 0 to 1.
             on_retry: whether a shard goes on without a row that failed, or waits behind it.
             timeout: seconds that a row may take; past them it is cancelled and has failed.
+            fetch_timeout: seconds that `fetch` or `find` may take; past them it is cancelled, and
+                the shard tries again later. ``None`` for no limit.
 
         Raises:
             ValueError: a number or the name is none that can be used.
@@ -104,7 +107,8 @@ class Scan:
         _require(interval != 0, name, "interval = 0: below 0 even, above 0 progressive")
         _require(0 <= jitter <= 1, name, f"jitter = {jitter}: a share from 0 to 1")
         _require(on_retry in ("step-aside", "hold"), name, f"on_retry = {on_retry!r}")
-        _require(timeout is None or timeout > 0, name, f"timeout = {timeout}: seconds above 0")
+        for setting, limit in (("timeout", timeout), ("fetch_timeout", fetch_timeout)):
+            _require(limit is None or limit > 0, name, f"{setting} = {limit}: seconds above 0")
         self.name = name
         self.shards = shards
         self.page = page
@@ -112,6 +116,7 @@ class Scan:
         self.retry = RetryPolicy(max_attempts, interval, jitter)
         self.holds = on_retry == "hold"
         self.timeout = timeout
+        self.fetch_timeout = fetch_timeout
         self._fetch: Fetch | None = None
         self._find: Find | None = None
         self._row: Row | None = None
@@ -218,8 +223,13 @@ class Scan:
         assert self._find is not None  # noqa: S101
         return await self._find(keys, shard)
 
+    @asynccontextmanager
+    async def working(self, shard: Shard) -> AsyncIterator[Shard]:
+        """Surrounds the work of a page; yields what its rows are told."""
+        yield shard
+
     async def work(self, row: Any, shard: Shard) -> None:
-        """Do the work of a row."""
+        """Do the work of a row, told what `working` gave."""
         assert self._row is not None  # noqa: S101
         await self._row(row, shard)
 

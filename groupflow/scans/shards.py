@@ -15,9 +15,11 @@ import structlog
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.policy import SHARD_RULE
+from groupflow.scans.closing import begin_next
 from groupflow.scans.runner import ScanRunner
 from groupflow.scans.scan import Scan
 from groupflow.store.client import StoreClient
+from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.partitions import partition_of
@@ -44,6 +46,7 @@ class Stores:
 
     common: StoreClient  # of the namespace's keys without a partition's number
     partitions: Sequence[StoreClient]
+    copies: Copies | None = None  # how many replicas have to have what shards tell
 
     def of(self, group: str) -> StoreClient:
         """The partition of a group."""
@@ -71,7 +74,7 @@ class Shards:
         self._measures = measures
         self._runners: dict[str, ScanRunner] = {}
         self._opened: set[str] = set()
-        self.records = ScanRecords(stores.common)
+        self.records = ScanRecords(stores.common, stores.copies)
 
     def runner(self, type_: str) -> ScanRunner:
         """What runs the tasks of a scan, by their type."""
@@ -107,6 +110,10 @@ class Shards:
                 if await self.records.open(name, scan.shards):
                     log.info("scan.opened", scan=name, shards=scan.shards)
                 self._opened.add(name)
+                record = await self.records.look(name)
+            if record is not None and record.closing and len(record.ended) == record.count:
+                # Whoever ended last died before the next word, or a fail-over has lost it.
+                await begin_next(self.records, record)
                 record = await self.records.look(name)
             if record is not None:
                 await self.make(record)

@@ -219,21 +219,31 @@ class SqlScan(Scan):
         async with self.engine.connect() as connection:
             return (await connection.execute(statement, bound)).all()
 
-    async def work(self, row: Any, shard: Shard) -> None:
-        """Do the work of a row, and mark it."""
+    @asynccontextmanager
+    async def working(self, shard: Shard) -> AsyncIterator[Shard]:
+        """Surrounds the work of a page: its rows go over one connection."""
         mine = {each.name: getattr(shard, each.name) for each in fields(Shard)}
         if not self._transaction:
-            await super().work(row, SqlShard(**mine))
-            if self._mark is not None:
-                async with self.engine.begin() as connection:
-                    await connection.execute(self._mark, {"key": self.key_of(row)})
+            yield SqlShard(**mine)
             return
-        async with self.engine.begin() as connection:
+        async with self.engine.connect() as connection:
+            yield SqlShard(**mine, connection=connection)
+
+    async def work(self, row: Any, shard: Shard) -> None:
+        """Do the work of a row, and mark it."""
+        connection = shard.connection if isinstance(shard, SqlShard) else None
+        if connection is None:
+            await super().work(row, shard)
+            if self._mark is not None:
+                async with self.engine.begin() as marking:
+                    await marking.execute(self._mark, {"key": self.key_of(row)})
+            return
+        async with connection.begin():
             if self._mark is not None:
                 marked = await connection.execute(self._mark, {"key": self.key_of(row)})
                 if not marked.rowcount:
                     return  # somebody else has done it
-            await super().work(row, SqlShard(**mine, connection=connection))
+            await super().work(row, shard)
 
 
 async def _nothing(_row: Any, _shard: Shard) -> None:

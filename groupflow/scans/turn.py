@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Done, Halt, Outcome, Turn
 from groupflow.core.task import Task
 from groupflow.flow.handling import failed, message_of, was_cancelled
+from groupflow.scans.calls import fetched, found, worked
 from groupflow.scans.scan import Scan, Shard
 from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
 from groupflow.store.scans import Record
@@ -98,13 +100,19 @@ class ShardTurn:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and was_cancelled():
                 raise
-            what = failed(error)
-            return self._in_trouble(f"{what.error}: {what.message}")
+            return self._trouble_of(error)
         self.state.trouble, self.state.troubles = "", 0
         self._measures.pages += 1
         if not keyed:
             return Done() if until is not None else self._rest()
-        return await self._work(keyed, shard)
+        async with AsyncExitStack() as stack:
+            try:
+                told = await stack.enter_async_context(self._scan.working(shard))
+            except BaseException as error:
+                if isinstance(error, asyncio.CancelledError) and was_cancelled():
+                    raise
+                return self._trouble_of(error)
+            return await self._work(keyed, told)
 
     async def _forget_letters(self) -> None:
         """Rows whose letters are gone, by a redrive or a drop, are rows as all others again."""
@@ -119,7 +127,7 @@ class ShardTurn:
         if self._scan.finds and not self._scan.holds:
             due = self.state.due(now)[: shard.page]
             if due:
-                rows = list(await self._scan.rows_of([orjson.loads(key) for key in due], shard))
+                rows = await found(self._scan, [orjson.loads(key) for key in due], shard)
                 wanted = {text_of_key(self._scan.key_of(row)) for row in rows}
                 for key in due:
                     if key not in wanted:  # somebody else has done it
@@ -127,7 +135,7 @@ class ShardTurn:
                 if rows:
                     self._is_again = True
                     return rows
-        rows = list(await self._scan.rows(shard))
+        rows = await fetched(self._scan, shard)
         if not rows:
             # It would have been among them: it wants no work any more.
             for key in self.state.due(now):
@@ -201,8 +209,7 @@ class ShardTurn:
             await self._fail(key, _DIED, "its daemon died while it ran this row, more than once")
             return
         try:
-            async with asyncio.timeout(self._scan.timeout):
-                await self._scan.work(row, shard)
+            await worked(self._scan, row, shard)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and was_cancelled():
                 raise
@@ -257,6 +264,11 @@ class ShardTurn:
         due = self.state.next_due()
         pause = self._scan.idle if due is None else min(self._scan.idle, due - now)
         return Turn(REST, self.state.as_json(), max(SHORTEST_SLEEP, pause))
+
+    def _trouble_of(self, error: BaseException) -> Outcome:
+        """What it comes to that the application, or its database, raised before any row."""
+        what = failed(error)
+        return self._in_trouble(f"{what.error}: {what.message}")
 
     def _in_trouble(self, words: str) -> Outcome:
         """The page can't be fetched: rows have no part in that, so none has failed."""

@@ -35,11 +35,12 @@ class ServerProcess:
         log: Path,
         environment: Mapping[str, str],
         scratch: Path | None = None,
+        folder: Path | None = None,
     ) -> ServerProcess:
         """Start a server in a process group of its own, with just this environment.
 
-        What it says is appended to `log`. `scratch` is a folder to remove if this process dies
-        without stopping the server.
+        What it says is appended to `log`, in whose folder it works unless another `folder` is
+        named. `scratch` is a folder to remove if this process dies without stopping the server.
 
         Raises:
             ServerFailed: the program can't be run.
@@ -52,7 +53,7 @@ class ServerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=dict(environment),
-            cwd=log.parent,
+            cwd=folder or log.parent,
             start_new_session=True,  # a Ctrl-C at the terminal is ours to act on, not theirs
         )
         assert guard.stdin is not None and guard.stdout is not None  # noqa: S101, PT018  both pipes

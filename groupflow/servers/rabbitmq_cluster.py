@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from groupflow.servers.process import ServerFailed
-from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE, MANAGEMENT, RabbitmqServer
 from groupflow.servers.server import MissingServer, PrivateServer, ServerGroup, ask
 
 _NAMES_REQUEST = b"\x00\x01n"  # epmd's NAMES_REQ
@@ -56,7 +56,8 @@ class ClusterNode(RabbitmqServer):
             cookie: the secret that the cluster's nodes share.
             first: whom to join; ``None``: nobody.
         """
-        super().__init__(folder, plugins=[HASH_EXCHANGE])
+        plugins = [HASH_EXCHANGE] if first else [HASH_EXCHANGE, MANAGEMENT]  # one tells of all
+        super().__init__(folder, plugins=plugins)
         self._mapper = mapper
         self._cookie = cookie
         self._first = first

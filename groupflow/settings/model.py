@@ -21,10 +21,11 @@ from groupflow.settings.schedules import MOST as MOST_SCHEDULES
 from groupflow.settings.schedules import ScheduleRule, name_once
 from groupflow.settings.section import Section, Server
 from groupflow.settings.tokens import HasToken, Holder, NamedToken, read_holders
-from groupflow.settings.transport import is_loopback
+from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (
     YEAR,
     AmqpUrl,
+    ApiUrl,
     DottedPath,
     HostNames,
     Listen,
@@ -62,6 +63,20 @@ class RabbitMQ(Server):
     """JSON values of a body that becomes a task; one with more is a dead letter."""
     max_in_flight: Whole = Field(default=268_435_456, ge=1)
     """Bytes of messages held before they are written; beyond: fewer at once."""
+
+    management: ApiUrl = SecretUrl("")
+    """RabbitMQ's management API, http(s)://user:password@host:15672: `doctor` alone asks it, how
+    queues are bound and which node leads each. It trusts ca_file too. Empty: nobody asks."""
+
+    @model_validator(mode="after")
+    def _management_is_safe(self) -> Self:
+        url = self.management.get_secret_value()
+        if url.startswith("http://") and not (self.allow_plaintext or stays_here(url)):
+            raise ValueError(
+                "management is plaintext to another machine: use https://, or set allow_plaintext "
+                "= true where the network itself is safe."
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:

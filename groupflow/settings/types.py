@@ -310,6 +310,13 @@ def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     return HandlerCommand(value)
 
 
+_one_api = _url_check("http", "https", server=False)
+
+
+def _api(url: SecretUrl) -> SecretUrl:
+    return _one_api(url) if url.get_secret_value() else url
+
+
 def _display_command(value: tuple[str, ...]) -> tuple[str, ...]:
     return HandlerCommand(value).display()
 
@@ -320,6 +327,7 @@ AmqpUrl = Annotated[
     AfterValidator(_rabbitmq_nodes),
 ]
 RedisUrl = Annotated[SecretUrl, AfterValidator(_many_nodes)]
+ApiUrl = Annotated[SecretUrl, AfterValidator(_api)]
 HttpUrl = Annotated[HandlerUrl, AfterValidator(_url_check("http", "https", server=False))]
 Whole = Annotated[int, BeforeValidator(no_bool)]
 Seconds = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]

@@ -76,7 +76,7 @@ class Enqueued:
     """What became of a batch."""
 
     # how many tasks wait in the store now, but for those that wait for delays, whose bytes are
-    # bounded
+    # bounded, and for shards of scans that sleep
     queued: int
     taken: list[bool]  # for each message, whether it is new; False is a duplicate
     # the ids of those tasks that have another than their message's, since that belongs to another

@@ -11,8 +11,10 @@ from typing import Any, Literal
 import orjson
 
 from groupflow.core.app import SCAN_TYPES
-from groupflow.store.client import StoreClient
+from groupflow.core.errors import TooFewReplicas
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
+from groupflow.store.copies import Copies
 from groupflow.store.scripts import Verb
 
 
@@ -91,9 +93,15 @@ def _record(name: str, now: int, flat: Sequence[bytes]) -> Record | None:
 class ScanRecords:
     """What is agreed about the scans of a namespace; it lies apart from all partitions."""
 
-    def __init__(self, client: StoreClient) -> None:
-        """Binds a client of the namespace's keys without a partition's number."""
+    def __init__(self, client: StoreClient, copies: Copies | None = None) -> None:
+        """Binds a client of the namespace's keys without a partition's number.
+
+        With `copies` it is one of its own, and what a shard tells before it ends counts as written
+        once so many replicas have it: it may lie on another server than the shard, and a fail-over
+        of that one would leave a scan whose last shard never ends.
+        """
         self._client = client
+        self._copies = copies
 
     async def open(self, scan: str, shards: int) -> bool:
         """A daemon begins to run it, with so many shards. Whether that changed what is wanted."""
@@ -107,8 +115,13 @@ class ScanRecords:
     async def report(
         self, record: Record, kind: Literal["closed", "ended"], index: int, told: Any
     ) -> Record | None:
-        """Tell, once, how far a shard is, or that it has ended; what is agreed since."""
-        now, flat = await self._client.run(
+        """Tell, once, how far a shard is, or that it has ended; what is agreed since.
+
+        Raises:
+            TooFewReplicas: it is told, and may still be lost. Tell it again.
+            StoreUnavailable: no answer; it may have been told.
+        """
+        now, flat = await self._write(
             *(Verb.SCAN_REPORT, record.name, record.generation, kind, index, orjson.dumps(told))
         )
         return _record(record.name, now, flat)
@@ -120,6 +133,17 @@ class ScanRecords:
             *(Verb.SCAN_NEXT, record.name, record.generation, place, orjson.dumps(carried), done)
         )
         return bool(begun)
+
+    async def _write(self, verb: Verb, *arguments: Argument) -> Any:
+        if self._copies is None:
+            return await self._client.run(verb, *arguments)
+        reply, number, _ = await self._client.run_copied(verb, arguments, self._copies)
+        if number < self._copies.replicas:
+            raise TooFewReplicas(
+                f"Redis at {self._client.address}: {number} replicas have what a shard told, and "
+                f"redis.replicas is {self._copies.replicas}"
+            )
+        return reply
 
     async def names(self) -> list[str]:
         """All scans."""

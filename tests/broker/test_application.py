@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -235,6 +236,7 @@ async def test_an_outage_is_told_once_and_its_end_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many tries it takes; and nothing of what the libraries below say of each."""
+    gc.collect()  # asyncio tells of other tests' tasks when they go
     caplog.set_level("INFO")
     tries, many = 0, asyncio.Event()
 

@@ -127,16 +127,17 @@ async def test_a_restart_moves_no_group(tmp_path: Path, queue: str) -> None:
     """Until the ring is whole again, what is published is handed back; then it is the same."""
     async with RabbitmqServer(tmp_path, plugins=[HASH_EXCHANGE]) as server:
         await declare(server.url, queue, 12)  # sorted by name, 10 comes before 2
-        seen = []
-        for _ in range(3):
+        seen: list[dict[str, str]] = []
+        for _ in range(2):
+            if seen:
+                await server.restart()
+                async with Publisher(server.url, queue, partitions=12) as application:
+                    with pytest.raises(QueueMissing, match=queue):
+                        await application.publish({"app_name": "crm", "g": "g"}, type="t")
             async with publishing(server.url, queue, partitions=12, router=router()) as publisher:
                 await publisher.publish_all(messages(1))
             seen.append(placed(await taken(server.url, queue, 12, GROUPS)))
-            await server.restart()
-            async with Publisher(server.url, queue, partitions=12) as application:
-                with pytest.raises(QueueMissing, match=queue):
-                    await application.publish({"app_name": "crm", "g": "g"}, type="t")
-        assert seen[0] == seen[1] == seen[2]
+        assert seen[0] == seen[1]
 
 
 async def test_many_declare_at_once(rabbitmq_server: RabbitmqServer, queue: str) -> None:

@@ -107,14 +107,18 @@ async def test_a_pause_is_told_first(
     top = _top(config, "--once").stdout.decode()
     assert "PAUSED: everything, by ada" in top.splitlines()[1]
     status = [sys.executable, "-m", "groupflow", "status", "--config", config]
-    text = subprocess.run(status, capture_output=True, check=True).stdout.decode()  # noqa: ASYNC221
+    text = subprocess.run(  # noqa: ASYNC221
+        status, capture_output=True, check=True, timeout=60
+    ).stdout.decode()
     lines = text.splitlines()
     assert lines[0].startswith("PAUSED: everything, by ada\\x1b[2J since 20")
     assert any("oldest wait" in line for line in lines)
     assert "1 parked, 1 paused" in text
     assert "parked: parked, behind dead letter parked0, since 20" in text
     assert "paused: stopped, by me, since 20" in text
-    done = subprocess.run([*status, "--json"], capture_output=True, check=True)  # noqa: ASYNC221
+    done = subprocess.run(  # noqa: ASYNC221
+        [*status, "--json"], capture_output=True, check=True, timeout=60
+    )
     told = orjson.loads(done.stdout)
     assert told["paused"]["by"] == "ada\x1b[2J"
     assert told["paused"]["since"] > 0

@@ -66,8 +66,8 @@ def test_texts(text: str, shown: str) -> None:
 def test_a_text_is_read_once() -> None:
     """Strangers' text too: no time that grows with the square of its length."""
     for part in ("?key", "?a=b&", "://", "@", "://a@", "&token&", "a", "pass", "://a:b ", "a='"):
-        mask_secrets("x://" + part * 200_000)
-        mask_secrets(part * 200_000 + "\n=")
+        mask_secrets("x://" + part * 50_000)
+        mask_secrets(part * 50_000 + "\n=")
 
 
 @pytest.mark.parametrize(

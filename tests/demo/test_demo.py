@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from groupflow.broker import topology
@@ -35,8 +36,20 @@ def _demo(*options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_demo_ends_equal() -> None:
-    with _demo() as demo:
-        said, _ = demo.communicate(timeout=SECONDS)
+    """Its page is there until somebody has seen enough of it."""
+    with _demo("--keep") as demo:
+        assert demo.stdout is not None
+        said = ""
+        while "Ctrl-C ends it" not in said:
+            line = demo.stdout.readline()
+            assert line, said
+            said += line
+        page = re.search(r"page is at (http://\S+/) and http://", said)
+        assert page is not None
+        overview = httpx.get(f"{page[1]}api/overview", trust_env=False, timeout=30).json()
+        assert overview["done_total"] == 3095
+        demo.send_signal(signal.SIGINT)
+        said += demo.communicate(timeout=SECONDS)[0]
     assert demo.returncode == 0, said
     for words in (
         "3,095 import tasks for 9 tenants: 2,381 in 240 groups, 714 plain",

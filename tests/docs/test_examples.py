@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,35 @@ from tests.endtoend.rig import Rig
 
 __all__ = ["make_rig", "rig"]
 
+# What a person does with each of them, once the module is imported.
+DRIVES = {
+    "publish_fastapi": """
+from fastapi.testclient import TestClient
+with TestClient(example.app) as client:
+    answer = client.post("/contacts/7/import", json=[{"name": "Ada"}])
+    assert (answer.status_code, set(answer.json())) == (202, {"task"}), answer.text
+""",
+    "publish_flask": """
+answer = example.app.test_client().post("/contacts/7/import", json=[{"name": "Ada"}])
+assert (answer.status_code, set(answer.json)) == (202, {"task"}), answer.text
+""",
+    "publish_django": """
+from django.test import Client
+answer = Client().post("/contacts/7/import")
+assert (answer.status_code, answer.json()) == (202, {"task": "contact-7"}), answer.content
+""",
+    "publish_celery": """
+example.app.conf.update(task_always_eager=True, task_eager_propagates=True)
+ids = example.import_contacts.delay([{"id": 1}, {"id": 2}]).get()
+assert len(ids) == 2, ids
+""",
+}
 DOCUMENTS = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
 
 
 def test_what_publishing_shows_are_the_examples() -> None:
     """So that whatever the documents show is what the tests below run."""
-    shown = python_blocks(DOCS / "publishing.md")
+    shown = [block for page in DOCS.glob("publishing*.md") for block in python_blocks(page)]
     files = {file.name: file.read_text() for file in EXAMPLES.glob("*.py")}
     assert sorted(shown) == sorted(files.values())
 
@@ -32,7 +56,7 @@ def test_what_publishing_shows_are_the_examples() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
 def test_other_documents_python_runs(document: Path) -> None:
     """Their blocks, one behind the other, as parts of one module; handlers aren't called."""
-    if document.name == "publishing.md":
+    if document.name.startswith("publishing"):
         return
     module: dict[str, Any] = {"app": App()}
     exec("from groupflow import *\nfrom groupflow.testing import *", module)
@@ -69,6 +93,25 @@ def test_publishing_examples_publish(rig: Rig) -> None:
     )
     facts = (found["state"], found["type"], found["group"])
     assert facts == ("delayed", "import.contacts", "contact:42")
+
+
+def test_what_is_published_from_frameworks(rig: Rig) -> None:
+    """Each example in a process of its own, driven as by its own framework's tests."""
+    rig.config.write_text(rig.config.read_text().replace("{entity}", "{meta_obj_name}"))
+    rig.start("d1", "--only", "intake")
+    address = {"AMQP_URL": rig.rabbitmq.url, "AMQP_QUEUE": rig.queue}
+    for name, drive in DRIVES.items():
+        done = subprocess.run(
+            [sys.executable, "-c", f"import {name} as example\n{drive}"],
+            cwd=EXAMPLES,
+            env={**os.environ, **address, "CELERY_BROKER": "memory://"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+    rig.until(lambda: rig.count("queued_grouped") == 5, "the messages' tasks")
 
 
 def test_the_example_for_partitions_publishes(make_rig: MakeRig) -> None:

@@ -18,13 +18,14 @@ from redis import Redis
 from structlog.testing import capture_logs
 
 from groupflow.broker import partitions
-from groupflow.broker.connection import connect
+from groupflow.broker.connection import connect, open_channel
 from groupflow.cli import main
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.daemon import Daemon
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
+from groupflow.servers.rabbitmq import HASH_EXCHANGE, MANAGEMENT
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 
@@ -109,6 +110,27 @@ async def declare(server: RabbitmqServer, name: str, count: int = 1) -> None:
     connection = await connect(server.url, heartbeat=10, timeout=20, name="test")
     await partitions.declare(connection, name, count)
     await connection.close()
+
+
+async def rebind(server: RabbitmqServer, name: str, gone: str, stray: str = "") -> None:
+    """As somebody does by hand: a partition is bound no more, and another queue is."""
+    connection = await connect(server.url, heartbeat=10, timeout=20, name="test")
+    channel = await open_channel(connection, confirms=False)
+    await channel.queue_unbind(gone, f"{name}.ring", routing_key="1")
+    if stray:
+        await channel.queue_declare(stray)
+        await channel.queue_bind(stray, f"{name}.ring", routing_key="1")
+    await connection.close()
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
+    """A RabbitMQ with its management API."""
+    folder = tmp_path_factory.mktemp("managed")
+    server = RabbitmqServer(folder, plugins=[HASH_EXCHANGE, MANAGEMENT])
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.stop())
 
 
 @contextmanager
@@ -254,6 +276,56 @@ class TestPartitions:
         names = ("rabbitmq.queue", "rabbitmq.plugin", "rabbitmq.partitions", "rabbitmq.leaders")
         assert {check["verdict"] for name in names for check in found[name]} == {"ok"}
         assert "3 queues behind 'parted'" in found["rabbitmq.partitions"][0]["found"]
+
+    def test_what_amqp_does_not_tell(self, doctor: Doctor, managed: RabbitmqServer) -> None:
+        """The management API does: bindings that are gone, and who leads."""
+        url = managed.url
+        doctor.set(RABBITMQ__QUEUE="bound", RABBITMQ__PARTITIONS="3")
+        doctor.set(RABBITMQ__URL=url, RABBITMQ__MANAGEMENT=managed.management)
+        asyncio.run(declare(managed, "bound", 3))
+        code, found = doctor.checks()
+        assert code == 0
+        (bound,), (led,) = found["rabbitmq.bindings"], found["rabbitmq.leaders"]
+        assert (bound["verdict"], led["verdict"]) == ("ok", "ok")
+        assert bound["found"] == "all 3 queues are bound to 'bound.ring'"
+        assert led["found"] == f"{managed.node} leads 3 of 3"
+        asyncio.run(rebind(managed, "bound", "bound.1"))
+        code, found = doctor.checks()
+        (bound,) = found["rabbitmq.bindings"]
+        assert (code, bound["verdict"]) == (0, "warn")
+        assert bound["found"] == "not bound: bound.1"
+        asyncio.run(rebind(managed, "bound", "bound.0", stray="nobody"))
+        code, found = doctor.checks()
+        (bound,) = found["rabbitmq.bindings"]
+        assert (code, bound["verdict"]) == (1, "fail")
+        assert bound["found"] == "not bound: bound.0, bound.1; bound besides: nobody"
+
+    @pytest.mark.parametrize(
+        ("management", "said"),
+        [
+            ("http://guest:hunter2@127.0.0.1:{}", "it answered 401"),
+            ("http://guest:guest@127.0.0.1:1", "onnect"),
+            ("http://guest:guest@127.0.0.1:{}/deep", "it answered 400"),
+        ],
+    )
+    def test_a_management_that_does_not_tell(
+        self, doctor: Doctor, managed: RabbitmqServer, management: str, said: str
+    ) -> None:
+        port = managed.management.rpartition(":")[2]
+        doctor.set(RABBITMQ__URL=managed.url, RABBITMQ__PARTITIONS="2")
+        doctor.set(RABBITMQ__MANAGEMENT=management.format(port))
+        code, found = doctor.checks()
+        (check,) = found["rabbitmq.management"]
+        assert (code, check["verdict"]) == (0, "warn")
+        assert said in check["found"]
+        assert "hunter2" not in orjson.dumps(found).decode()
+
+    def test_a_management_in_plain_text(self, doctor: Doctor) -> None:
+        doctor.set(RABBITMQ__MANAGEMENT="http://u:hunter2@rabbit.example:15672")
+        code, _, err = doctor.text()
+        assert code == 78
+        assert "allow_plaintext" in err
+        assert "hunter2" not in err
 
     def test_nothing_is_declared(self, doctor: Doctor) -> None:
         doctor.set(RABBITMQ__PARTITIONS="2")

@@ -9,6 +9,7 @@ import pytest
 from groupflow.broker.declaring import Difference, parse_difference
 from groupflow.doctor.partitions import judge_cluster
 from groupflow.doctor.rabbitmq import judge_queue
+from groupflow.doctor.rabbitmq_management import Queue, judge_leaders
 from groupflow.doctor.redis import judge_info
 from groupflow.doctor.replicas import judge_replicas, leader_of
 
@@ -205,3 +206,27 @@ def test_a_refused_declaration(text: str, difference: Difference | None) -> None
 )
 def test_a_queue(differences: list[Difference], verdicts: list[str]) -> None:
     assert [check.verdict for check in judge_queue("q", differences)] == verdicts
+
+
+A, B, C = nodes = ["rabbit@a", "rabbit@b", "rabbit@c"]
+
+
+@pytest.mark.parametrize(
+    ("leaders", "online", "verdict", "said"),
+    [
+        ([A, B, C], nodes, "ok", "rabbit@a leads 1, rabbit@b leads 1, rabbit@c leads 1 of 3"),
+        ([A, A, B], nodes, "ok", "rabbit@a leads 2, rabbit@b leads 1 of 3"),
+        ([A, A, A], nodes, "warn", "all on one node: rabbit@a leads 3"),
+        ([A, A, B], [A, B], "warn", "copies are away: on rabbit@c"),
+        ([A, "", A], [A], "fail", "nobody leads jobs.1"),
+        ([A], nodes, "ok", "rabbit@a leads 1 of 1"),
+    ],
+)
+def test_who_leads(leaders: list[str], online: list[str], verdict: str, said: str) -> None:
+    queues = [
+        Queue(name=f"jobs.{n}", leader=leader, members=nodes, online=online)
+        for n, leader in enumerate(leaders)
+    ]
+    check = judge_leaders(queues)
+    assert check.verdict == verdict
+    assert said in check.found

@@ -29,6 +29,7 @@ def test_publish_and_status(rig: Rig) -> None:
         "plain": {"queued": 0, "running": 0, "waited": 0.0},
         "grouped": {
             "queued": 0,
+            "asleep": 0,
             "running": 0,
             "groups": 0,
             "ready": 0,
@@ -75,6 +76,7 @@ def test_publish_and_status(rig: Rig) -> None:
         "plain": {"queued": 0, "running": 0, "waited": 0.0},
         "grouped": {
             "queued": 2,
+            "asleep": 0,
             "running": 1,
             "groups": 1,
             "ready": 0,

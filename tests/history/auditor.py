@@ -240,10 +240,22 @@ def _counters(found: Snapshot) -> Iterator[Violation]:
             if found.count(name) != seen:
                 yield Violation("S7", f"{name} says {found.count(name)}, the lists {seen}")
     yield from bytes_held(found)
+    yield from _asleep(found)
     held = sum(waiting.values()) + sum(running.values()) + len(found.zsets.get("dead", {}))
     held += sum(found.count(name) for name in ("done", "dropped", "missing"))
     if held != found.count("taken"):
         yield Violation("S7", f"taken says {found.count('taken')}, accounted for {held}")
+
+
+def _asleep(found: Snapshot) -> Iterator[Violation]:
+    """Who counts as asleep stands aside until it is due, and is a shard of a scan."""
+    noted = {id_ for id_, life in found.lives.items() if b"asleep" in life}
+    aside = {split_element(element)[1] for element in found.zsets.get("delayed", {})}
+    if found.count("asleep") != len(noted):
+        yield Violation("S7", f"asleep says {found.count('asleep')}, the lives {sorted(noted)}")
+    for id_ in noted:
+        if id_ not in aside or not id_.startswith("scan:"):
+            yield Violation("S7", f"{id_} counts as asleep, and should not")
 
 
 def leftovers(raw: Redis, keys: Keys) -> list[str]:

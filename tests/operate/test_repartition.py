@@ -22,7 +22,7 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree, keys_of, partition_of
 from groupflow.store.sessions import Session, Sessions
-from groupflow.store.settlements import Retry
+from groupflow.store.settlements import Advance, Retry
 from tests.history.auditor import audit
 from tests.history.snapshot import Snapshot
 from tests.operate.moved import Cut, Killer, World
@@ -55,6 +55,7 @@ def of_tenant(id_: str, group: str | None, tenant: str) -> Arrival:
 async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     """Something of each kind, in each partition."""
     await world.note()
+    await put_to_sleep(world, "scan:orders:0")
     for round_ in range(3):
         await world.enqueue(*(arrival(f"{group}-{round_}", group) for group in groups))
     await world.enqueue(*(arrival(f"p{n}") for n in range(20)))
@@ -86,6 +87,15 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
         await daemon.sessions.leave()
     for group in groups[:4]:
         await Groups(world.bench_of(group).client).pause(group, "me")
+
+
+async def put_to_sleep(world: World, shard: str) -> None:
+    """A shard of a scan that found nothing, which counts as asleep wherever it is."""
+    await world.enqueue(arrival(f"{shard}.1", shard))
+    daemon = await world.bench_of(shard).daemon()
+    claim = await daemon.claim_one()
+    await daemon.settle(Advance(claim, "rest", b"{}", "step-aside", 900.0, anew=True))
+    await daemon.sessions.leave()
 
 
 def tasks_of(snapshots: Sequence[Snapshot]) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from groupflow.ops.page.access import Gate
-from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns
@@ -109,6 +109,6 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
 
     scope = {"type": "http", "method": "GET", "path": "/api/x", "query_string": b"", "headers": []}
     endpoint = Endpoint("GET", "/x", "Something", look, reads=True)
-    route = endpoint.route(Gate(Http()), Turns())
+    (route,) = routes_of([endpoint], Gate(Http()), Turns())
     await route.endpoint(Request(scope, receive))
     assert looked == (0 if has_gone else 1)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import orjson
 import pytest
 
+from groupflow.operate.scans import ScanStory, look_at_shards, story_of
+from groupflow.store.client import StoreClient
+from groupflow.store.scans import ScanRecords
 from tests.databases import Postgres
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.process import Process, until
@@ -20,6 +24,7 @@ pytestmark = pytest.mark.timeout(300)  # on a machine that others use too, daemo
 
 APP = "tests.scans.application:app"
 SICK = {13, 14}
+DEADLINE, LOOK = 60.0, 0.02  # seconds
 
 
 @pytest.fixture
@@ -43,15 +48,16 @@ class World:
         }.items():
             monkeypatch.setenv(name, value)
 
-    def start(self, name: str, **environment: str) -> Process:
+    def start(self, name: str, *, intake: bool = False, **environment: str) -> Process:
         """Start a daemon and wait until it works."""
         for key, value in environment.items():
             self._patch.setenv(key, value)
-        return self.start_all(name)[0]
+        return self.start_all(name, intake=intake)[0]
 
-    def start_all(self, *names: str) -> list[Process]:
+    def start_all(self, *names: str, intake: bool = False) -> list[Process]:
         """Start several at once."""
-        found = [self.rig.spawn(name, "--only", "workers", app=APP) for name in names]
+        only = () if intake else ("--only", "workers")
+        found = [self.rig.spawn(name, *only, app=APP) for name in names]
         for process in found:
             process.wait_for("lease.begun")
         return found
@@ -60,12 +66,25 @@ class World:
         """Wait until all of these orders are shipped."""
         wanted = set(ids)
         found: set[Any] = set()
-        for _ in range(6000):
-            found = set(await self.orders.shipped())
-            if wanted <= found:
-                return
-            await _pause()
-        raise AssertionError(f"{sorted(wanted - found)} are not shipped")
+        async with asyncio.timeout(DEADLINE):
+            while not wanted <= found:
+                await asyncio.sleep(LOOK)
+                found = set(await self.orders.shipped())
+
+    async def until(self, condition: Callable[[ScanStory], bool]) -> ScanStory:
+        """Wait until the scan's story is so."""
+        client = StoreClient(self.rig.store.url, self.rig.keys)
+        try:
+            async with asyncio.timeout(DEADLINE):
+                while True:
+                    record = await ScanRecords(client).look("orders")
+                    if record is not None:
+                        shards = await look_at_shards(client, record, record.shards)
+                        if condition(story := story_of(record, shards)):
+                            return story
+                    await asyncio.sleep(LOOK)
+        finally:
+            await client.close()
 
     def told(self, *arguments: str) -> Any:
         """What a verb says as JSON."""
@@ -76,12 +95,6 @@ class World:
     def notes(self) -> list[list[str]]:
         """What the daemons noted."""
         return [line.split() for line in (self.rig.folder / "notes").read_text().splitlines()]
-
-
-async def _pause() -> None:
-    import asyncio
-
-    await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -111,80 +124,58 @@ async def test_a_daemon_killed_in_a_page(world: World) -> None:
     first = world.start("d1")
     gate = world.rig.folder / f"at-gate-{first.pid}"
     until(gate.exists, first.tail)
-    second = world.start("d2")
+    world.start("d2")
     world.rig.kill(first)
     (world.rig.folder / "gate").touch()
     await world.until_done(*(set(range(200)) - SICK))
     shipped = await world.orders.shipped()
     assert sorted(shipped) == sorted(set(range(200)) - SICK)
     assert _overlaps(world.notes(), {str(first.pid)}) == []
-    until(lambda: world.told("scans")[0]["rows_dead"] == 2, second.tail)
-    (story,) = world.told("scans")
-    assert (story["name"], story["shards"], story["rows_deferred"]) == ("orders", 4, 0)
+    story = await world.until(lambda story: story.rows_dead == 2)
+    assert (story.name, story.shards, story.rows_deferred) == ("orders", 4, 0)
     dead = world.told("dead", "list")
     assert {each["group"] for each in dead} == {"scan:orders:1", "scan:orders:2"}
     assert sorted(each["reason"][:6] for each in dead) == ["row 13", "row 14"]
 
 
-async def test_three_daemons_share_and_rows_come_later(world: World) -> None:
-    (world.rig.folder / "gate").touch()
-    await world.orders.fill(*range(20, 120))
-    daemons = world.start_all("d1", "d2", "d3")
-    await world.until_done(*range(20, 120))
-    await world.orders.fill(*range(200, 260))
-    await world.until_done(*range(200, 260))
-    assert len(await world.orders.shipped()) == 160
-    assert _overlaps(world.notes(), set()) == []
-    (why,) = [world.told("why", "scan:orders:3")]
-    assert "rows:" in why["reason"]
-    world.rig.stop_all()
-    assert len(daemons) == 3
-
-
-async def test_a_daemon_with_more_shards(world: World) -> None:
-    """A rolling restart with another number, while rows are worked on."""
+async def test_daemons_share_and_a_newer_one_wants_more_shards(world: World) -> None:
+    """A rolling restart with another number, while rows are worked on; and rows come later."""
     (world.rig.folder / "gate").touch()
     await world.orders.fill(*range(20, 150))
-    world.start("d1")
-    world.start("d2", SCAN_SHARDS="7")
+    world.start_all("d1", "d2")
+    world.start("d3", SCAN_SHARDS="7")
     await world.until_done(*range(20, 150))
-    until(lambda: world.told("scans")[0]["shards"] == 7)
-    await world.orders.fill(*range(200, 230))
-    await world.until_done(*range(200, 230))
-    assert len(await world.orders.shipped()) == 160
-
-
-async def test_a_message_ends_the_sleep(world: World) -> None:
-    (world.rig.folder / "gate").touch()
-    await world.orders.fill(21)
-    daemon = world.rig.spawn("d1", app=APP)
-    daemon.wait_for("intake.started")
-    await world.until_done(21)
-    until(lambda: world.told("scans")[0]["idle"] == 4, daemon.tail)
-    await world.orders.fill(22)
-    done = world.rig.call(
-        "publish", "--config", str(world.rig.config), "--type", "scan:orders", stdin=b"{}"
-    )
-    assert done.returncode == 0, done.stderr
-    await world.until_done(22)
+    await world.until(lambda story: story.shards == 7)
+    await world.orders.fill(*range(200, 260))
+    await world.until_done(*range(200, 260))
+    assert len(await world.orders.shipped()) == 190
+    assert _overlaps(world.notes(), set()) == []
+    world.rig.stop_all()
 
 
 async def test_the_verbs(world: World) -> None:
+    """And a message, which ends the sleep too."""
     (world.rig.folder / "gate").touch()
     config = ("--config", str(world.rig.config))
     assert b"no daemon has had a scan" in world.rig.call("scans", *config).stdout
     assert world.rig.call("scans", "wake", "orders", *config).returncode == 1
-    daemon = world.start("d1", SCAN_IDLE="3600")
-    until(lambda: world.told("scans") and world.told("scans")[0]["idle"] == 4, daemon.tail)
+    daemon = world.start("d1", intake=True, SCAN_IDLE="3600")
+    await world.until(lambda story: story.idle == 4)
     await world.orders.fill(21, 22)
     assert world.told("why", "scan:orders:1")["state"] == "delayed"
+    status = world.told("status")["grouped"]
+    assert (status["queued"], status["asleep"]) == (4, 4)
     assert world.rig.call("scans", "wake", "orders", *config).returncode == 0
-    until(lambda: world.told("scans")[0]["rows_done"] == 2, daemon.tail)
+    await world.until(lambda story: story.rows_done == 2 and story.idle == 4)
+    await world.orders.fill(23)
+    publish = ("publish", *config, "--type", "scan:orders")
+    assert world.rig.call(*publish, stdin=b"{}").returncode == 0
+    await world.until(lambda story: story.rows_done == 3)
     shown = world.rig.call("scans", "show", "orders", *config).stdout.decode()
     assert shown.count("scan:orders:") == 4
     assert "asleep for another" in shown
-    table = world.rig.call("scans", *config).stdout.decode()
-    assert "orders" in table
+    assert world.told("scans")[0]["rows_done"] == 3
+    assert "orders" in world.rig.call("scans", *config).stdout.decode()
     assert daemon.stop() == 0
     assert world.rig.call("scans", "drop", "orders", *config).returncode == 0
     assert world.told("scans") == []

@@ -19,7 +19,7 @@ from tests.endtoend.rig import Rig
 
 __all__ = ["make_rig"]
 
-ROWS, AGGREGATES, KILLS = 600, 12, 4
+ROWS, AGGREGATES, KILLS = 300, 12, 2
 
 
 @pytest.mark.timeout(300)

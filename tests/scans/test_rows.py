@@ -97,6 +97,23 @@ async def test_a_redriven_row_that_fails_again_is_a_dead_letter_again(bench: Ben
     assert list((await machine.state())["dead"]) == ["5"]
 
 
+async def test_a_redriven_row_may_take_only_so_long(bench: Bench) -> None:
+    table = Table({5}, broken=lambda row: True)
+    scan = scan_of(table, find=True, max_attempts=1, timeout=0.01)
+    machine = await Machine.start(bench, scan)
+    await machine.until_asleep()
+    (id_,) = (await machine.state())["dead"].values()
+
+    @scan.row(key=int)
+    async def work(row: int, shard: Shard) -> None:
+        await asyncio.Event().wait()
+
+    await redrive(bench, id_)
+    await machine.until_asleep()
+    words = "TimeoutError: the row took over 0.01 s (timeout)"
+    assert (await letter(bench, id_)).reason == words
+
+
 async def test_a_dropped_letter_lets_its_row_come_again(bench: Bench) -> None:
     broken = {5}
     table = Table({5}, broken=lambda row: row in broken)

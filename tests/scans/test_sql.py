@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +174,35 @@ async def test_an_order_that_somebody_else_has_marked_is_passed_over(
     assert await orders.status_of() == {1: 1, 2: 2}
 
 
+async def test_rows_of_a_page_go_over_one_connection(bench: Bench, orders: Orders) -> None:
+    """And one that took too long in it, or broke it, takes nothing from those behind it."""
+    await orders.fill(1, 2, 3, 4)
+    scan, seen = orders.scan(timeout=0.2, interval=-3600.0), []
+
+    @scan.row()
+    async def ship(order: Any, shard: SqlShard) -> None:
+        assert shard.connection is not None
+        seen.append(shard.connection)
+        await orders.ship(order, shard)
+        if order.id == 1:
+            await asyncio.Event().wait()
+        if order.id == 3:
+            await shard.connection.invalidate()
+            raise ConnectionError("the database has gone")
+
+    machine = await Machine.start(bench, scan)
+    async with machine.shards.running():
+        await machine.until_asleep()
+    assert len(set(map(id, seen))) == 1
+    assert await orders.shipped() == [2, 4]
+    assert await orders.status_of() == {1: 0, 2: 1, 3: 0, 4: 1}
+    deferred = (await machine.state())["deferred"]
+    assert {key: row[3] for key, row in deferred.items()} == {
+        "1": "TimeoutError: the row took over 0.2 s (timeout)",
+        "3": "ConnectionError: the database has gone",
+    }
+
+
 async def test_without_a_transaction_the_mark_comes_last(bench: Bench, orders: Orders) -> None:
     await orders.fill(1)
     scan = orders.scan(transaction=False)
@@ -269,8 +299,6 @@ async def test_a_notification_ends_the_sleep(bench: Bench, postgres: Any) -> Non
 
 
 async def _until_listening(orders: Orders) -> None:
-    import asyncio
-
     while not (
         await orders.run(
             "SELECT 1 FROM pg_stat_activity "
@@ -281,8 +309,6 @@ async def _until_listening(orders: Orders) -> None:
 
 
 async def _until_awake(machine: Machine) -> None:
-    import asyncio
-
     while not machine.bench.lane("scan:orders:0"):
         await asyncio.sleep(0.01)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from groupflow import Scan
+from groupflow import Scan, Shard
 from groupflow.core.outcome import Turn
 from tests.scans.machine import Machine
 from tests.scans.table import Table, scan_of
@@ -140,6 +142,23 @@ async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
     assert (await machine.state())["trouble"] == ""
 
 
+async def test_no_connection_for_the_rows_fails_none(bench: Bench) -> None:
+    class Away(Scan):
+        @asynccontextmanager
+        async def working(self, shard: Shard) -> AsyncIterator[Shard]:
+            raise OSError("connection refused")
+            yield shard
+
+    table = Table({1})
+    scan = Away("orders")
+    scan.fetch(table.fetch)
+    scan.row(key=int)(table.work)
+    machine = await Machine.start(bench, scan)
+    assert isinstance(await machine.turn(), Turn)
+    state = await machine.state()
+    assert (state["trouble"], state["deferred"]) == ("OSError: connection refused", {})
+
+
 async def test_an_exit_in_a_fetch_is_trouble_and_no_end(bench: Bench) -> None:
     scan = scan_of(Table())
 
@@ -163,6 +182,40 @@ async def test_a_row_may_take_only_so_long(bench: Bench) -> None:
     machine = await Machine.start(bench, scan)
     await machine.until_asleep()
     assert machine.measures["orders"].dead == 1
+
+
+@pytest.mark.parametrize("find", [True, False])
+async def test_a_fetch_may_take_only_so_long(bench: Bench, find: bool) -> None:
+    """A database that answers nothing holds no worker for ever; no row has failed of it."""
+    table = Table({1}, broken=lambda row: True)
+    scan = scan_of(table, find=find, fetch_timeout=0.01)
+    machine = await Machine.start(bench, scan)
+    await machine.turn()
+
+    async def wait(*_: object) -> list[int]:
+        await asyncio.Event().wait()
+        return []
+
+    (scan.find if find else scan.fetch)(wait)
+    outcome = await machine.turn()
+    assert isinstance(outcome, Turn)
+    assert outcome.after == 1.0
+    what = "find" if find else "fetch"
+    state = await machine.state()
+    assert state["trouble"] == f"TimeoutError: {what} took over 0.01 s (fetch_timeout)"
+    assert state["deferred"]["1"][0] == 1
+
+
+async def test_a_timeout_of_the_database_is_told_as_it_is(bench: Bench) -> None:
+    scan = scan_of(Table())
+
+    @scan.fetch
+    async def fetch(shard: object) -> list[int]:
+        raise TimeoutError("the pool has no connection")
+
+    machine = await Machine.start(bench, scan)
+    await machine.turn()
+    assert (await machine.state())["trouble"] == "TimeoutError: the pool has no connection"
 
 
 async def test_a_cancelled_turn_writes_nothing(bench: Bench) -> None:
@@ -196,6 +249,7 @@ async def test_a_cancelled_turn_writes_nothing(bench: Bench) -> None:
         ({"jitter": 2}, "jitter = 2"),
         ({"on_retry": "wait"}, "on_retry = 'wait'"),
         ({"timeout": 0}, "timeout = 0"),
+        ({"fetch_timeout": 0}, "fetch_timeout = 0"),
     ],
 )
 def test_what_can_not_be(facts: dict[str, object], words: str) -> None:

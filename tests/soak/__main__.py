@@ -75,7 +75,7 @@ async def soak(
         daemons: how many.
         rate: messages a second.
         slow: whether RabbitMQ may be restarted.
-        clustered: whether the store is a cluster of six nodes, in place of one Redis.
+        clustered: whether there are a Redis Cluster of six nodes and a RabbitMQ of three.
     """
     began = time.monotonic()
     kinds = CLUSTER_FAULTS if clustered else FAULTS
@@ -96,7 +96,7 @@ async def soak(
         Counter(nemesis.skipped),
         time.monotonic() - began,
         folder,
-        lost_by_rabbitmq(whole.rabbitmq.log) if verdict.violations else "",
+        lost_by_rabbitmq([node.log for node in whole.rabbitmq.nodes]) if verdict.violations else "",
     )
 
 
@@ -139,7 +139,7 @@ async def _end(
 
 
 async def _left_in_queue(whole: World) -> int:
-    connection = await connect(whole.rabbitmq.url, heartbeat=10, timeout=5.0, name="judge")
+    connection = await connect(whole.rabbitmq_url, heartbeat=10, timeout=5.0, name="judge")
     async with connection:
         if await topology.presence_of(connection, QUEUE) is topology.Presence.MISSING:
             return 0
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--daemons", type=int, default=3)
     parser.add_argument("--rate", type=float, default=80.0, help="messages a second")
     parser.add_argument(
-        "--clustered", action="store_true", help="on a Redis Cluster, whose nodes may die"
+        "--clustered", action="store_true", help="on clusters of both servers, whose nodes may die"
     )
     parser.add_argument("--folder", type=Path, default=None, help="where all is written, and kept")
     options = parser.parse_args()

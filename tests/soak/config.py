@@ -18,7 +18,7 @@ SEVERAL = 3  # tasks of a group at once, where its lane has a limit
 
 _TEXT = """\
 [rabbitmq]
-url = "amqp://guest:guest@127.0.0.1:{rabbitmq}/"
+url = "{rabbitmq}"
 queue = "{queue}"
 prefetch = 100
 max_body = {max_body}
@@ -56,7 +56,7 @@ rate = "200/s burst 20"
 def write_config(
     path: Path,
     *,
-    rabbitmq: int,
+    rabbitmq: str,
     redis: str,
     lease: float = LEASE,
     plain: int = 4,
@@ -67,7 +67,7 @@ def write_config(
 
     Args:
         path: where.
-        rabbitmq: its port.
+        rabbitmq: its URL.
         redis: lines of the section `[redis]`, but for the namespace.
         lease: seconds.
         plain: workers for plain tasks.

@@ -19,7 +19,8 @@ from random import Random
 from statistics import median
 
 from groupflow.servers import RabbitmqServer
-from groupflow.servers.replicated import ClusterNode, RedisCluster, until
+from groupflow.servers.process import ServerFailed
+from groupflow.servers.replicated import ClusterNode, RedisCluster, command, until
 from tests.endtoend.rig import Rig, run
 from tests.soak.rabbitmq_kills import Groups
 
@@ -72,31 +73,51 @@ def measure(
     redis, workers = {"partitions": PARTITIONS}, {"lease": 8.0}
     rig = Rig(folder, rabbitmq, cluster, redis=redis, workers=workers)
     groups = Groups(rig)
-    kills: list[tuple[float, int]] = []
+    found: list[float] = []
     try:
         rig.start_all("d0", "d1", "d2")
         groups.start()
-        for _ in range(trials):
+        for trial in range(1, trials + 1):
             number = chance.randrange(PARTITIONS)
             began = time.monotonic()
             while not has_worked(rig, number, began, CALM):
                 time.sleep(0.1 + chance.random())
             leader = run(cluster.leader_of(rig.partitions[number]("count")))
-            kills.append((time.monotonic(), number))
+            killed = time.monotonic()
             run(leader.kill())
             while run(follower_count(cluster)) > 2:
                 time.sleep(0.05)
-            while not has_worked(rig, number, kills[-1][0] + 0.5, CALM):
+            while not has_worked(rig, number, killed + 0.5, CALM):
                 time.sleep(0.1)
+            found.append(without_work(rig, killed, number))
+            print(
+                f"{trial}: {leader.folder.name} of partition {number}: {found[-1]:.2f} s",
+                flush=True,
+            )
             run(leader.start())
-            run(until(cluster.is_whole, "the cluster did not heal"))
+            run(heal(cluster))
         groups.end()
         rig.wait_for_all()
         rig.stop_all()
     finally:
         groups.end()
         rig.close()
-    return [without_work(rig, *kill) for kill in kills]
+    return found
+
+
+async def heal(cluster: RedisCluster) -> None:
+    """Wait until each primary has its replica again.
+
+    Raises:
+        ServerFailed: with what each node believes.
+    """
+    try:
+        await until(cluster.is_whole, "the cluster did not heal")
+    except ServerFailed as error:
+        for node in cluster.nodes:
+            print(node.folder.name, await command(node, "CLUSTER NODES"), sep="\n")
+            print(await command(node, "INFO replication"))
+        raise error from None
 
 
 async def follower_count(cluster: RedisCluster) -> int:

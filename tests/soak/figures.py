@@ -24,6 +24,7 @@ from groupflow.core.errors import GroupflowError
 from groupflow.servers import PrivateServers, private_servers
 from groupflow.store.keys import Keys
 from tests.history.events import Event, Journal
+from tests.soak.brokers import amqp
 from tests.soak.config import NAMESPACE, QUEUE, TENANT, write_config
 from tests.soak.daemons import Slot
 from tests.soak.proxy import Proxy
@@ -68,7 +69,7 @@ class Bench:
         number = len(self._slots)
         config = write_config(
             self.folder / f"{number}.toml",
-            rabbitmq=rabbitmq or self.servers.rabbitmq.port,
+            rabbitmq=amqp([rabbitmq or self.servers.rabbitmq.port]),
             redis=f'url = "redis://127.0.0.1:{self.servers.redis.port}/0"',
             lease=LEASE,
             plain=plain,

@@ -226,14 +226,15 @@ def _count(
     }
 
 
-def lost_by_rabbitmq(log: Path) -> str:
+def lost_by_rabbitmq(logs: list[Path]) -> str:
     """Whether RabbitMQ itself lost its queue, messages and all, in its own words; else empty.
 
     Killed soon after a quorum queue was declared, 3.10 may come back with the queue's name and
     without its process. What it had confirmed is gone, which is nothing that a soak can judge.
     """
     mark = "{badmatch,{error,noproc}}"
-    return "a quorum queue without its process" if mark in log.read_text(errors="replace") else ""
+    found = any(mark in log.read_text(errors="replace") for log in logs)
+    return "a quorum queue without its process" if found else ""
 
 
 def tracebacks(logs: list[Path]) -> list[Violation]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from redis import Redis
 from redis.cluster import ClusterNode
 from redis.cluster import RedisCluster as ClusterClient
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from groupflow.servers.redis import RedisServer
 from groupflow.servers.replicated import RedisCluster
@@ -66,7 +66,7 @@ class Clustered:
 def counts_of(store: Store) -> dict[str, int] | None:
     """The store's own totals, of all partitions; ``None`` while one of them doesn't answer."""
     totals: Counter[str] = Counter()
-    with suppress(RedisError, OSError):
+    with suppress(RedisError, RedisClusterException, OSError):
         with closing(store.client()) as client:
             for keys in store.partitions:
                 found: Any = client.hgetall(keys("count"))

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from groupflow.servers import RabbitmqServer, RedisServer, ServerFailed
+from groupflow.servers import RedisServer, ServerFailed
 from groupflow.servers.replicated import RedisCluster
 from tests.history.events import Journal
+from tests.soak.brokers import Brokers, ManyRabbitmqs, OneRabbitmq, Wires, amqp
 from tests.soak.config import LEASE, write_config
 from tests.soak.daemons import Slot
 from tests.soak.links import Links
@@ -28,12 +28,6 @@ from tests.soak.workload import Workload
 DISK = 192  # MB of the file system that Redis has for itself
 
 
-class PatientRabbitmq(RabbitmqServer):
-    """A RabbitMQ that may take its time to stop: a kill halfway is a fault of its own."""
-
-    stop_within: ClassVar[float] = 60.0
-
-
 @dataclass(slots=True)
 class World:
     """A running world.
@@ -41,7 +35,7 @@ class World:
     Attributes:
         folder: where all of it is written.
         store: what daemons store in.
-        rabbitmq: the server; daemons and publisher reach it through `rabbitmq_wire`.
+        rabbitmq: its nodes; daemons and publisher reach them through `rabbitmq_wire`.
         slots: the daemons.
         workload: the publisher.
         journal: the events.
@@ -55,8 +49,8 @@ class World:
 
     folder: Path
     store: Store
-    rabbitmq: RabbitmqServer
-    rabbitmq_wire: Proxy
+    rabbitmq: Brokers
+    rabbitmq_wire: Wires
     slots: list[Slot]
     workload: Workload
     journal: Journal
@@ -88,6 +82,11 @@ class World:
             retry=Retry(NoBackoff(), 0),
         )
 
+    @property
+    def rabbitmq_url(self) -> str:
+        """All nodes of RabbitMQ, past the proxies."""
+        return amqp([node.port for node in self.rabbitmq.nodes])
+
     async def serves(self) -> bool:
         """Whether each partition has a node that leads it; a single Redis is always waited for."""
         if self.cluster is None:
@@ -112,7 +111,7 @@ async def world(
     """Start servers, proxies and daemons; the workload is the caller's to run."""
     async with AsyncExitStack() as stack:
         disk = await _small_disk(stack)
-        rabbitmq = PatientRabbitmq(folder / "rabbitmq")
+        rabbitmq: Brokers = (ManyRabbitmqs if clustered else OneRabbitmq)(folder / "rabbitmq")
         stack.push_async_callback(rabbitmq.stop)
         one, cluster, links = None, None, None
         async with asyncio.TaskGroup() as starts:
@@ -133,7 +132,9 @@ async def world(
                 redis = RedisServer((disk or folder) / "redis", extra=strict)
                 stack.push_async_callback(redis.stop)
                 starts.create_task(redis.start())
-        rabbitmq_wire = await _wire(stack, rabbitmq.port)
+        rabbitmq_wire = Wires(rabbitmq.nodes)
+        await rabbitmq_wire.start()
+        stack.push_async_callback(rabbitmq_wire.stop)
         store: Store
         if cluster is not None:
             store, settings = Clustered(cluster), _clustered(cluster)
@@ -142,11 +143,10 @@ async def world(
             store = OneRedis(redis)
             settings = f'url = "redis://127.0.0.1:{one[1].port}/0"'
         file = folder / "groupflow.toml"
-        config = write_config(file, rabbitmq=rabbitmq_wire.port, redis=settings)
+        config = write_config(file, rabbitmq=rabbitmq_wire.url, redis=settings)
         slots = [Slot(number, folder, config) for number in range(daemons)]
         journal = Journal(folder / "history.jsonl")
-        through_wire = f"amqp://guest:guest@127.0.0.1:{rabbitmq_wire.port}/"
-        workload = Workload(through_wire, journal, seed, rate=rate)
+        workload = Workload(rabbitmq_wire.url, journal, seed, rate=rate)
         for slot in slots:
             stack.push_async_callback(slot.kill)
             await slot.start()

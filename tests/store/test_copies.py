@@ -14,6 +14,7 @@ from groupflow.servers.replicated import command, until
 from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.epochs import Seen
+from groupflow.store.scans import ScanRecords
 from tests.store.bench import Bench, arrival, ids
 
 PATIENCE = 0.2  # seconds
@@ -146,3 +147,23 @@ async def test_the_highest_arrival_is_noted(pair: Pair) -> None:
     await Enqueuer(pair.bench.client, seen=seen).enqueue([arrival("p0"), arrival("p1")])
     found = pair.bench.raw.hget(pair.bench.keys("count"), "arrival")
     assert seen.arrival == int(found or 0) > 0
+
+
+async def test_what_a_shard_tells_before_it_ends_waits_for_its_replica(pair: Pair) -> None:
+    """Told again, it is waited for again: a scan whose last word is lost would never change."""
+    records = ScanRecords(pair.bench.client, COPIES)
+    await records.open("orders", 1)
+    await records.open("orders", 2)
+    record = await records.look("orders")
+    assert record is not None
+    await pair.replica.pause()
+    for _ in range(2):
+        with pytest.raises(TooFewReplicas, match=r"0 replicas .* redis\.replicas is 1"):
+            await records.report(record, "ended", 0, {"done": 1})
+    await pair.replica.resume()
+    patient = ScanRecords(pair.bench.client, Copies(1, 30.0))
+    told = await patient.report(record, "ended", 0, {"done": 2})
+    assert told is not None
+    assert told.ended == {0: {"done": 1}}
+    key = pair.bench.keys("scan", "orders")
+    assert "done" in await command(pair.replica, f"HGET {key} ended:0")

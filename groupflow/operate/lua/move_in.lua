@@ -25,6 +25,7 @@ local function write_life(record, id, old)
   for name, value in pairs(life) do call('HSET', K.life .. id, name, value) end
   add_bytes(life, 'delayed_bytes')
   add_bytes(life, 'dead_bytes')
+  add_bytes(life, 'asleep')
 end
 
 local function write_place(record, element, id)

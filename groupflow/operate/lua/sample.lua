@@ -22,7 +22,8 @@ if kept then
   end
 end
 local count = call('HMGET', K.count, 'taken', 'done', 'buried', 'crashed', 'queued_plain',
-  'queued_grouped', 'running_plain', 'running_grouped')
+  'queued_grouped', 'running_plain', 'running_grouped', 'asleep')
+count[6] = (tonumber(count[6]) or 0) - (tonumber(count[9]) or 0)
 local sample = { digits(now) } -- as text: a JSON number would lose its last digits
 for i = 1, 8 do sample[#sample + 1] = tonumber(count[i]) or 0 end
 sample[#sample + 1] = count_in(READY)

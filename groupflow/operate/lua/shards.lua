@@ -9,7 +9,7 @@ local rows = {}
 for i = 1, #ARGV, 2 do
   local id, group = ARGV[i], ARGV[i + 1]
   local life = call('HMGET', K.life .. id, 'context', 'due', 'arrival')
-  local claim = claim_on(group)
+  local claim = claims_on(group)[1]
   local element = (life[3] or '') .. '+' .. id
   local place = 'waiting'
   if call('ZSCORE', K.dead, id) then

@@ -5,7 +5,7 @@ The routes are made of these entries, and so is `openapi.json`, by docs/openapi.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -76,11 +76,21 @@ class Endpoint:
         model: type[BaseModel] = first.annotation
         return model
 
-    def route(self, gate: Gate, turns: Turns) -> Route:
-        async def serve(request: Request) -> Response:
-            return await _served(self, gate, turns, request)
 
-        return Route(f"/api{self.path}", serve, methods=[self.method])
+def routes_of(endpoints: Iterable[Endpoint], gate: Gate, turns: Turns) -> list[Route]:
+    """A route a path, of all its methods: so that one that isn't allowed is told which are."""
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return [_route(path, methods, gate, turns) for path, methods in paths.items()]
+
+
+def _route(path: str, methods: dict[str, Endpoint], gate: Gate, turns: Turns) -> Route:
+    async def serve(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await _served(methods[method], gate, turns, request)
+
+    return Route(f"/api{path}", serve, methods=list(methods))
 
 
 def caller_of(request: Request, gate: Gate) -> Caller:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from groupflow.ops.page.access import Access, Gate
 from groupflow.ops.page.acting import Acting
 from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
 from groupflow.ops.page.files import file_routes
 from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
@@ -46,10 +46,7 @@ class Site:
         as_json = partial(Response, description, media_type="application/json")
         routes = [
             *health_routes(context.health),
-            *(
-                endpoint.route(gate, turns)
-                for endpoint in endpoints_of(context, gate, reading, self._publishing)
-            ),
+            *routes_of(endpoints_of(context, gate, reading, self._publishing), gate, turns),
             self.live.route(),
             Route("/api/openapi.json", lambda _: as_json(), methods=["GET"]),
             *file_routes(),

@@ -6,7 +6,8 @@
 -- KEYS[1]  any key of the namespace
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
 --          · 8 context (JSON) · 9 'hold' or 'step-aside' · 10 delay of the next stage (µs), 0 for none
---          · 11 'anew' where the crashes so far don't count any more, else ''
+--          · 11 'anew' for a shard of a scan whose turn went well: its crashes so far don't count any more,
+--          and with a delay it sleeps; else ''
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
@@ -33,6 +34,7 @@ if claim == 'live' then
   if due then call('HSET', K.life .. id, 'due', due) else call('HDEL', K.life .. id, 'due') end
   if due and (group == '' or ARGV[9] == 'step-aside') then
     call('ZADD', K.delayed, due, waiting)
+    if ARGV[11] == 'anew' then put_on('asleep', id, 1) end
     wake_at_due()
     if group ~= '' then place(group, now) end
   else

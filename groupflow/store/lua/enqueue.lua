@@ -12,7 +12,7 @@
 --          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
 --          type, tenant and rule (JSON) where they are to be known without reading that: of a dead letter, of
 --          a large message; else '' · scope
--- returns  { tasks that wait, but for those that wait for delays, one row of 1 (taken), 0 (duplicate), or the derived id under which
+-- returns  { tasks that wait, but for those that wait for delays and shards that sleep, one row of 1 (taken), 0 (duplicate), or the derived id under which
 --          it was taken, a message; the places (from 1) of those that there was no such room for;
 --          the arrival (µs) of the newest, 0 where none was taken }
 local refusal = other_layout()

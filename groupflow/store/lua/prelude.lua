@@ -178,10 +178,17 @@ end
 -- places in lists and indexes.
 local DELAY_COSTS = 768
 
+-- A shard of a scan that found nothing sleeps: a queued task, and still no work that waits. So `asleep`
+-- counts it beside, until it is due, whoever made it so, or is gone.
+local function rouse(id)
+  if sub(id, 1, 5) == 'scan:' then take_off('asleep', id) end
+end
+
 -- A task waits for no delay any more: it is due, runs, or is gone.
 local function remove_delay(id)
   call('ZREM', K.late, id)
   take_off('delayed_bytes', id)
+  rouse(id)
 end
 
 -- What a dead letter takes in Redis beside its texts, as measured: its life, and its places in lists

@@ -9,6 +9,7 @@ local promoted = 0
 local tasks = call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
 for _, element in ipairs(tasks) do
   call('ZREM', K.delayed, element)
+  rouse(id_of(element))
   put_back(element, call('HGET', K.life .. id_of(element), 'group') or '', now)
   promoted = promoted + 1
 end

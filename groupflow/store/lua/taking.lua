@@ -136,7 +136,8 @@ local function take_in(list, first)
   if runnable and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, ARGV[1])) then
     wake()
   end
-  local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped')
-  return { (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - call('ZCARD', K.late), taken, crowded,
+  local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped', 'asleep')
+  local waiting = (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - (tonumber(queued[3]) or 0)
+  return { waiting - call('ZCARD', K.late), taken, crowded,
     accepted > 0 and arrival - 1 or 0 }
 end

@@ -34,12 +34,15 @@ from tests.soak.faults.daemons import (
 from tests.soak.faults.http import HttpFlood
 from tests.soak.faults.messages import DeleteQueue, Duplicates, HeaderFlood, Poison
 from tests.soak.faults.servers import (
+    FreezeLeader,
     FreezeRabbitmq,
     FreezeRedis,
     FullDisk,
     FullMemory,
+    KillLeader,
     KillRabbitmq,
     KillRedis,
+    RestartLeader,
     RestartRabbitmq,
     RestartRedis,
 )
@@ -71,8 +74,12 @@ _OF_ONE_REDIS: frozenset[type[Fault]] = frozenset(
     {RestartRedis, KillRedis, FreezeRedis, FullMemory, FullDisk}
     | {CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis}
 )
+_OF_ONE_RABBITMQ: frozenset[type[Fault]] = frozenset(
+    {RestartRabbitmq, KillRabbitmq, FreezeRabbitmq}
+)
 CLUSTER_FAULTS: tuple[type[Fault], ...] = (
-    *(kind for kind in FAULTS if kind not in _OF_ONE_REDIS),
+    *(kind for kind in FAULTS if kind not in _OF_ONE_REDIS | _OF_ONE_RABBITMQ),
+    *(RestartLeader, KillLeader, FreezeLeader),
     *(KillPrimary, FreezePrimary, KillReplica, MovePartition),
     *(PartitionPrimary, PartitionReplica, PartitionClients),
     *(FailOverWhole, FailOverForced, TakeOver),

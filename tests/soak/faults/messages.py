@@ -27,7 +27,7 @@ class DeleteQueue(Fault):
                 raise Skipped("not everything was confirmed in time")
             await self._all_taken(world)
             connection = await connect(
-                world.rabbitmq.url, heartbeat=10, timeout=5.0, name="nemesis"
+                world.rabbitmq_url, heartbeat=10, timeout=5.0, name="nemesis"
             )
             async with connection:
                 await topology.delete(connection, QUEUE)

@@ -21,9 +21,10 @@ class ServerFault(Aimed):
         self.holds = frozenset({self.server})
         self.lasts = chance.uniform(0.0, 1.0)
 
-    def of(self, world: World) -> PrivateServer:
-        """The server."""
-        return world.redis if self.server == "redis" else world.rabbitmq
+    async def find(self, world: World) -> PrivateServer:
+        """The server to break: where RabbitMQ has several nodes, the one that leads the queue."""
+        self.broken = world.redis if self.server == "redis" else await world.rabbitmq.leader()
+        return self.broken
 
 
 class Restart(ServerFault):
@@ -32,10 +33,10 @@ class Restart(ServerFault):
     what = "restarted"
 
     async def apply(self, world: World) -> None:
-        await self.of(world).stop()
+        await (await self.find(world)).stop()
 
     async def undo(self, world: World) -> None:
-        await self.of(world).start()
+        await self.broken.start()
 
 
 class Kill(ServerFault):
@@ -44,10 +45,10 @@ class Kill(ServerFault):
     what = "kill-9"
 
     async def apply(self, world: World) -> None:
-        await self.of(world).kill()
+        await (await self.find(world)).kill()
 
     async def undo(self, world: World) -> None:
-        await self.of(world).start()
+        await self.broken.start()
 
 
 class Freeze(ServerFault):
@@ -60,10 +61,10 @@ class Freeze(ServerFault):
         self.lasts = chance.uniform(0.5, 3.0)
 
     async def apply(self, world: World) -> None:
-        await self.of(world).pause()
+        await (await self.find(world)).pause()
 
     async def undo(self, world: World) -> None:
-        await self.of(world).resume()
+        await self.broken.resume()
 
 
 class FullMemory(ServerFault, at="redis"):
@@ -137,3 +138,25 @@ class KillRabbitmq(Kill, at="rabbitmq", weight=0.4): ...
 
 
 class FreezeRabbitmq(Freeze, at="rabbitmq", weight=2.0): ...
+
+
+class RestartLeader(Restart, at="rabbitmq", weight=2.0):
+    """Others have the queue meanwhile."""
+
+    what = "leader restarted"
+
+
+class KillLeader(Kill, at="rabbitmq", weight=6.0):
+    """Others have the queue meanwhile."""
+
+    what = "leader kill-9"
+
+
+class FreezeLeader(Freeze, at="rabbitmq", weight=6.0):
+    """Others may take the queue over; when it wakes, it leads no more, or still does."""
+
+    what = "leader frozen"
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
+        self.lasts = chance.uniform(0.5, 12.0)

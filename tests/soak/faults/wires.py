@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import ClassVar
 
+from tests.soak.brokers import Wires
 from tests.soak.faults.base import Aimed
 from tests.soak.proxy import Proxy, Way
 from tests.soak.world import World
@@ -20,8 +21,8 @@ class WireFault(Aimed):
         self.holds = frozenset({f"wire to {self.server}"})
         self.lasts = chance.uniform(0.5, 2.0)
 
-    def of(self, world: World) -> Proxy:
-        """The proxy."""
+    def of(self, world: World) -> Proxy | Wires:
+        """The proxy, or all of them."""
         return world.redis_wire if self.server == "redis" else world.rabbitmq_wire
 
     async def apply(self, world: World) -> None:

@@ -59,10 +59,10 @@ export function overview(_params, context) {
       h("div", { class: "name" }, name), h("div", { class: "value" }, count(value)), h("div", { class: "more" }, more));
     const running = o.running_grouped + o.running_plain;
     replace(tiles,
-      tile("Queued", "queued", o.queued_grouped + o.queued_plain, `${count(o.queued_grouped)} grouped, ${count(o.queued_plain)} plain`, address("tasks", { state: "queued" })),
+      tile("Queued", "queued", o.queued_grouped + o.queued_plain - o.asleep, `${count(o.queued_grouped - o.asleep)} grouped, ${count(o.queued_plain)} plain${o.asleep ? `; ${count(o.asleep)} shards asleep` : ""}`, address("tasks", { state: "queued" })),
       tile("Running", "running", running, `${count(o.running_grouped)} grouped, ${count(o.running_plain)} plain`, address("tasks", { state: "running" })),
       tile("Ready groups", "ready", o.ready, o.ready ? "wait for a worker" : "none waits for a worker", address("groups", { state: "ready" })),
-      tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks ? `and ${count(o.delayed_tasks)} tasks aside` : "", address("groups", { state: "delayed" })),
+      tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks > o.asleep ? `and ${count(o.delayed_tasks - o.asleep)} tasks aside` : "", address("groups", { state: "delayed" })),
       tile("Parked groups", "parked", o.parked, o.parked ? "behind a dead letter" : "", address("groups", { state: "parked" })),
       tile("Paused groups", "paused", o.paused, "", address("groups", { state: "paused" })),
       tile("Dead letters", "dead", o.dead, `${count(o.done_total)} tasks done so far`, address("dead")));
@@ -91,7 +91,7 @@ export function overview(_params, context) {
     element,
     every: 2000,
     onOverview(o) {
-      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain, o.intake, o.held_back);
+      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back);
       showTiles({ ...o, at: 0, daemons: 0 });
       showDaemons(o);
     },

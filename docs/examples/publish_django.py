@@ -1,0 +1,51 @@
+"""Publish from Django, here a project in one file: once the transaction is committed, not before.
+
+python publish_django.py runserver
+"""
+
+import os
+import sys
+from functools import partial
+from secrets import token_hex
+
+import django
+from django.conf import settings
+from django.core.management import execute_from_command_line
+from django.core.wsgi import get_wsgi_application
+from django.db import connection, transaction
+from django.http import HttpRequest, JsonResponse
+from django.urls import path
+
+from groupflow import Publisher
+
+settings.configure(
+    SECRET_KEY=token_hex(),
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    GROUPFLOW_URL=os.environ.get("AMQP_URL", "amqp://guest:guest@localhost/"),
+    GROUPFLOW_QUEUE=os.environ.get("AMQP_QUEUE", "groupflow.jobs"),
+)
+django.setup()
+
+# In a project, a module of its own. It connects with the first publish.
+publisher = Publisher(settings.GROUPFLOW_URL, settings.GROUPFLOW_QUEUE, timeout=5).sync()
+
+
+def import_contact(_: HttpRequest, contact: int) -> JsonResponse:
+    """Write a row, and publish once it is there: a task that ran sooner would not find it."""
+    body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": contact}
+    task = f"contact-{contact}"
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE IF NOT EXISTS contact (id INTEGER PRIMARY KEY)")
+            cursor.execute("INSERT INTO contact VALUES (%s)", [contact])
+        transaction.on_commit(partial(publisher.publish, body, type="import.contacts", id=task))
+    return JsonResponse({"task": task}, status=202)
+
+
+urlpatterns = [path("contacts/<int:contact>/import", import_contact)]
+application = get_wsgi_application()
+
+if __name__ == "__main__":
+    execute_from_command_line(sys.argv)

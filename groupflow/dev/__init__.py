@@ -1,0 +1,1 @@
+"""`groupflow dev`: private servers and a daemon that starts anew with each save."""

@@ -1,0 +1,145 @@
+"""A session of `groupflow dev`, from servers that start to servers that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import watchfiles
+from rich.console import Console
+
+from groupflow.dev.child import Child
+from groupflow.dev.lines import line_of
+from groupflow.servers.launch import PrivateServers, private_servers
+from groupflow.servers.ports import free_ports
+from groupflow.settings.load import PREFIX
+
+_PORT = 9464  # of the page, unless somebody has it
+_READY = '"intake.started"'
+
+
+def run_dev(app: str, config: Path | None, *, shows_page: bool) -> None:
+    """Serve an application until Ctrl-C.
+
+    Raises:
+        MissingServer: a server's program is not installed.
+        ServerFailed: a server did not come up.
+    """
+    with suppress(asyncio.CancelledError, KeyboardInterrupt):
+        asyncio.run(_dev(Console(), app, config, shows_page=shows_page))
+
+
+async def _dev(console: Console, app: str, config: Path | None, *, shows_page: bool) -> None:
+    session = asyncio.current_task()
+    assert session is not None  # noqa: S101  we are called from it
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, session.cancel)
+    _say(console, "Starting a private RabbitMQ and Redis; they are gone when this ends.")
+    async with private_servers() as servers:
+        with TemporaryDirectory(prefix="groupflow-dev-") as folder:
+            session_ = _Session(console, app, config, servers, Path(folder))
+            await session_.run(shows_page=shows_page)
+
+
+class _Session:
+    """The daemon, what it says, and the files that start it anew."""
+
+    def __init__(
+        self,
+        console: Console,
+        app: str,
+        config: Path | None,
+        servers: PrivateServers,
+        folder: Path,
+    ) -> None:
+        self._console = console
+        self._page = f"127.0.0.1:{_page_port()}"
+        self._token = secrets.token_urlsafe(16)
+        self._urls = {
+            f"{PREFIX}RABBITMQ__URL": servers.rabbitmq.url,
+            f"{PREFIX}REDIS__URL": servers.redis.url,
+        }
+        options = ["--app", app, "--name", "dev"]
+        options += ["--config", str(config)] if config is not None else []
+        self._child = Child(options, self._environment(), folder / "daemon.log")
+
+    async def run(self, *, shows_page: bool) -> None:
+        """Serve until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as parts:
+                reading = parts.create_task(self._tell(shows_page=shows_page))
+                await self._child.start()
+                async for changed in self._saves():
+                    _say(self._console, f"{', '.join(changed)} saved: starting anew")
+                    await self._child.stop()
+                    await self._child.start()
+                reading.cancel()  # the watch ended: we are to leave
+        finally:
+            await self._child.stop()
+
+    def _environment(self) -> dict[str, str]:
+        settings = {
+            "HTTP__LISTEN": self._page,
+            "HTTP__TOKEN": self._token,
+            "LOG__LEVEL": "debug",  # where a line for each task is
+            "LOG__FORMAT": "json",
+            "WORKERS__DRAIN": "2",
+        }
+        ours = {f"{PREFIX}{name}": value for name, value in settings.items()}
+        return {**os.environ, **ours, **self._urls}
+
+    async def _saves(self) -> AsyncIterator[list[str]]:
+        """The names of files that were saved together."""
+        wanted = watchfiles.PythonFilter(extra_extensions=(".toml",))
+        here = await asyncio.to_thread(Path.cwd)
+        async for changes in watchfiles.awatch(here, watch_filter=wanted, debounce=200):
+            yield sorted({path.removeprefix(f"{here}/") for _, path in changes})
+
+    async def _tell(self, *, shows_page: bool) -> None:
+        exports = "\n".join(f"  export {name}={url}" for name, url in self._urls.items())
+        _say(
+            self._console,
+            f"\nThe page: http://{self._page}/ (token: {self._token})\n"
+            f"In another shell, so that `groupflow publish` and all other verbs meet it:\n{exports}"
+            "\nSave a .py or .toml file, and it starts anew. Ctrl-C ends it.\n",
+        )
+        async for line in self._child.lines():
+            if line is None:
+                _say(self._console, "It ended. Save a file to start it anew.")
+            elif _READY in line:
+                _say(self._console, "Ready.")
+                if shows_page:
+                    await asyncio.to_thread(webbrowser.open, f"http://{self._page}/")
+                    shows_page = False  # once is enough
+            elif (shown := line_of(line)) is not None:
+                self._console.print(shown, markup=False, highlight=False, soft_wrap=True)
+
+
+def _page_port() -> int:
+    """The page's own port, or another one where somebody has that; it stays over all starts."""
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", _PORT))
+        except OSError:
+            return free_ports(1)[0]
+    return _PORT
+
+
+def has_display() -> bool:
+    """Whether somebody sits here who could be shown a page."""
+    shown = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return bool(shown and sys.stdout.isatty())
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

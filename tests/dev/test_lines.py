@@ -1,0 +1,64 @@
+"""A line of the log, as whoever writes handlers is shown it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow.dev.lines import line_of
+
+AT = {"timestamp": "2026-11-22T12:03:04.5Z", "task": "t1", "type": "greet", "group": "contact:42"}
+
+
+def shown(**event: Any) -> str | None:
+    return line_of(orjson.dumps({**AT, **event}).decode())
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            {"event": "task.settled", "level": "debug", "outcome": "complete", "seconds": 1.0},
+            "12:03:04 ✓ greet  contact:42  t1  1.00 s",
+        ),
+        (
+            {"event": "task.buried", "level": "error", "reason": "KeyError: 'a'\x1b[2J"},
+            "12:03:04 ✗ greet  contact:42  t1  dead: KeyError: 'a'\\x1b[2J",
+        ),
+        ({"event": "hello", "level": "info", "name": "Ada"}, "12:03:04   hello  name=Ada"),
+        ({"event": "task.claimed", "level": "debug"}, None),
+        ({"event": "loop.blocked", "level": "warning"}, "12:03:04   loop.blocked"),
+    ],
+)
+def test_a_line(event: dict[str, Any], line: str | None) -> None:
+    assert shown(**event) == line
+
+
+def test_a_failed_attempt_says_where() -> None:
+    said = shown(
+        event="task.settled",
+        level="warning",
+        outcome="retry",
+        seconds=0.1,
+        attempt=2,
+        after=3.0,
+        error="KeyError",
+        message="'a'",
+        exception="Traceback\n  File handlers.py",
+    )
+    assert said is not None
+    first, *traceback = said.splitlines()
+    assert first.endswith("KeyError: 'a'  (attempt 2, again in 3 s)")
+    assert [each.strip() for each in traceback] == ["Traceback", "File handlers.py"]
+
+
+@pytest.mark.parametrize("line", ["printed", "[1, 2]", '{"no": "event"}'])
+def test_what_is_no_event_is_shown_as_it_is(line: str) -> None:
+    assert line_of(line) == line
+
+
+def test_what_only_operators_want_is_left_out() -> None:
+    assert line_of('{"event": "lease.renewed", "level": "info"}') is None
+    assert line_of('{"event": "doctor.finding", "level": "warning"}') is None

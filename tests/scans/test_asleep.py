@@ -1,0 +1,71 @@
+"""A shard that sleeps is a queued task, and looks like no backlog."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.totals import Totals, read_totals
+from groupflow.ops.families import from_totals
+from tests.scans.machine import Machine
+from tests.scans.table import Table, scan_of
+from tests.store.bench import Bench, arrival
+
+
+async def _counts(bench: Bench) -> tuple[int, int]:
+    """Queued tasks of groups, and how many of them sleep."""
+    found = await read_totals(bench.client)
+    assert found.as_json()["grouped"].get("asleep", 0) == found.asleep
+    return found.queued_grouped, found.asleep
+
+
+def _states(totals: Totals) -> dict[str, float]:
+    """Grouped tasks by state, as the metrics tell them."""
+    tasks = next(each for each in from_totals(totals) if each.name == "groupflow_cluster_tasks")
+    return {s.labels["state"]: s.value for s in tasks.samples if s.labels["pool"] == "grouped"}
+
+
+async def test_who_sleeps_counts_apart(bench: Bench) -> None:
+    table = Table()
+    machine = await Machine.start(bench, scan_of(table, shards=3, idle=3600.0))
+    assert await _counts(bench) == (3, 0)  # they wait for a worker
+    await machine.turn()
+    assert await _counts(bench) == (3, 1)
+    await machine.until_asleep()
+    await bench.enqueue(arrival("a", "g"))
+    assert await _counts(bench) == (4, 3)
+    assert _states(await read_totals(bench.client)) == {"queued": 1, "asleep": 3, "running": 0}
+    enqueued = await bench.enqueuer.enqueue([arrival("b", "g")])
+    assert enqueued.queued == 2  # what intake's bound is about
+
+
+@pytest.mark.parametrize("how", ["due", "woken", "run", "dropped"])
+async def test_whatever_ends_the_sleep_counts(bench: Bench, how: str) -> None:
+    machine = await Machine.start(bench, scan_of(Table(), idle=3600.0))
+    await machine.until_asleep()
+    assert await _counts(bench) == (1, 1)
+    id_, group = (await machine.record()).id_of(0), await machine.group()
+    match how:
+        case "due":
+            await machine.wake_up()
+        case "woken":
+            await machine.shards.wake("orders")
+        case "run":
+            assert await bench.client.run(OperatorVerb.RUN_NOW, id_, group)
+        case "dropped":
+            await WaitingTasks(bench.client).drop(id_)
+            assert await _counts(bench) == (0, 0)
+            return
+    assert await _counts(bench) == (1, 0)
+    claim = await machine.claim()
+    assert await _counts(bench) == (0, 0)
+    assert await machine.settle(claim, await machine.outcome(claim))
+    assert await _counts(bench) == (1, 1)
+
+
+async def test_one_whose_scan_nobody_has_waits(bench: Bench) -> None:
+    await Machine.start(bench, scan_of(Table()))
+    other = await Machine.start(bench, name="other")
+    await other.turn()
+    assert await _counts(bench) == (1, 0)
