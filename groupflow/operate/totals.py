@@ -98,7 +98,7 @@ class Totals:
             },
             "grouped": {
                 "queued": self.queued_grouped,
-                **({"asleep": self.asleep} if self.asleep else {}),
+                "asleep": self.asleep,
                 "running": self.running_grouped,
                 "waited": self.waited_grouped,
                 "groups": self.groups,

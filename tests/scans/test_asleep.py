@@ -16,7 +16,7 @@ from tests.store.bench import Bench, arrival
 async def _counts(bench: Bench) -> tuple[int, int]:
     """Queued tasks of groups, and how many of them sleep."""
     found = await read_totals(bench.client)
-    assert found.as_json()["grouped"].get("asleep", 0) == found.asleep
+    assert found.as_json()["grouped"]["asleep"] == found.asleep
     return found.queued_grouped, found.asleep
 
 
