@@ -40,6 +40,7 @@ _STAYS = frozenset(
         "bodies",
         "staying",
         "samples",
+        "tallies",
         "renamed",
         "epoch",
         "schedules",

@@ -18,7 +18,8 @@ _NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
+    "segments", "count", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
+    "recovering",
     "runs", "resumes",
     "schedules",
     "limits", "sharing", "rates", "closed",
