@@ -81,8 +81,10 @@ _WHOLE = (
 _PREFIXES = (
     "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares",
 )  # fmt: skip
-_NAMED = re.compile(r"\bK\.(\w+)")  # a key as scripts write it
-_TABLE = re.compile(r"\bK\[|\(K\)")  # all keys at once
+# A key as scripts write it, and all keys at once. What may not be in front of the K is asked behind
+# it: so a K is looked for as plain text, ten times as fast.
+_NAMED = re.compile(r"K(?<!\wK)\.(\w+)")
+_TABLE = re.compile(r"K(?:(?<!\wK)\[|(?<=\(K)\))")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 

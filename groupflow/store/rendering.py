@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from groupflow.store.keys import Keys
 
@@ -70,23 +71,36 @@ def render(
     publish = "SPUBLISH" if in_cluster else "PUBLISH"
     constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
     guard = _GUARD if in_cluster else ""
-    front = without_unused("\n".join(rules), text)
+    front = without_unused(tuple(rules), text)
     whole = keys.spelled_in(f"{guard}{constants}\n{front}\n{text}")
     return Script.of(f"{shebang}\n{whole}".lstrip("\n"))
 
 
-def without_unused(rules: str, text: str) -> str:
+@cache
+def without_unused(rules: tuple[str, ...], text: str) -> str:
     """The rules without the functions that neither a script nor what it uses of them names."""
-    bodies: dict[str, str] = defaultdict(str)
-    for found in _RULE.finditer(rules):
-        bodies[found[1]] += found[0]
-    to_see = _words(_NAMED_AHEAD.sub("", _RULE.sub("", rules))) | _words(text)
+    pieces = [piece for each in rules for piece in _in_pieces(each)]
+    named: dict[str, set[str]] = defaultdict(set)  # by each function, what it names
+    to_see = set(_words(text))
+    for name, lua in pieces:
+        (named[name] if name else to_see).update(_words(_NAMED_AHEAD.sub("", lua)))
     used = set[str]()
-    while to_see := (to_see & bodies.keys()) - used:
+    while to_see := (to_see & named.keys()) - used:
         used |= to_see
-        to_see = _words("\n".join(bodies[name] for name in to_see))
-    return _RULE.sub(lambda found: found[0] if found[1] in used else "", rules)
+        to_see = set[str]().union(*(named[name] for name in to_see))
+    return "\n".join(lua for name, lua in pieces if not name or name in used)
 
 
-def _words(lua: str) -> set[str]:
-    return set(_WORD.findall(_COMMENT.sub("", lua)))
+@cache
+def _in_pieces(rules: str) -> list[tuple[str, str]]:
+    """The functions of a file, each with its name, and what stands between them with none."""
+    pieces, end = list[tuple[str, str]](), 0
+    for found in _RULE.finditer(rules):
+        pieces += [("", rules[end : found.start()]), (found[1], found[0])]
+        end = found.end()
+    return [*pieces, ("", rules[end:])]
+
+
+@cache
+def _words(lua: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(_COMMENT.sub("", lua)))

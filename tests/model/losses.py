@@ -84,7 +84,8 @@ class Losses(Machine):
             one = self.daemons[name]
             if one.is_up:
                 missing.discard(name)
-                if self._come(one, kept, found) and one.session.seen.enrolled <= enrolled:
+                shown = one.session.seen.enrolled  # before it is told of its own new one
+                if self._come(one, kept, found) and shown <= enrolled:
                     proofs.add(name)
                 self._claim_beside(missing, order)
         self.run(self.daemons[order[0]].sessions.reap())  # enters it, if nobody has
