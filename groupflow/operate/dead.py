@@ -89,6 +89,17 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadKind:
+    """Dead letters that died of the same."""
+
+    kind: str  # without anybody's words: an error's name; empty where that is not known
+    reason: str  # how all of their reasons begin
+    count: int
+    last_at: float  # Unix seconds: the latest death
+    example: str  # the id of that one
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Redis's memory in bytes: what is used, and its `maxmemory`, 0 for none."""
 
@@ -183,7 +194,7 @@ class DeadLetters:
         Raises:
             KeyError: there is no such dead letter.
         """
-        packed, row = await self._client.run(OperatorVerb.ENVELOPE, id_)
+        packed, row = await self._client.run(OperatorVerb.ENVELOPE, id_, "dead")
         if not packed:
             raise KeyError(id_)
         facts = named(row)

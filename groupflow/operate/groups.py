@@ -50,6 +50,7 @@ class Why:
     reason: str = ""
     running: int = 0  # how many of its tasks run; `holder` and `since` are of the first of them
     concurrency: int = 1  # how many may
+    behind: str | None = None  # the dead letter that parked it
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow why --json``."""
@@ -113,7 +114,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         id_, at, words = orjson.loads(facts["parked"])
         said = f" ({words})" if with_words else ""
         reason = f"parked behind dead letter {id_}{said}: redrive or drop it"
-        return answer(state="parked", reason=reason, since=seconds(at))
+        return answer(state="parked", reason=reason, since=seconds(at), behind=id_)
     if "until" in facts:
         until = seconds(facts["until"])
         reason = _limit_reason(facts) or _delay_reason(

@@ -12,6 +12,7 @@ from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
+from groupflow.store.envelope import Envelope
 from groupflow.store.keys import ARRIVAL_DIGITS
 from groupflow.store.life import Life
 from groupflow.store.settlements import history_line
@@ -59,6 +60,15 @@ class Found:
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow task --json``."""
         return asdict(self)
+
+
+async def read_envelope(client: StoreClient, id_: str) -> Envelope | None:
+    """The headers and the body of a task that waits or runs, or ``None``: it is over.
+
+    Of a dead letter see `DeadLetters.envelope`, which knows where its body lies.
+    """
+    packed, row = await client.run(OperatorVerb.ENVELOPE, id_, "")
+    return Envelope.unpack_any(packed, named(row).get("group")) if packed else None
 
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.endtoend.rig import Job
@@ -17,7 +19,10 @@ from tests.page.browsing import CONTRAST, allow, at, enter_token, watch
 from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
-VIEWS = ("overview", "groups", "tasks", "scans", "dead", "schedules", "configuration")
+VIEWS = (
+    *("overview", "groups", "tasks", "dead", "tenant", "schedules", "scans", "limits"),
+    *("partitions", "configuration"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,9 @@ class TestViews:
 
     def test_groups(self, page: Page) -> None:
         page.get_by_role("link", name="Groups", exact=True).click()
+        expect(page.get_by_role("table", name="All groups")).to_contain_text("contact/1:42")
+        expect(page.get_by_role("table")).to_contain_text("the tests")  # who paused one
+        page.get_by_label("State").get_by_role("link", name=re.compile("^Ready")).click()
         rows = page.get_by_role("table").get_by_role("row")
         expect(rows).to_have_count(51)
         page.get_by_role("link", name="Next page").click()
@@ -108,9 +116,28 @@ class TestViews:
         expect(page.get_by_role("table")).to_contain_text("ready-0")
         page.get_by_label("State").get_by_role("link", name="Running").click()
         expect(page.get_by_role("table").get_by_role("row")).to_have_count(3)
+        page.get_by_label("State").get_by_role("link", name="Queued").click()
+        page.get_by_label("Id has in it").fill("ready-")
+        page.get_by_label("Tenant").fill("8")
+        page.get_by_label("Older than").fill("0 s")
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_role("table").get_by_role("row")).to_have_count(61)
+        page.get_by_label("Older than").fill("9 days")
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_text("None of those looked at matches")).to_be_visible()
+        page.get_by_label("Older than").fill("long")
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_text("That is no age")).to_be_visible()
         page.get_by_label("Open a task by its id").fill("run-0")
         page.get_by_role("button", name="Open").click()
         expect(page.locator("main")).to_contain_text("d1, grouped-")
+        expect(page.get_by_role("list", name="Attempts in time")).to_contain_text("runs")
+        page.get_by_role("button", name="Enter the token").click()
+        enter_token(page, "Ada")
+        body = page.get_by_label("Body", exact=True)
+        expect(body).to_contain_text(re.compile('^{\\n  "tenant_id": 42'))
+        page.get_by_role("button", name="As it came").click()
+        expect(body).to_contain_text('{"tenant_id":42')
         at(page, "task", id="nobody")
         expect(page.get_by_text("There is no such task")).to_be_visible()
         at(page, "task", id="plain-0")
@@ -204,7 +231,7 @@ class TestActions:
 
     def test_pause_and_resume_in_the_list(self, page: Page) -> None:
         allow(page)
-        at(page, "groups", text="ready-021")
+        at(page, "groups", state="ready", text="ready-021")
         page.get_by_role("button", name="Pause ready-021:8").click()
         expect(page.get_by_text("None of those looked at")).to_be_visible()
         at(page, "groups", state="paused", text="ready-021")
@@ -254,7 +281,7 @@ class TestActions:
         for id_ in ("dead-4", "dead-5"):
             page.get_by_label(f"Choose {id_}").check()
         expect(page.get_by_text("2 chosen")).to_be_visible()
-        page.get_by_role("button", name="Redrive").click()
+        page.get_by_role("button", name="Redrive", exact=True).click()
         page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
         expect(page.get_by_text("2 redriven")).to_be_visible()
         world.wait(lambda: {"dead-4", "dead-5"} <= set(world.rig.dead()))
@@ -268,6 +295,31 @@ class TestActions:
         page.get_by_role("dialog").get_by_role("button", name="Drop").click()
         expect(page.get_by_text("2 dropped")).to_be_visible()
         assert not {"dead-4", "dead-5"} & set(world.rig.dead())
+
+    def test_all_that_match(self, page: Page, world: World) -> None:
+        """By what they died of; what is counted is what is put back."""
+        allow(page)
+        page.get_by_role("link", name="Dead letters", exact=True).first.click()
+        table = page.get_by_role("table", name="Reasons")
+        table.get_by_role("link", name=re.compile("^ValueError")).click()
+        page.get_by_role("button", name=re.compile("^Redrive all .* that match")).click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text(re.compile(r"^Redrive all \d+ that match"))).to_be_visible()
+        dialog.get_by_role("button", name="Redrive").click()
+        expect(page.get_by_text(re.compile(r"^\d+ redriven$"))).to_be_visible()
+        world.wait(lambda: "dead-2" in world.rig.dead())
+
+    def test_a_parked_groups_letter(self, page: Page, world: World) -> None:
+        """Is one click away, and so is its redrive."""
+        note = orjson.dumps(["<behind>", 1_000_000, "died"])
+        world.raw.hset(world.rig.keys("parked"), "parked:1", note)
+        at(page, "group", key="parked:1")
+        link = page.get_by_role("link", name="<behind>")
+        expect(link).to_have_attribute("href", re.compile("^#/letter"))
+        expect(page.get_by_role("button", name="Redrive")).to_be_visible()
+        at(page, "groups", state="parked")
+        expect(page.get_by_role("table")).to_contain_text("<behind>")
+        world.raw.hdel(world.rig.keys("parked"), "parked:1")
 
     def test_the_list_stands_still_while_somebody_chooses(self, page: Page, world: World) -> None:
         at(page, "dead", type="fail")
@@ -304,7 +356,7 @@ class TestStrangers:
             expect(page.locator("main .card").last).not_to_be_empty()
         at(page, "group", key=group)
         expect(page.get_by_role("heading", level=1)).to_have_text(group)
-        page.get_by_role("link", name=HOSTILE_ID).first.click()
+        page.get_by_title(HOSTILE_ID, exact=True).first.click()
         expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE_ID)
         assert page.locator("main script, main img, main b:has-text('no type')").count() == 0
         assert "owned" not in page.title()
@@ -354,10 +406,10 @@ class TestForm:
         page.emulate_media(color_scheme="dark")
         dark = ground()
         assert light != dark
-        page.get_by_role("button", name="Switch to the light theme").click()
+        page.get_by_role("button", name="Light theme").click()
         assert ground() == light
         page.reload()
-        expect(page.get_by_role("button", name="Switch to the dark theme")).to_be_visible()
+        expect(page.get_by_role("button", name="Dark theme")).to_be_visible()
         assert ground() == light
         page.evaluate("localStorage.clear()")
 
@@ -401,6 +453,40 @@ class TestForm:
         plot.focus()
         page.keyboard.press("ArrowLeft")
         expect(plot).to_have_attribute("aria-label", re.compile("^Tasks, .*[0-9]"))
+
+    def test_keys_lead_everywhere(self, page: Page) -> None:
+        expect(page.locator("#live")).to_contain_text("Live")
+        for key, name in {"d": "Dead letters", "t": "Tasks", "p": "Partitions"}.items():
+            page.keyboard.press("g")
+            page.keyboard.press(key)
+            expect(page.get_by_role("heading", level=1)).to_have_text(name)
+        page.keyboard.press("/")
+        page.keyboard.type("run-1/?go")  # into the field, whatever the letters mean elsewhere
+        page.keyboard.press("g")
+        expect(page.get_by_label("Open a task by its id")).to_have_value("run-1/?gog")
+        page.keyboard.press("Tab")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_contain_text("g o")
+        page.keyboard.press("Escape")
+        page.keyboard.press("g")
+        page.keyboard.press("o")
+        expect(page.get_by_role("link", name="Ready groups")).to_be_visible()
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_nothing_stands_in_anybodys_way(self, page: Page, scheme: str) -> None:
+        """By axe's rules, in every view."""
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        allow(page)
+        one = [("group", {"key": "contact/1:42"}), ("letter", {"id": "dead-0"})]
+        tasks = [("task", {"id": "run-0"}), ("task", {"id": "plain-0"}), ("tenant", {"name": "7"})]
+        found = []
+        for view, params in [*((view, {}) for view in VIEWS), *one, *tasks]:
+            at(page, view, **params)
+            expect(page.locator("main .card").last).not_to_be_empty()
+            for violation in Axe().run(page).response["violations"]:
+                where = [node["target"] for node in violation["nodes"]][:3]
+                found.append((view, violation["id"], violation["help"], where))
+        assert found == []
 
     def test_the_focus_stays_while_all_is_live(self, page: Page, world: World) -> None:
         at(page, "groups", state="ready")

@@ -9,13 +9,18 @@ from typing import Generic, TypeAlias, TypeVar
 from groupflow.core.errors import StoreUnavailable
 from groupflow.operate.archiving import Whole
 from groupflow.operate.bodies import whole_letter
-from groupflow.operate.dead import DeadLetter, DeadLetters, DeadPage, DeadStory, Filter
+from groupflow.operate.dead import DeadKind, DeadLetter, DeadLetters, DeadPage, DeadStory, Filter
 from groupflow.operate.moving import move_letter
 from groupflow.operate.pages import Cursor, Slice, merge
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
+
+_PAGES = 4  # that kinds are counted in
+_A_PAGE = 500
+_ALIKE = 60  # characters of a reason by which letters without a kind are told apart
+_SHOWN = 200  # characters of a reason
 
 _Letter = TypeVar("_Letter", DeadLetter, DeadStory)
 
@@ -26,6 +31,13 @@ class Lying(Generic[_Letter]):
 
     partition: int
     letter: _Letter
+
+
+def _beginning(one: str, other: str) -> str:
+    """How both texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    length = next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return one[:length]
 
 
 AnyLying: TypeAlias = Lying[DeadLetter] | Lying[DeadStory]
@@ -85,6 +97,39 @@ class AllLetters:
         page = merge(answers.by_partition, at, limit)
         following = page.cursor.told({each.partition for each in answers.away})
         return DeadPage(page.looked, following, page.rows, answers.away)
+
+    async def kinds(self, wanted: Filter) -> tuple[int, bool, list[DeadKind]]:
+        """What the matching dead letters died of, by a bounded look at the latest of them.
+
+        Returns:
+            How many were looked at, whether these were all, and the kinds, the most frequent first.
+
+        Raises:
+            StoreUnavailable: no partition answers.
+        """
+        looked, passed = 0, "0"
+        found: dict[str, DeadKind] = {}
+        for _ in range(_PAGES):
+            page = await self.page(wanted, passed=passed, limit=_A_PAGE)
+            looked += page.looked_at
+            for letter in page.letters:
+                name = letter.kind or letter.reason[:_ALIKE]
+                known = found.get(name)
+                reason = letter.reason.partition("\n")[0][:_SHOWN]
+                found[name] = (
+                    DeadKind(letter.kind, reason, 1, letter.died_at, letter.id)
+                    if known is None
+                    else replace(
+                        known,
+                        count=known.count + 1,
+                        reason=_beginning(known.reason, reason),
+                    )
+                )
+            if page.next is None:
+                break
+            passed = str(page.next)
+        kinds = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
+        return looked, page.next is None, kinds
 
     async def find(self, id_: str) -> Lying[DeadStory] | None:
         """The dead letter of that id, or ``None``.

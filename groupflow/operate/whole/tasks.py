@@ -8,6 +8,7 @@ from typing import get_args
 from groupflow.operate import tasks as one
 from groupflow.operate.tasks import Found, Left, TaskState, WaitingTasks
 from groupflow.operate.whole.namespace import Namespace
+from groupflow.store.envelope import Envelope
 
 _LIVELIEST: tuple[TaskState, ...] = get_args(TaskState)  # in that order
 
@@ -26,6 +27,15 @@ class AllTasks:
         """
         found = await self._find(id_)
         return None if found is None else found[1]
+
+    async def envelope(self, id_: str) -> Envelope | None:
+        """The headers and the body of a task that waits or runs, or ``None``: it is over.
+
+        Raises:
+            StoreUnavailable: it is nowhere where somebody answers, and some partition is away.
+        """
+        found = await self._namespace.seek(lambda client: one.read_envelope(client, id_))
+        return next(iter(found.values()), None)
 
     async def _find(self, id_: str) -> tuple[int, Found] | None:
         """The same, behind its partition; what is over somewhere may live on elsewhere."""

@@ -16,12 +16,14 @@ from groupflow.operate.sampling import Sample
 from groupflow.operate.scans import ScanStory
 from groupflow.operate.tasks import Found
 from groupflow.operate.totals import Totals
+from groupflow.operate.totals import read_totals as read_one
 from groupflow.operate.whole.figures import read_samples, read_tops, read_totals
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.lists import list_groups, list_tasks
 from groupflow.operate.whole.scans import AllScans
 from groupflow.operate.whole.schedules import read_schedules
+from groupflow.operate.whole.search import Wanted, search_tasks
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page import shapes
 from groupflow.ops.page.context import PageContext
@@ -29,12 +31,16 @@ from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import (
     Configuration,
+    Content,
     DeadQuery,
     GroupQuery,
     GroupsQuery,
     GroupStory,
     Letter,
     Nothing,
+    PartitionRow,
+    Reasons,
+    ReasonsQuery,
     RouteQuery,
     ScheduleList,
     TaskList,
@@ -66,6 +72,27 @@ def _known_cursor() -> Iterator[None]:
         raise Refused(HTTPStatus.BAD_REQUEST, f"{error}: begin with 0.") from None
 
 
+def _filter(query: DeadQuery | ReasonsQuery, caller: Caller) -> Filter:
+    """Whoever isn't shown the words must not find them by trying parts of them either."""
+    sought = query.reason or None
+    return Filter(
+        reason=sought if caller.sees_contents else None,
+        kind=None if caller.sees_contents else sought,
+        type=query.type or None,
+        group=query.group or None,
+        tenant=query.tenant or None,
+    )
+
+
+def _shown(body: bytes) -> tuple[str | None, str | None]:
+    """The beginning of a body, as text or else in base64."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return None, base64.b64encode(body[:_SHOWN_BODY]).decode()
+    return body[:_SHOWN_BODY].decode(errors="ignore"), None
+
+
 class Reading:
     """The endpoints that change nothing."""
 
@@ -89,11 +116,21 @@ class Reading:
             Endpoint("GET", "/tops", "The groups that stand out", self._stand_out),
             Endpoint("GET", "/groups", "Groups of a state", self._list, reads=True),
             Endpoint("GET", "/group", "One group's story", self._group, reads=True),
-            Endpoint("GET", "/tasks", "Some tasks of a state", self._tasks, reads=True),
+            Endpoint("GET", "/tasks", "Tasks of a state that match", self._tasks, reads=True),
             Endpoint("GET", "/task", "One task, by id", self._task, may_miss=True, reads=True),
+            Endpoint(
+                "GET",
+                "/body",
+                "Headers and body of a task that waits or runs",
+                self._body,
+                may_miss=True,
+                reads=True,
+            ),
             Endpoint("GET", "/schedules", "All schedules", self._schedules),
             Endpoint("GET", "/scans", "All scans of tables", self._scans, reads=True),
+            Endpoint("GET", "/partitions", "What lies where", self._partitions, reads=True),
             Endpoint("GET", "/dead", "Dead letters, latest first", self._dead, reads=True),
+            Endpoint("GET", "/dead/reasons", "What they died of", self._reasons, reads=True),
             Endpoint(
                 "GET",
                 "/letter",
@@ -149,8 +186,32 @@ class Reading:
 
     async def _tasks(self, query: TasksQuery, _: Caller) -> TaskList:
         namespace = self._context.namespace
-        found = await list_tasks(namespace, query.state, query.limit)
-        return TaskList(query.state, found.rows)
+        wanted = Wanted(query.id, query.type, query.tenant, query.group, query.older)
+        if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
+            found = await list_tasks(namespace, query.state, query.limit)
+            return TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
+        with _known_cursor():
+            page = await search_tasks(
+                namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
+            )
+        return TaskList(query.state, page.rows, page.looked_at, page.next, page.away)
+
+    async def _body(self, query: TaskQuery, caller: Caller) -> Content | None:
+        if not caller.sees_contents:
+            return Content({}, None, None, 0, is_cut=False, is_withheld=True)
+        envelope = await AllTasks(self._context.namespace).envelope(query.id)
+        if envelope is None:
+            return None
+        body = envelope.body
+        text, packed = _shown(body)
+        headers, is_cut = dict(envelope.headers), len(body) > _SHOWN_BODY
+        return Content(headers, text, packed, len(body), is_cut=is_cut, is_withheld=False)
+
+    async def _reasons(self, query: ReasonsQuery, caller: Caller) -> Reasons:
+        looked, is_whole, kinds = await self._letters.kinds(_filter(query, caller))
+        if not caller.sees_contents:
+            kinds = [replace(each, reason=each.kind or WITHHELD) for each in kinds]
+        return Reasons(looked, is_whole, kinds)
 
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await AllTasks(self._context.namespace).find(query.id)
@@ -163,17 +224,27 @@ class Reading:
         found = await AllScans(self._context.namespace).every()
         return found if caller.sees_contents else withheld_scans(found)
 
+    async def _partitions(self, _: Nothing, __: Caller) -> list[PartitionRow]:
+        answers = await self._context.namespace.ask_all(read_one)
+        rows = [PartitionRow(each.partition, away=each.why) for each in answers.away]
+        for number, found in answers.by_partition.items():
+            rows.append(
+                PartitionRow(
+                    number,
+                    queued=found.queued_plain + found.queued_grouped,
+                    running=found.running_plain + found.running_grouped,
+                    ready=found.ready,
+                    delayed=found.delayed,
+                    parked=found.parked,
+                    dead=found.dead,
+                    done_total=found.done_total,
+                )
+            )
+        return sorted(rows, key=lambda row: row.partition)
+
     async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
-        # Whoever isn't shown the words must not find them by trying parts of them either.
-        sought = query.reason or None
-        wanted = Filter(
-            reason=sought if caller.sees_contents else None,
-            kind=None if caller.sees_contents else sought,
-            type=query.type or None,
-            group=query.group or None,
-            tenant=query.tenant or None,
-        )
         with _known_cursor():
+            wanted = _filter(query, caller)
             page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         return page if caller.sees_contents else withheld_page(page)
 
@@ -184,7 +255,7 @@ class Reading:
         letter = lying.letter
         is_shown = caller.sees_contents
         headers: Mapping[str, Any] = {}
-        body, text, size = b"", None, letter.bytes
+        body, size = b"", letter.bytes
         if is_shown:
             try:
                 whole = await self._context.whole_letter(lying)
@@ -192,11 +263,7 @@ class Reading:
             except KeyError:  # redriven or dropped a moment ago
                 return None
             headers, body, size = envelope.headers, envelope.body, len(envelope.body)
-        try:
-            body.decode()
-            text = body[:_SHOWN_BODY].decode(errors="ignore")
-        except UnicodeDecodeError:
-            pass
+        text, packed = _shown(body)
         return shapes.Letter(
             id=letter.id,
             type=letter.type,
@@ -209,7 +276,7 @@ class Reading:
             errors=letter.errors if is_shown else without_words(letter.errors),
             headers=dict(headers),
             body=text if is_shown else None,
-            body_base64=base64.b64encode(body[:_SHOWN_BODY]).decode() if text is None else None,
+            body_base64=packed,
             body_bytes=size,
             is_cut=len(body) > _SHOWN_BODY,
             routed_first=letter.died_at_the_door,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from groupflow.core.routing import MAX_SECONDS
+from groupflow.operate.away import Away
+from groupflow.operate.dead import DeadKind
 from groupflow.operate.groups import Why
 from groupflow.operate.listing import Lane
 from groupflow.operate.schedules import Schedule
@@ -38,6 +41,15 @@ def _cursor(value: str) -> str:
 def _places(value: str) -> str:
     if any(int(each) > _FARTHEST for each in _cursor(value).split("-") if each):
         raise ValueError("it is too far back: give a filter")
+    return value
+
+
+def _place(value: str) -> str:
+    """The parts of a cursor through tasks."""
+    parts = value.split(".")
+    is_sound = value.isascii() and all(part.isdigit() and len(part) <= _DIGITS for part in parts)
+    if not (is_sound and all(int(part) < _CURSORS for part in parts)):
+        raise ValueError("give 0, or what `next` of the page before said")
     return value
 
 
@@ -80,6 +92,14 @@ class TaskQuery(Input):
 
 class TasksQuery(Input):
     state: Literal["queued", "running", "delayed", "done"] = "queued"
+    id: Text = Field("", description="What the id must have in it.")
+    type: Text = Field("", description="The type, or how it begins: `import.*`.")
+    tenant: Text = ""
+    group: Text = Field("", description="What the group's name must have in it.")
+    older: Annotated[float, Field(ge=0, le=MAX_SECONDS)] = Field(
+        0.0, description="Seconds since it came, or has ended, at least."
+    )
+    cursor: Annotated[str, Field(max_length=64), AfterValidator(_place)] = "0"
     limit: Limit = 100
 
 
@@ -92,6 +112,13 @@ class DeadQuery(Input):
     tenant: Text = ""
     passed: Passed = Field("0", description="0, or `next` of the page before.")
     limit: Limit = 50
+
+
+class ReasonsQuery(Input):
+    reason: Text = Field("", description="As for `/dead`, like the next three.")
+    type: Text = ""
+    group: Text = ""
+    tenant: Text = ""
 
 
 class Letters(Input):
@@ -148,6 +175,21 @@ class TaskList:
 
     state: str
     tasks: list[TaskRow]
+    looked_at: int  # how many were tried against the filter for this page
+    next: str | None  # cursor of the next page, None at the end
+    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a task that waits or runs was published with, for those who may see it."""
+
+    headers: dict[str, Any]
+    body: str | None  # where that is UTF-8, cut where it is long
+    body_base64: str | None  # where it isn't
+    body_bytes: int
+    is_cut: bool  # whether a part of it is shown
+    is_withheld: bool  # whether there is a token, and the caller has not shown it
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +218,30 @@ class Letter:
     is_withheld: bool
     """Whether body, headers, and the words of reason and errors are left out, since there is a
     token and the caller has not shown it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """What lies in one partition; zeros where it is away."""
+
+    partition: int
+    queued: int = 0
+    running: int = 0
+    ready: int = 0  # groups, as the next two
+    delayed: int = 0
+    parked: int = 0
+    dead: int = 0
+    done_total: int = 0
+    away: str = ""  # why it doesn't answer; empty where it does
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Dead letters by what they died of, the most frequent first."""
+
+    looked_at: int
+    is_whole: bool  # whether these were all; of very many the latest are looked at
+    reasons: list[DeadKind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ const LEFT = 46;
 const RIGHT = 6;
 const TOP = 8;
 const BOTTOM = 20;
+const NARROW = 380; // pixels, below which labels would meet
 const GAP = 45; // seconds without a sample that break a line
 
 // Series: { name, tone, pick(sample), area }. Options: { label, show(value), log }.
@@ -43,7 +44,8 @@ export function chart(label, series, { show, log = false }) {
         s("text", { x: LEFT - 8, y: scale.y(tick) + 4, "text-anchor": "end" }, show(tick)),
       );
     }
-    for (const minutes of [60, 45, 30, 15, 0]) {
+    const marks = width < NARROW ? [60, 30, 0] : [60, 45, 30, 15, 0];
+    for (const minutes of marks) {
       const anchor = minutes === 60 ? "start" : minutes === 0 ? "end" : "middle";
       const text = minutes ? `−${minutes} min` : "now";
       svg.append(s("text", { x: x(end - minutes * 60), y: height - 4, "text-anchor": anchor }, text));

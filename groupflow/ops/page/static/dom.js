@@ -52,6 +52,14 @@ export function whenChanged(render) {
 
 export const badge = (state) => h("span", { class: "badge", "data-state": state }, state);
 
+const LONG = 24; // characters of an id that a list shows whole
+
+// An id, shortened in the middle: of many, the end tells them apart, and of strangers' the beginning too.
+export function short(id) {
+  const letters = [...id];
+  return letters.length <= LONG ? id : `${letters.slice(0, 11).join("")}…${letters.slice(-10).join("")}`;
+}
+
 export const empty = (title, more) => h("div", { class: "empty" }, h("strong", {}, title), more);
 
 export const link = (view, params, text, props) =>
@@ -71,7 +79,7 @@ export function table(caption, columns, rows, options = {}) {
   const head = columns.map((column) => {
     const { sorting } = options;
     const props = { role: "columnheader", scope: "col", class: column.kind === "number" ? "number" : undefined };
-    if (!column.sort || !sorting) return h("th", props, column.label);
+    if (!column.sort || !sorting) return h("th", props, column.label || h("span", { class: "visually-hidden" }, column.kind === "actions" ? "Actions" : "Choose"));
     if (sorting.by === column.name) props["aria-sort"] = sorting.down ? "descending" : "ascending";
     const onclick = () => options.onsort(column.name);
     return h("th", props, h("button", { type: "button", onclick, "data-key": `sort ${column.name}` }, column.label));

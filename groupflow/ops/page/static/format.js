@@ -34,6 +34,14 @@ export function duration(seconds) {
   return `${Math.round(left / 86400)} days`;
 }
 
+// "90 s", "10 min", "3 h", "2 days" as seconds; null where it is none of these.
+export function seconds(text) {
+  const found = /^\s*(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|d|days?|)\s*$/.exec(text);
+  if (!found) return null;
+  const unit = { s: 1, sec: 1, "": 1, m: 60, min: 60, h: 3600 }[found[2]] ?? 86400;
+  return Number(found[1]) * unit;
+}
+
 export const ago = (seconds) => `${duration(now() - seconds)} ago`;
 export const ahead = (seconds) => (seconds > now() ? `in ${duration(seconds - now())}` : "due now");
 export const moment = (seconds) => day.format(new Date(seconds * 1000));

@@ -4,20 +4,24 @@ import { follow, get } from "./api.js";
 import { address, h } from "./dom.js";
 import { askToken } from "./dialogs.js";
 import { setNow } from "./format.js";
+import { follow as followKeys } from "./keyboard.js";
 import { configuration } from "./views/configuration.js";
 import { dead } from "./views/dead.js";
 import { group } from "./views/group.js";
 import { groups } from "./views/groups.js";
+import { limits } from "./views/limits.js";
 import { letter } from "./views/letter.js";
 import { overview } from "./views/overview.js";
+import { partitions } from "./views/partitions.js";
 import { scans } from "./views/scans.js";
 import { schedules } from "./views/schedules.js";
 import { task } from "./views/task.js";
 import { tasks } from "./views/tasks.js";
+import { tenant } from "./views/tenant.js";
 
-const VIEWS = { overview, groups, group, tasks, task, scans, dead, letter, schedules, configuration };
+const VIEWS = { overview, groups, group, tasks, task, tenant, scans, dead, letter, schedules, limits, partitions, configuration };
 const PARENT = { group: "groups", task: "tasks", letter: "dead" };
-const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", scans: "Scans", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", limits: "Limits", partitions: "Partitions", scans: "Scans", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -45,7 +49,7 @@ function route() {
     if (isHere) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
-  document.title = `${params.key ?? params.id ?? TITLES[view]} · groupflow`;
+  document.title = `${params.key ?? params.id ?? params.name ?? TITLES[view]} · groupflow`;
   const isSame = shown?.name === view;
   shown = { name: view, changed: Date.now(), ...VIEWS[view](params, context) };
   main.replaceChildren(...(Array.isArray(shown.element) ? shown.element : [shown.element]));
@@ -131,8 +135,8 @@ function isDark() {
 function showTheme() {
   const button = document.getElementById("theme");
   button.disabled = false;
-  button.textContent = isDark() ? "Light" : "Dark";
-  button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
+  button.textContent = isDark() ? "Light theme" : "Dark theme";
+  button.title = `Switch to the ${isDark() ? "light" : "dark"} theme`;
 }
 
 document.getElementById("theme").addEventListener("click", () => {
@@ -154,6 +158,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
 window.addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 
+followKeys(go);
 showTheme();
 route();
 context.access = await get("access").catch(() => context.access);

@@ -1,8 +1,10 @@
 // The actions, each asked for, done and told in the same way wherever it is offered.
 
-import { act } from "../api.js";
+import { act, get } from "../api.js";
 import { attempt, confirmed } from "../dialogs.js";
 import { count } from "../format.js";
+
+const MOST = 10000; // dead letters that one word redrives
 
 export async function pause(context, group) {
   if (!(await context.act())) return false;
@@ -18,6 +20,29 @@ export async function resume(context, group) {
 
 export async function redrive(context, ids) {
   return many(context, "dead/redrive", ids, "Redrive", "Each becomes a task again, at its original place in its group.", false);
+}
+
+// All that match a filter: found first, page by page, so that what is asked for is what is done.
+export async function redriveAll(context, filter) {
+  if (!(await context.act())) return false;
+  const ids = [];
+  let passed = "0";
+  while (passed !== null && ids.length < MOST) {
+    const page = await get("dead", { ...filter, passed, limit: 500 });
+    ids.push(...page.letters.map((letter) => letter.id));
+    passed = page.next;
+  }
+  const more = passed === null ? "" : ` The latest ${count(MOST)} of more.`;
+  if (!ids.length || !(await confirmed(`Redrive all ${count(ids.length)} that match?`, `Each becomes a task again, at its original place in its group.${more}`, "Redrive"))) return false;
+  let done = 0;
+  const stayed = [];
+  return attempt(async () => {
+    for (let from = 0; from < ids.length; from += 500) {
+      const answer = await act("dead/redrive", { ids: ids.slice(from, from + 500) });
+      done += answer.done.length;
+      stayed.push(...answer.stayed);
+    }
+  }, () => `${count(done)} redriven${stayed.length ? `; ${count(stayed.length)} stayed: ${stayed[0].reason}` : ""}`);
 }
 
 export async function drop(context, ids) {

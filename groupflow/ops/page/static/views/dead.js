@@ -1,9 +1,9 @@
 // Dead letters: filter, choose, redrive or drop.
 
 import { get } from "../api.js";
-import { empty, h, link, replace, table } from "../dom.js";
+import { empty, h, link, replace, short, table } from "../dom.js";
 import { ago, count, moment } from "../format.js";
-import { drop, redrive } from "./actions.js";
+import { drop, redrive, redriveAll } from "./actions.js";
 
 const FILTERS = { reason: "Reason has in it", type: "Type", group: "Group", tenant: "Tenant" };
 
@@ -19,19 +19,23 @@ export function dead(params, context) {
   const redriveButton = h("button", { type: "button", class: "primary", onclick: () => run(redrive) }, "Redrive");
   const dropButton = h("button", { type: "button", class: "danger", onclick: () => run(drop) }, "Drop");
   let rows = [];
+  const reasons = h("section", { class: "card", hidden: true });
+  const allButton = h("button", { type: "button", "data-key": "all that match", onclick: () => runAll() }, "Redrive all that match");
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Dead letters")),
+    reasons,
     h("section", { class: "card" },
       h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("dead", Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value]))); } },
         Object.entries(FILTERS).map(([name, label]) => h("label", { class: "grow" }, label, inputs[name])),
         h("button", {}, "Filter"),
         Object.values(at).some(Boolean) && link("dead", {}, "Clear", { class: "button" })),
-      h("div", { class: "form row" }, redriveButton, dropButton, count_),
+      h("div", { class: "form row" }, redriveButton, dropButton, count_, h("span", { class: "push" }), allButton),
       list, foot),
   ];
 
   function showChosen() {
     for (const id of chosen) if (!rows.some((row) => row.id === id)) chosen.delete(id);
+    allButton.hidden = !rows.length;
     redriveButton.disabled = dropButton.disabled = !chosen.size;
     count_.textContent = chosen.size ? `${count(chosen.size)} chosen; the list stands still meanwhile` : rows.length ? "Choose some" : "";
     count_.className = "muted";
@@ -49,6 +53,27 @@ export function dead(params, context) {
     }
   }
 
+  async function runAll() {
+    if (await redriveAll(context, at)) {
+      chosen.clear();
+      await refresh();
+    }
+  }
+
+  function showReasons(found) {
+    const matching = found.reasons.reduce((sum, each) => sum + each.count, 0);
+    allButton.textContent = found.is_whole ? `Redrive all ${count(matching)} that match` : "Redrive all that match";
+    reasons.hidden = !found.reasons.length;
+    replace(reasons,
+      h("header", {}, h("h2", {}, "What they died of"), h("span", { class: "muted" }, found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}`)),
+      table("Reasons", [
+        { label: "Dead letters", kind: "number", cell: (row) => count(row.count) },
+        { label: "Reason", kind: "name", cell: (row) => link("dead", { ...at, reason: row.kind || row.reason }, cut(row.reason || row.kind), { "data-key": `reason ${row.kind} ${row.reason}` }) },
+        { label: "Latest", kind: "name", cell: (row) => link("letter", { id: row.example }, short(row.example), { "data-key": `example ${row.example}`, title: row.example }) },
+        { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.last_at) }, ago(row.last_at)) },
+      ], found.reasons));
+  }
+
   function box(id, label, onchange) {
     return h("input", { type: "checkbox", "data-key": id, "aria-label": label, checked: chosen.has(id), onchange });
   }
@@ -57,10 +82,10 @@ export function dead(params, context) {
     rows = page.letters;
     const columns = [
       { label: "", kind: "tight", cell: (row) => box(row.id, `Choose ${row.id}`, (event) => { if (event.target.checked) chosen.add(row.id); else chosen.delete(row.id); showChosen(); }) },
-      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id }, row.id, { "data-key": `open ${row.id}` }) },
+      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id }, short(row.id), { "data-key": `open ${row.id}`, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type || h("span", { class: "muted" }, "none") },
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
-      { label: "Tenant", kind: "name", cell: (row) => row.tenant },
+      { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant, { "data-key": `tenant ${row.id}` }) },
       { label: "Reason", kind: "name", cell: (row) => cut(row.reason) },
       { label: "Attempts", kind: "number", cell: (row) => count(row.attempts) },
       { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.died_at) }, ago(row.died_at)) },
@@ -81,8 +106,10 @@ export function dead(params, context) {
   }
 
   async function refresh() {
-    const page = await get("dead", { ...at, passed });
-    if (!chosen.size) show(page); // or what is about to be chosen would move away
+    const [page, found] = await Promise.all([get("dead", { ...at, passed }), isFirst ? get("dead/reasons", at) : null]);
+    if (chosen.size) return; // or what is about to be chosen would move away
+    show(page);
+    if (found) showReasons(found);
   }
 
   showChosen();

@@ -1,9 +1,9 @@
 // One group's story: what runs, since when, by whom; what waits in which order; why it isn't moving.
 
 import { get } from "../api.js";
-import { badge, card, empty, facts, h, link, replace, table, whenChanged } from "../dom.js";
+import { badge, card, empty, facts, h, link, replace, short, table, whenChanged } from "../dom.js";
 import { ago, ahead, count, duration, moment, now } from "../format.js";
-import { pause, resume } from "./actions.js";
+import { pause, redrive, resume } from "./actions.js";
 
 const PAGE = 50;
 
@@ -35,9 +35,11 @@ export function group(params, context) {
     lead.dataset.state = why.state;
     replace(lead,
       h("p", { class: "lead" }, why.reason),
+      why.behind && h("div", { class: "form row" }, "Parked behind", link("letter", { id: why.behind }, short(why.behind), { "data-key": "behind", title: why.behind }),
+        h("button", { type: "button", class: "primary", "data-key": "redrive", onclick: () => redrive(context, [why.behind]).then(refresh) }, "Redrive")),
       facts([
         ["Waiting", count(why.queued)],
-        [why.state === "running" ? "Runs" : "Next", why.head && link("task", { id: why.head }, why.head)],
+        [why.state === "running" ? "Runs" : "Next", why.head && link("task", { id: why.head }, short(why.head), { title: why.head, "data-key": "head" })],
         ["On", holder && `${holder.daemon}, ${holder.worker}`],
         ["Since", why.since && h("span", { title: moment(why.since) }, ago(why.since))],
         ["Lease left", left],
@@ -50,7 +52,7 @@ export function group(params, context) {
     const rows = lane.tasks.map((task, index) => ({ ...task, place: passed + index + 1 }));
     replace(line, rows.length ? table("Tasks in line", [
       { label: "Place", kind: "number", cell: (row) => count(row.place) },
-      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, row.id, { "data-key": row.id }) },
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Came", kind: "number", cell: (row) => h("span", { title: moment(row.enqueued_at) }, ago(row.enqueued_at)) },
       { label: "Attempt", kind: "number", cell: (row) => [row.attempt > 1 || row.due ? `${row.attempt}` : "1", row.crashes > 0 && `, ${row.crashes} crashes`] },

@@ -1,22 +1,24 @@
 // Groups of a state, page by page, with a filter that looks at so many and says how many.
 
 import { get } from "../api.js";
-import { badge, empty, h, link, replace, table, address } from "../dom.js";
+import { badge, empty, h, link, replace, short, table, address } from "../dom.js";
 import { ago, ahead, count } from "../format.js";
 import { pause, resume } from "./actions.js";
 
-const STATES = { ready: "Ready", running: "Running", delayed: "Delayed", parked: "Parked", paused: "Paused" };
+const STATES = { all: "All", ready: "Ready", running: "Running", delayed: "Delayed", parked: "Parked", paused: "Paused" };
+const LISTED = ["running", "parked", "paused", "delayed", "ready"]; // what All shows some of, in that order
+const SOME = 20; // of each
 const IN = { ready: "ready", running: "running_grouped", delayed: "delayed", parked: "parked", paused: "paused" };
-const ORDER = { ready: "next in turn first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order" };
+const ORDER = { all: "some of each state", ready: "next in turn first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order" };
 const KEYS = { group: (row) => row.group, waiting: (row) => row.waiting, came: (row) => row.enqueued_at ?? Infinity, tenant: (row) => row.tenant ?? "", type: (row) => row.type ?? "" };
 
 export function groups(params, context) {
-  const state = Object.hasOwn(STATES, params.state) ? params.state : "ready";
+  const state = Object.hasOwn(STATES, params.state) ? params.state : "all";
   const at = { state, text: params.text ?? "", tenant: params.tenant ?? "", cursor: params.cursor ?? "0" };
   const sorting = { by: params.sort ?? "", down: params.down === "1" };
   const here = (more) => ({ ...at, cursor: at.cursor === "0" ? "" : at.cursor, sort: sorting.by, down: sorting.down ? "1" : "", ...more });
 
-  const exact = h("input", { name: "key", placeholder: "contact:42", autocomplete: "off", required: true });
+  const exact = h("input", { name: "key", placeholder: "contact:42", autocomplete: "off", required: true, "data-key": "exact", "data-search": true });
   const text = h("input", { name: "text", value: at.text, autocomplete: "off" });
   const tenant = h("input", { name: "tenant", value: at.tenant, autocomplete: "off" });
   const segments = h("nav", { class: "segments", "aria-label": "State" });
@@ -25,7 +27,7 @@ export function groups(params, context) {
 
   function showSegments(o) {
     replace(segments, Object.entries(STATES).map(([name, label]) => link(
-      "groups", { ...here({ state: name, cursor: "" }) }, o ? `${label} ${count(o[IN[name]])}` : label,
+      "groups", { ...here({ state: name, cursor: "" }) }, o && IN[name] ? `${label} ${count(o[IN[name]])}` : label,
       { "aria-current": name === state ? "true" : undefined, "data-key": name })));
   }
 
@@ -54,18 +56,18 @@ export function groups(params, context) {
   }
 
   function columns() {
-    const when = { running: "Runs since", delayed: "Due", parked: "Parked", paused: "Paused" }[state];
-    const by = { running: "On", parked: "Behind", paused: "By" }[state];
+    const when = { all: "Since, or due", running: "Runs since", delayed: "Due", parked: "Parked", paused: "Paused" }[state];
+    const by = { all: "On, by or behind", running: "On", parked: "Behind", paused: "By" }[state];
     return [
       { name: "group", label: "Group", kind: "name", sort: true, cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { name: "waiting", label: "Waiting", kind: "number", sort: true, cell: (row) => count(row.waiting) },
-      { name: "type", label: state === "running" ? "Task" : "Head", kind: "name", sort: true, cell: (row) => row.head && h("span", {}, link("task", { id: row.head }, row.type || row.head)) },
-      { name: "tenant", label: "Tenant", kind: "name", sort: true, cell: (row) => row.tenant },
+      { name: "type", label: state === "running" ? "Task" : "Head", kind: "name", sort: true, cell: (row) => row.head && h("span", {}, link("task", { id: row.head }, row.type || short(row.head), { title: row.head })) },
+      { name: "tenant", label: "Tenant", kind: "name", sort: true, cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
       { name: "came", label: "Came", kind: "number", sort: true, cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
       when && { label: when, kind: "number", cell: time },
-      by && { label: by, kind: "name", cell: (row) => (state === "parked" ? link("letter", { id: row.by }, row.by) : row.by) },
-      context.access.may_act && { label: "", kind: "actions", cell: (row) => (state === "paused"
+      by && { label: by, kind: "name", cell: (row) => (row.state === "parked" ? link("letter", { id: row.by }, short(row.by), { title: row.by }) : row.by) },
+      context.access.may_act && { label: "", kind: "actions", cell: (row) => (row.state === "paused"
         ? h("button", { type: "button", class: "small", "aria-label": `Resume ${row.group}`, onclick: () => resume(context, row.group).then(() => refresh()) }, "Resume")
         : h("button", { type: "button", class: "small", "aria-label": `Pause ${row.group}`, onclick: () => pause(context, row.group).then(() => refresh()) }, "Pause")) },
     ].filter(Boolean);
@@ -78,19 +80,25 @@ export function groups(params, context) {
     return [...rows].sort((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
   }
 
+  async function someOfEach() {
+    const pages = await Promise.all(LISTED.map((each) => get("groups", { ...at, state: each, cursor: "0", limit: SOME })));
+    const sum = (pick) => pages.reduce((all, page) => all + pick(page), 0);
+    return { groups: pages.flatMap((page) => page.groups.slice(0, SOME)), total: sum((page) => page.total), looked_at: sum((page) => page.looked_at), next: null };
+  }
+
   async function refresh() {
-    const page = await get("groups", at);
+    const page = state === "all" ? await someOfEach() : await get("groups", at);
     const filtered = at.text || at.tenant;
     const none = filtered
       ? empty("None of those looked at", page.next ? "There are more: look on." : "No group in this state matches.")
-      : empty(`No group is ${state}`, state === "ready" ? "Every group with tasks has a worker, or is held." : "");
+      : empty(state === "all" ? "No group has a task" : `No group is ${state}`, state === "ready" ? "Every group with tasks has a worker, or is held." : "");
     replace(list, page.groups.length ? table(`${STATES[state]} groups`, columns(), sorted(page.groups), { sorting, onsort }) : none);
     const order = sorting.by ? "sorted within this page" : ORDER[state];
     const from = Number(at.cursor);
     replace(foot,
       h("span", {}, filtered
-        ? `${count(page.groups.length)} found; looked at ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(from) ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state} groups`
-        : `${count(page.groups.length)} of ${count(page.total)} ${state} groups, ${order}`),
+        ? `${count(page.groups.length)} found; looked at ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(from) ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state === "all" ? "" : `${state} `}groups`
+        : `${count(page.groups.length)} of ${count(page.total)} ${state === "all" ? "" : `${state} `}groups, ${order}`),
       h("span", { class: "push" }),
       at.cursor !== "0" && h("a", { class: "button", href: address("groups", here({ cursor: "" })) }, "To the first"),
       page.next && h("a", { class: "button", href: address("groups", here({ cursor: page.next })), "data-key": "next" }, filtered ? "Look on" : "Next page"));

@@ -2,9 +2,10 @@
 
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace } from "../dom.js";
-import { ago, bytes, count, moment } from "../format.js";
+import { ago, count, moment } from "../format.js";
 import { drop, redrive } from "./actions.js";
-import { failuresOf } from "./task.js";
+import { attemptsOf } from "./attempts.js";
+import { bodyOf, headersOf } from "./body.js";
 
 export function letter(params, context) {
   const id = params.id ?? "";
@@ -41,33 +42,22 @@ export function letter(params, context) {
     replace(actions,
       h("button", { type: "button", class: "primary", onclick: () => run(redrive) }, "Redrive"),
       h("button", { type: "button", class: "danger", onclick: () => run(drop) }, "Drop"));
-    const headers = Object.entries(found.headers);
     replace(about,
       h("p", { class: "lead" }, found.reason),
       facts([
         ["Type", found.type || "none"],
         ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "plain"],
-        ["Tenant", found.tenant],
+        ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
         ["Attempts", count(found.attempts)],
         ["Died", h("span", { title: moment(found.died_at) }, ago(found.died_at))],
         ["A redrive", found.routed_first ? "routes it first: it never had a route" : "puts it back at its original place"],
       ]),
-      headers.length > 0 && h("dl", { class: "settings" }, headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, typeof value === "string" ? value : JSON.stringify(value))])));
-    replace(attempts, failuresOf(found.errors));
-    if (found.is_withheld) {
-      size.textContent = bytes(found.body_bytes);
-      replace(body, empty("Body and headers want the token",
-        h("button", { type: "button", onclick: async () => { if (await context.act()) await refresh(); } }, "Enter the token")));
-      return;
-    }
-    size.textContent = `${bytes(found.body_bytes)}${found.is_cut ? ", its beginning" : ""}${found.body === null ? ", not UTF-8: as base64" : ""}`;
-    replace(body, h("pre", { class: "document", tabindex: "0" }, pretty(found)));
+      headersOf(found.headers));
+    replace(attempts, attemptsOf(found.errors));
+    const [told, shown] = bodyOf(found, context, refresh);
+    size.textContent = told;
+    replace(body, shown);
   }
 
   return { element, refresh };
-}
-
-function pretty(found) {
-  if (found.body === null) return found.body_base64;
-  return found.body || "(empty)"; // as it came: never parsed and written anew
 }

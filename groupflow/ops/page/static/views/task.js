@@ -1,64 +1,91 @@
-// One task: where it is and what has happened to it.
+// One task: where it is, what it was published with, and what has happened to it.
 
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace, whenChanged } from "../dom.js";
-import { ago, ahead, duration, moment } from "../format.js";
+import { ago, ahead, duration, moment, now } from "../format.js";
 import { dropTask, runNow } from "./actions.js";
+import { attemptsOf } from "./attempts.js";
+import { bodyOf, headersOf } from "./body.js";
+
+const LIVE = new Set(["queued", "running", "delayed"]);
 
 export function task(params, context) {
   const id = params.id ?? "";
   const state = h("span", {});
   const actions = h("div", { class: "push" });
   const about = h("section", { class: "card" });
-  const errors = h("div", {});
+  const attempts = h("div", {});
+  const body = h("div", {});
+  const size = h("span", { class: "muted" });
+  let asked = false;
   const element = [
     h("p", { class: "small" }, link("tasks", {}, "← Tasks")),
     h("div", { class: "title" }, h("h1", {}, id), state, actions),
     about,
-    card("Failed attempts", "", errors),
+    h("div", { class: "columns top" },
+      card("Attempts", "those that have failed, and the one that runs", attempts),
+      h("section", { class: "card" }, h("header", {}, h("h2", {}, "Body"), size), body)),
   ];
   const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, id).then(refresh) }, text);
   const showActions = whenChanged((found) => replace(actions,
     found === "delayed" && button("primary", runNow, "Run now"),
     (found === "delayed" || found === "queued") && button("danger", dropTask, "Drop")));
-  const showErrors = whenChanged((found) => replace(errors, failuresOf(found)));
+  const showAttempts = whenChanged((errors, running) => replace(attempts, attemptsOf(errors, running)));
+
+  async function showBody(found) {
+    if (!LIVE.has(found.state)) {
+      size.textContent = "";
+      replace(body, found.state === "dead" ? empty("It is a dead letter", link("letter", { id }, "See its body there", { "data-key": "letter" })) : empty("Gone", "Of a task that is over only its line in the history stays."));
+      asked = false;
+      return;
+    }
+    if (asked) return; // once: it doesn't change
+    asked = true;
+    const content = await missing(get("body", { id }));
+    if (!content) return;
+    const [told, shown] = bodyOf(content, context, () => { asked = false; return refresh(); });
+    size.textContent = told;
+    replace(body, shown, headersOf(content.headers));
+  }
+
   async function refresh() {
-    const found = await get("task", { id }).catch((error) => {
-      if (error.status === 404) return null;
-      throw error;
-    });
+    const found = await missing(get("task", { id }));
     if (!found) {
       replace(state);
       showActions("");
       replace(about, empty("There is no such task", "It never came, or ended longer ago than history.retention keeps."));
-      showErrors([]);
+      showAttempts([]);
+      replace(body, empty("–", ""));
       return;
     }
+    const runs = found.state === "running" && { since: found.since, attempt: found.attempt };
     replace(state, badge(found.state));
     showActions(found.state);
     about.dataset.state = found.state;
     replace(about, found.reason && h("p", { class: "lead" }, found.reason), h("div", { class: "body" }), facts([
       ["Type", found.type],
       ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "none, it is plain"],
-      ["Tenant", found.tenant],
+      ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
       ["Attempt", String(found.attempt)],
       ["Crashes", found.crashes ? String(found.crashes) : null],
       ["Stage", found.stage],
       ["On", found.daemon && `${found.daemon}, ${found.worker}`],
+      ["Runs for", runs && duration(now() - found.since)],
       ["Fence", found.fence && String(found.fence)],
       ["Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
       ["Until", found.until && h("span", { title: moment(found.until) }, ahead(found.until))],
-      ["Body", found.state === "dead" && link("letter", { id }, "see the dead letter", { "data-key": "letter" })],
     ]));
-    showErrors(found.errors);
+    showAttempts(found.errors, runs);
+    await showBody(found);
   }
   return { element, every: 1000, refresh };
 }
 
-export function failuresOf(errors) {
-  if (!errors.length) return empty("None", "");
-  return h("ul", { class: "failures" }, errors.map((error) => h("li", {},
-    h("div", {}, `attempt ${error.attempt ?? "–"}: ${error.error}`, error.at && h("span", { class: "muted" }, ` · ${moment(error.at)}, ${duration(error.seconds)} on ${error.daemon}`)),
-    h("div", { class: "muted" }, error.message),
-    error.traceback && h("pre", { class: "document", tabindex: "0", "aria-label": `Traceback of attempt ${error.attempt}` }, error.traceback))));
+async function missing(asked) {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error.status === 404) return null;
+    throw error;
+  }
 }

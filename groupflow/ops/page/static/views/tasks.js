@@ -1,53 +1,68 @@
-// Tasks by id, and some of each state.
+// Tasks: those that match, of a state, with their ages; and the one that has exactly this id.
 
 import { get } from "../api.js";
-import { badge, empty, h, link, replace, table } from "../dom.js";
-import { ago, ahead, count, duration, moment, now } from "../format.js";
+import { badge, empty, h, link, replace, short, table } from "../dom.js";
+import { ago, ahead, count, duration, moment, now, seconds } from "../format.js";
 
 const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done" };
 const NONE = { queued: "Nothing waits", running: "Nothing runs", delayed: "No task waits for its time", done: "The history is empty" };
-
-const WHEN = { queued: "Came", running: "Runs for", delayed: "Due", done: "Ended" };
-
-function when(state, row) {
-  const at = { queued: row.enqueued_at, delayed: row.until }[state] ?? row.since;
-  if (!at) return "–";
-  const told = { running: duration(now() - at), delayed: ahead(at) }[state] ?? ago(at);
-  return h("span", { title: moment(at) }, told);
-}
+const WHEN = { running: "Runs for", delayed: "Due", done: "Ended" };
+const FILTERS = { id: "Id has in it", type: "Type, or import.*", tenant: "Tenant", group: "Group has in it", older: "Older than" };
 
 export function tasks(params, context) {
   const state = Object.hasOwn(STATES, params.state) ? params.state : "queued";
-  const limit = Math.min(500, Number(params.limit) || 100);
-  const id = h("input", { name: "id", autocomplete: "off", required: true });
+  const at = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, params[name] ?? ""]));
+  const cursor = params.cursor ?? "0";
+  const isFiltered = Object.values(at).some(Boolean);
+  const exact = h("input", { name: "exact", autocomplete: "off", required: true, "data-key": "exact", "data-search": true });
+  const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off", placeholder: name === "older" ? "10 min" : undefined, "data-key": `filter ${name}` })]));
   const list = h("div", {});
   const foot = h("footer", {});
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Tasks")),
-    h("section", { class: "card" }, h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("task", { id: id.value }); } },
-      h("label", { class: "grow" }, "Open a task by its id", id), h("button", { class: "primary" }, "Open"))),
     h("section", { class: "card" },
-      h("header", {}, h("h2", {}, "Some tasks"), h("span", { class: "muted" }, "the next to run first, where there is an order")),
+      h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("task", { id: exact.value }); } },
+        h("label", { class: "grow" }, "Open a task by its id", exact), h("button", { class: "primary" }, "Open"))),
+    h("section", { class: "card" },
+      h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("tasks", { state, ...Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value.trim()])) }); } },
+        Object.entries(FILTERS).map(([name, label]) => h("label", { class: "grow" }, label, inputs[name])),
+        h("button", {}, "Search"),
+        isFiltered && link("tasks", { state }, "Clear", { class: "button" })),
       h("nav", { class: "segments", "aria-label": "State" },
-        Object.entries(STATES).map(([name, label]) => link("tasks", { state: name }, label, { "aria-current": name === state ? "true" : undefined })),
-        link("dead", {}, "Dead")),
+        Object.entries(STATES).map(([name, label]) => link("tasks", { ...at, state: name }, label, { "aria-current": name === state ? "true" : undefined })),
+        link("dead", { type: at.type, tenant: at.tenant }, "Dead")),
       list, foot),
   ];
+
   async function refresh() {
-    const found = await get("tasks", { state, limit });
+    const older = at.older ? seconds(at.older) : "";
+    if (older === null) {
+      replace(list, empty("That is no age", "Write 90 s, 10 min, 3 h or 2 days."));
+      return;
+    }
+    const found = await get("tasks", { ...at, older, state, cursor, limit: 100 });
     replace(list, found.tasks.length ? table(`${STATES[state]} tasks`, [
-      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, row.id, { "data-key": row.id }) },
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "State", kind: "tight", cell: () => badge(state) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
-      { label: "Tenant", kind: "name", cell: (row) => row.tenant },
+      { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
       { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
-      { label: WHEN[state], kind: "number", cell: (row) => when(state, row) },
-    ], found.tasks) : empty(NONE[state], ""));
+      state !== "done" && { label: "Age", kind: "number", cell: (row) => (row.enqueued_at ? h("span", { title: moment(row.enqueued_at) }, duration(now() - row.enqueued_at)) : "–") },
+      WHEN[state] && { label: WHEN[state], kind: "number", cell: (row) => when(state, row) },
+    ].filter(Boolean), found.tasks) : isFiltered ? empty("None of those looked at matches", found.next ? "There are more: look on." : "") : empty(NONE[state], ""));
     replace(foot,
-      h("span", {}, `${count(found.tasks.length)} tasks${found.tasks.length === limit ? ": a look, not a census" : ""}`),
+      h("span", {}, `${count(found.tasks.length)} shown, looked at ${count(found.looked_at)}${state === "done" ? "" : ", the next to run first"}`),
       h("span", { class: "push" }),
-      found.tasks.length === limit && limit < 500 && link("tasks", { state, limit: 500 }, "Show up to 500", { class: "button" }));
+      cursor !== "0" && link("tasks", { ...at, state }, "To the first", { class: "button", "data-key": "first" }),
+      found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Look on" : "Next page", { class: "button", "data-key": "next" }));
   }
   return { element, every: 2000, refresh };
+}
+
+function when(state, row) {
+  const at = state === "delayed" ? row.until : row.since;
+  if (!at) return "–";
+  const told = { running: duration(now() - at), delayed: ahead(at) }[state] ?? ago(at);
+  return h("span", { title: moment(at) }, told);
 }

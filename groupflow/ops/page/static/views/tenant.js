@@ -1,0 +1,60 @@
+// One tenant: its groups in each state, its tasks that wait and run, what of it died.
+
+import { get } from "../api.js";
+import { badge, card, empty, h, link, replace, short, table } from "../dom.js";
+import { ago, count, duration, now } from "../format.js";
+
+const GROUPS = ["running", "parked", "paused", "delayed", "ready"];
+const SOME = 20;
+
+export function tenant(params, context) {
+  const name = params.name ?? "";
+  const asked = h("input", { name: "tenant", autocomplete: "off", required: true, value: name, "data-key": "tenant", "data-search": true });
+  const groups = h("div", {});
+  const tasks = h("div", {});
+  const letters = h("div", {});
+  const looked = h("span", { class: "muted" });
+  const element = [
+    h("div", { class: "title" }, h("h1", {}, name ? `Tenant ${name}` : "Tenants")),
+    h("section", { class: "card" },
+      h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("tenant", { name: asked.value }); } },
+        h("label", { class: "grow" }, "Tenant", asked), h("button", { class: "primary" }, "Show"))),
+    name && h("section", { class: "card" }, h("header", {}, h("h2", {}, "Groups"), looked), groups),
+    name && h("div", { class: "columns top" },
+      card("Tasks", h("span", {}, "those that run, then some that wait · ", link("tasks", { tenant: name }, "all of them")), tasks),
+      card("Dead letters", link("dead", { tenant: name }, "all of them"), letters)),
+  ].filter(Boolean);
+
+  async function refresh() {
+    if (!name) return;
+    const [dead, running, queued, ...pages] = await Promise.all([
+      get("dead", { tenant: name, limit: SOME }),
+      get("tasks", { state: "running", tenant: name, limit: SOME }),
+      get("tasks", { state: "queued", tenant: name, limit: SOME }),
+      ...GROUPS.map((state) => get("groups", { state, tenant: name, limit: SOME })),
+    ]);
+    const rows = pages.flatMap((page) => page.groups);
+    const seen = pages.reduce((sum, page) => sum + page.looked_at, 0);
+    looked.textContent = `by the tenant of each one's head; looked at ${count(seen)} groups${pages.some((page) => page.next) ? ", of more" : ""}`;
+    replace(groups, rows.length ? table("Groups", [
+      { label: "Group", kind: "name", cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
+      { label: "State", kind: "tight", cell: (row) => badge(row.state) },
+      { label: "Waiting", kind: "number", cell: (row) => count(row.waiting) },
+      { label: "Type", kind: "name", cell: (row) => row.type },
+      { label: "Came", kind: "number", cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
+    ], rows) : empty("No group of it", ""));
+    const found = [...running.tasks.map((row) => ({ ...row, state: "running" })), ...queued.tasks.map((row) => ({ ...row, state: "queued" }))];
+    replace(tasks, found.length ? table("Tasks", [
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
+      { label: "State", kind: "tight", cell: (row) => badge(row.state) },
+      { label: "Type", kind: "name", cell: (row) => row.type },
+      { label: "Age", kind: "number", cell: (row) => row.enqueued_at && duration(now() - row.enqueued_at) },
+    ], found) : empty("No task of those looked at", ""));
+    replace(letters, dead.letters.length ? table("Dead letters", [
+      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id }, short(row.id), { "data-key": `letter ${row.id}`, title: row.id }) },
+      { label: "Reason", kind: "name", cell: (row) => row.reason.split("\n", 1)[0].slice(0, 140) },
+      { label: "Died", kind: "number", cell: (row) => ago(row.died_at) },
+    ], dead.letters) : empty("None of those looked at", ""));
+  }
+  return { element, every: 3000, refresh };
+}
