@@ -28,6 +28,7 @@ from groupflow.operate.bodies import archive_of
 from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import Latencies
+from groupflow.operate.tallying import Tallier, tally
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
@@ -283,7 +284,13 @@ class Ground:
         sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
         rolling = partial(roll, client, keep=keep, size=history.segment)
         sampling = partial(sample, client, partition.latencies)
+        # What handlers did is of the whole daemon: one partition keeps it for all.
+        workers = self.settings.workers
+        size = sum(getattr(workers, pool) for pool in self.measures.pools)
+        tallying = partial(tally, client, Tallier(self.measures.types, size))
+        told = [] if partition.number else [Duty("tally", tallying, again=10.0, level="debug")]
         return [
+            *told,
             Duty("reap", reaper.run_once, again=lease / 4),
             Duty("promote", partial(promote, client, upkeep), again=0.5),
             Duty("tick", ticker.run_once, again=0.5),

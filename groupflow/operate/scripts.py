@@ -29,6 +29,8 @@ class OperatorVerb(AnyVerb):
     SAMPLE = "sample", _INDEXES
     SURVEY = "survey", _WALKING
     SAMPLES = "samples", (*PRELUDE, *_NAMING)
+    TALLY = "tally"
+    TALLIES = "tallies", (*PRELUDE, *_NAMING)
     PAUSE = "pause", (*PRELUDE, LAYOUT)
     RESUME = "resume"
     DROP_WAITING = "drop_waiting", _BURIAL

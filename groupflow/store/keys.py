@@ -36,6 +36,7 @@ same names for the scripts; a name is spelled only here.
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
+| ``tallies`` | hash | place in the ring → what handlers did in five minutes (JSON) |
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
 | ``epoch`` | hash | which server leads, and what it knew when it began to; see `epochs.lua` |
 | ``recovering`` | string | until when nothing may be claimed: that server may have lost writes |
@@ -63,7 +64,7 @@ _FENCE_END = 17
 _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "renamed", "moved", "partitions",
+    "segments", "count", "samples", "tallies", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules",
     "epoch", "recovering", "limits", "sharing", "rates", "closed", "scans",
 )  # fmt: skip

@@ -39,6 +39,7 @@ _STAYS = frozenset(
         "bodies",
         "staying",
         "samples",
+        "tallies",
         "renamed",
         "epoch",
         "schedules",

@@ -18,8 +18,8 @@ _NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "renamed", "moved", "partitions", "epoch", "recovering",
-    "schedules",
+    "segments", "count", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
+    "recovering", "schedules",
     "limits", "sharing", "rates", "closed",
     "scans",
 )  # fmt: skip

@@ -23,7 +23,15 @@ from tests.endtoend.process import Process
 from tests.endtoend.rig import run
 from tests.page.chromium import launch
 
-SHOWS = {"overview": "main .tile", "groups": "main td", "dead": "main h1, main h2"}
+SHOWS = {
+    "overview": "main .tile",
+    "groups": "main td",
+    "tasks": "main td",
+    "tenant?name=7": "main h2",
+    **dict.fromkeys(("dead", "types", "schedules", "scans"), "main .empty"),
+    "limits": "main .lead a",
+    **dict.fromkeys(("partitions", "configuration"), "main td, main dd"),
+}
 SETTLED = 500  # ms after which no larger paint follows
 _PAINT = """() => new Promise(tell => {
     const observer = new PerformanceObserver(list => tell(list.getEntries().at(-1).startTime));

@@ -29,6 +29,7 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("tasks", {"id": "ready-00", "type": "wor*", "tenant": "7", "group": "ready", "older": 0.001}),
     ("scans", {}),
     ("partitions", {}),
+    *(("types", {"hours": hours}) for hours in ("1", "6", "24")),
     ("dead/reasons", {}),
     ("dead/reasons", {"type": "fail"}),
     ("body", {"id": "run-0"}),

@@ -20,7 +20,7 @@ from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
 VIEWS = (
-    *("overview", "groups", "tasks", "dead", "tenant", "schedules", "scans", "limits"),
+    *("overview", "groups", "tasks", "dead", "types", "tenant", "schedules", "scans", "limits"),
     *("partitions", "configuration"),
 )
 
@@ -461,6 +461,7 @@ class TestForm:
             page.keyboard.press(key)
             expect(page.get_by_role("heading", level=1)).to_have_text(name)
         page.keyboard.press("/")
+        expect(page.get_by_label("Open a task by its id")).to_be_focused()
         page.keyboard.type("run-1/?go")  # into the field, whatever the letters mean elsewhere
         page.keyboard.press("g")
         expect(page.get_by_label("Open a task by its id")).to_have_value("run-1/?gog")

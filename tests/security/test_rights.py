@@ -22,6 +22,7 @@ from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, consuming
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.core.measures import Types
 from groupflow.doctor.rabbitmq import examine_broker
 from groupflow.doctor.redis import examine_store
 from groupflow.doctor.rights import CLIENT_COMMANDS, script_commands, tried_commands
@@ -31,6 +32,7 @@ from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import ListedGroups, list_lane
 from groupflow.operate.sampling import Latencies, read_samples, survey, take_sample
+from groupflow.operate.tallying import Tallier, read_types, tally
 from groupflow.operate.tasks import ListedState, WaitingTasks, find_task, list_tasks
 from groupflow.operate.whole.lists import list_groups
 from groupflow.operate.whole.namespace import Namespace
@@ -147,6 +149,8 @@ async def _what_the_page_reads(bench: Bench) -> None:
     await survey(bench.client)
     await read_samples(bench.client)
     await read_tops(bench.client)
+    await tally(bench.client, Tallier(Types(["t"]), 1))
+    await read_types(bench.client, 1.0)
     for listed in get_args(ListedGroups):
         await list_groups(Namespace([bench.client]), listed, text="g", tenant="42")
     await list_lane(bench.client, "g")

@@ -33,7 +33,7 @@ for i, name in ipairs({ 'begun', 'closed' }) do
   if moment and (not known or known < moment) then call('HSET', K.segments, name, moment) end
 end
 if notes.segments[3] then call('HSETNX', K.segments, 'salt', notes.segments[3]) end
-call('DEL', K.samples)
+call('DEL', K.samples, K.tallies)
 if ARGV[4] == '1' and call('HSETNX', K.moved, 'totals of ' .. ARGV[2], '1') == 1 then
   for name, number in pairs(notes.totals) do call('HINCRBY', K.count, name, number) end
 end

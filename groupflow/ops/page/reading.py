@@ -14,6 +14,7 @@ from groupflow.operate.dead import DeadPage, Filter
 from groupflow.operate.listing import GroupPage
 from groupflow.operate.sampling import Sample
 from groupflow.operate.scans import ScanStory
+from groupflow.operate.tallying import TypeFigures, read_types
 from groupflow.operate.tasks import Found
 from groupflow.operate.totals import Totals
 from groupflow.operate.totals import read_totals as read_one
@@ -46,6 +47,7 @@ from groupflow.ops.page.shapes import (
     TaskList,
     TaskQuery,
     TasksQuery,
+    TypesQuery,
 )
 from groupflow.ops.page.withholding import (
     WITHHELD,
@@ -128,6 +130,7 @@ class Reading:
             ),
             Endpoint("GET", "/schedules", "All schedules", self._schedules),
             Endpoint("GET", "/scans", "All scans of tables", self._scans, reads=True),
+            Endpoint("GET", "/types", "What handlers did, by type", self._types, reads=True),
             Endpoint("GET", "/partitions", "What lies where", self._partitions, reads=True),
             Endpoint("GET", "/dead", "Dead letters, latest first", self._dead, reads=True),
             Endpoint("GET", "/dead/reasons", "What they died of", self._reasons, reads=True),
@@ -241,6 +244,11 @@ class Reading:
                 )
             )
         return sorted(rows, key=lambda row: row.partition)
+
+    async def _types(self, query: TypesQuery, _: Caller) -> TypeFigures:
+        return await self._context.namespace.ask(
+            0, lambda client: read_types(client, float(query.hours))
+        )
 
     async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
         with _known_cursor():

@@ -103,6 +103,10 @@ class TasksQuery(Input):
     limit: Limit = 100
 
 
+class TypesQuery(Input):
+    hours: Literal["1", "6", "24"] = "1"
+
+
 class DeadQuery(Input):
     reason: Text = Field(
         "", description="What the reason, or without the token its kind, must have in it."

@@ -18,10 +18,11 @@ import { schedules } from "./views/schedules.js";
 import { task } from "./views/task.js";
 import { tasks } from "./views/tasks.js";
 import { tenant } from "./views/tenant.js";
+import { types } from "./views/types.js";
 
-const VIEWS = { overview, groups, group, tasks, task, tenant, scans, dead, letter, schedules, limits, partitions, configuration };
+const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, dead, letter, schedules, limits, partitions, configuration };
 const PARENT = { group: "groups", task: "tasks", letter: "dead" };
-const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", limits: "Limits", partitions: "Partitions", scans: "Scans", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", scans: "Scans", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");

@@ -1,0 +1,69 @@
+"""Tasks that match: by each filter, page by page, over several partitions, by a bounded look."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupflow.operate.whole import search
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.whole.search import Wanted, search_tasks
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
+from tests.store.bench import Bench
+
+
+def task(id_: str, group: str | None, type_: str = "work", tenant: str = "7") -> Arrival:
+    return Arrival(id_, Envelope(type_, group, tenant, "rule", {}, b"{}"))
+
+
+async def every(bench: Bench, wanted: Wanted, limit: int) -> list[str]:
+    """All that match, page by page."""
+    found: list[str] = []
+    cursor: str | None = "0"
+    while cursor is not None:
+        page = await search_tasks(
+            Namespace([bench.client]), "queued", wanted, cursor=cursor, limit=limit
+        )
+        found += [row.id for row in page.rows]
+        cursor = page.next
+    return found
+
+
+async def test_each_filter(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "CHUNK", 3)
+    monkeypatch.setattr(search, "LOOKS", 2)
+    await bench.enqueue(
+        *(task(f"p{n}", None, "import.a" if n % 2 else "mail") for n in range(10)),
+        *(task(f"g{n}", f"contact:{n % 3}", "import.b", str(n)) for n in range(9)),
+    )
+    everything = {*(f"p{n}" for n in range(10)), *(f"g{n}" for n in range(9))}
+    for wanted, ids in (
+        (Wanted(), everything),
+        (Wanted(id="p1"), {"p1"}),
+        (Wanted(type="mail"), {f"p{n}" for n in range(0, 10, 2)}),
+        (Wanted(type="import.*"), everything - {f"p{n}" for n in range(0, 10, 2)}),
+        (Wanted(tenant="8"), {"g8"}),
+        (Wanted(group="contact:1"), {"g1", "g4", "g7"}),
+        (Wanted(type="mail", tenant="8"), set()),
+        (Wanted(older=3600.0), set()),
+        (Wanted(older=0.000001), everything),
+    ):
+        found = await every(bench, wanted, 4)
+        assert sorted(found) == sorted(ids), wanted
+
+
+async def test_a_page_looks_at_so_many_and_no_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "CHUNK", 5)
+    monkeypatch.setattr(search, "LOOKS", 2)
+    await bench.enqueue(*(task(f"p{n}", None) for n in range(30)))
+    page = await search_tasks(Namespace([bench.client]), "queued", Wanted(id="p29"))
+    assert (page.rows, page.looked_at) == ([], 10)
+    assert page.next is not None
+
+
+@pytest.mark.parametrize("cursor", ["7.1.0.0", "1.2", "a.b.c.d"])
+async def test_a_cursor_that_nobody_wrote(bench: Bench, cursor: str) -> None:
+    with pytest.raises(ValueError, match="cursor"):
+        await search_tasks(Namespace([bench.client]), "queued", Wanted(), cursor=cursor)

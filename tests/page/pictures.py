@@ -1,0 +1,147 @@
+"""`python -m tests.page.pictures`: the pictures of docs/images, of the page as it is now.
+
+A daemon with some of everything, an hour of made-up samples and a day of made-up figures by type;
+all else in the pictures is what the page says of it.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+import orjson
+from playwright.sync_api import Page, expect, sync_playwright
+
+from groupflow.core.measures import HANDLING
+from groupflow.operate.sampling import BOUNDS, INTERVAL, KEPT
+from groupflow.operate.tallying import INTERVAL as FIVE_MINUTES
+from groupflow.operate.tallying import KEPT as A_DAY
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from tests.endtoend.rig import Job, run
+from tests.page.browsing import allow, at
+from tests.page.chromium import launch
+from tests.page.world import World
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+TYPES = {"import.contacts": 90, "import.orders": 40, "mail.send": 300}  # tasks, about
+GROUP = "contact 4711:42"
+VIEWS: dict[str, tuple[str, dict[str, str]]] = {
+    **{name: (name, {}) for name in ("overview", "groups", "tasks", "dead", "types", "schedules")},
+    **{name: (name, {}) for name in ("scans", "limits", "partitions", "configuration")},
+    "group": ("group", {"key": GROUP}),
+    "task": ("task", {"id": "import-000000"}),
+    "letter": ("letter", {"id": "refused-000003"}),
+    "tenant": ("tenant", {"name": "7"}),
+}
+
+
+class Shown(World):
+    """A daemon with work whose names can be shown."""
+
+    def _fill(self) -> None:
+        rig = self.rig
+        held = {"gate": str(rig.gate())}
+        rig.publish(Job(f"import-{n:06}", "contact 4711", n=n, facts=held) for n in range(70))
+        rig.publish([Job("import-000900", "order 12", n=1, facts=held)])
+        rig.wait_for_start("import-000000")
+        rig.wait_for_start("import-000900")
+        rig.publish(
+            Job(f"import-{1000 + n:06}", f"contact {5000 + n}", tenant=7 + n % 2)
+            for n in range(120)
+        )
+        rig.publish(Job(f"refused-{n:06}", None, type="fail") for n in range(12))
+        rig.publish(Job(f"plain-{n}", None) for n in range(5))
+        rig.publish([Job("no-type-000001", None, type="")])
+        self.wait(lambda: rig.count("done") == 5 and len(rig.dead()) == 13)
+        self.store(lambda groups: groups.pause("contact 5001:8", "Ada"))
+
+    def make_up(self) -> None:
+        """An hour of samples, and a day of figures by type."""
+        now, taken = time.time(), 0
+        for n in range(KEPT - 2, 0, -1):
+            number = int(now / INTERVAL) - n
+            taken += round(4000 + 2500 * math.sin(n / 30) + 400 * math.sin(n * 1.7))
+            waits = round(900 + 700 * math.sin(n / 25))
+            latencies = [0] * (len(BOUNDS) + 1)
+            latencies[10], latencies[13 + round(2 * math.sin(n / 20))] = 4000, 300
+            totals = [taken, taken - waits, taken // 5000, 0, 100, waits, 8, 16, waits // 8, 3, 13]
+            row = [f"{round(number * INTERVAL * 1e6):016d}", *totals, latencies]
+            self.raw.hset(self.rig.keys("samples"), str(number % KEPT), orjson.dumps(row))
+        for n in range(A_DAY - 1, 0, -1):
+            number = int(now / FIVE_MINUTES) - n
+            types = {}
+            for place, (name, size) in enumerate(TYPES.items()):
+                done = round(size * (1.5 + math.sin(n / 20 + place)))
+                buckets = [0] * (len(HANDLING) + 1)
+                buckets[4 + place], buckets[6 + place] = done, done // 9
+                types[name] = [done, done // 30, done // 400, *buckets]
+            busy = 500 + 300 * math.sin(n / 20)
+            told = {"number": number, "busy": busy, "capacity": 1200, "types": types}
+            self.raw.hset(self.rig.keys("tallies"), str(number % A_DAY), orjson.dumps(told))
+
+
+def draw(page: Page, name: str) -> None:
+    """One picture, once nothing is missing in it."""
+    expect(page.locator("main .card").last).not_to_be_empty()
+    expect(page.locator("#live")).to_contain_text("Live")
+    page.wait_for_timeout(2500)  # so that charts and lists have been asked for
+    page.screenshot(path=IMAGES / f"{name}.png")
+    print(f"docs/images/{name}.png")
+
+
+def take_all(page: Page) -> None:
+    """All of them; the page is on the overview, and allowed to act."""
+    page.emulate_media(color_scheme="light")
+    for name, (view, params) in VIEWS.items():
+        at(page, view, **params)
+        draw(page, name)
+    at(page, "dead")
+    page.get_by_role("button", name="Redrive all").click()
+    draw(page, "redrive-all")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    draw(page, "keys")
+    page.keyboard.press("Escape")
+    page.emulate_media(color_scheme="dark")
+    for name in ("overview", "group"):
+        view, params = VIEWS[name]
+        at(page, view, **params)
+        draw(page, f"{name}-dark")
+    page.set_viewport_size({"width": 400, "height": 860})
+    for name in ("overview", "groups"):
+        at(page, name)
+        draw(page, f"{name}-narrow")
+
+
+def main() -> None:
+    """Start all of it, draw, stop."""
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        folder = Path(name)
+        rabbitmq = RabbitmqServer(folder / "rabbitmq", plugins=[HASH_EXCHANGE])
+        redis = RedisServer(folder / "redis")
+        (folder / "world").mkdir()
+        run(rabbitmq.start())
+        run(redis.start())
+        try:
+            with closing(Shown(folder / "world", rabbitmq, redis)) as world:
+                world.make_up()
+                browser = launch(playwright)
+                context = browser.new_context(
+                    base_url=world.url, viewport={"width": 1280, "height": 860}
+                )
+                page = context.new_page()
+                page.goto("/")
+                allow(page, "Ada")
+                take_all(page)
+                browser.close()
+        finally:
+            run(redis.stop())
+            run(rabbitmq.stop())
+
+
+if __name__ == "__main__":
+    main()
