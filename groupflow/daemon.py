@@ -312,7 +312,7 @@ class Daemon:
             part: run
             for name in names
             for part, run in self._named(
-                name, [duties[name].run() for duties in self._duties]
+                name, [duties[name].run() for duties in self._duties if name in duties]
             ).items()
         }
         return keeping if self._shards is None else {**keeping, "scans": self._shards.run()}

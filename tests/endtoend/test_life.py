@@ -38,7 +38,7 @@ FOUND_KEYS = {
 }  # fmt: skip
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason"),
-    *("running", "concurrency"),
+    *("running", "concurrency", "behind"),
 }
 DEAD_KEYS = {"id", "type", "group", "reason", "attempts", "died_at"}
 

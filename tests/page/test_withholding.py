@@ -120,7 +120,7 @@ def marked(
 
 def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
     """What an endpoint is asked, so that it tells of all that there is."""
-    if path in ("/api/letter", "/api/task"):
+    if path in ("/api/letter", "/api/task", "/api/body"):
         return [{"id": id_} for id_ in (*KINDS, "later", "behind")]
     if path == "/api/group":
         return [{"key": "parks:42"}, {"key": "later:42"}]

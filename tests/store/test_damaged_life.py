@@ -310,7 +310,7 @@ DAMAGES = [
     Damage(
         "a body for whoever asks",
         OperatorVerb.ENVELOPE,
-        "if not call('ZSCORE', K.dead, ARGV[1]) then return { '', {} } end",
+        "if ARGV[2] == 'dead' and not call('ZSCORE', K.dead, ARGV[1]) then return { '', {} } end",
         "",
         test_looks.test_a_letter_that_is_none_has_neither_story_nor_body,
     ),
