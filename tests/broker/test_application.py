@@ -306,4 +306,4 @@ def test_a_configuration_says_where(tmp_path: Any) -> None:
     file = tmp_path / "groupflow.toml"
     file.write_text('[rabbitmq]\nurl = "amqp://u:p@localhost:5/v"\nqueue = "q"\n')
     publisher = Publisher.from_config(file)
-    assert (publisher._url, publisher._queue) == ("amqp://u:p@localhost:5/v", "q")
+    assert (publisher._url, publisher._address.name) == ("amqp://u:p@localhost:5/v", "queue 'q'")
