@@ -65,8 +65,7 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "tallies", "renamed", "moved", "partitions",
-    "epoch", "recovering", "schedules",
-    "epoch", "recovering", "limits", "sharing", "rates", "closed", "scans",
+    "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans",
 )  # fmt: skip
 _PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
