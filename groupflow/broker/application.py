@@ -8,28 +8,20 @@ seen, so that each message is one task and stands where it was meant to.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from aio_pika.abc import AbstractConnection
-from aiormq.abc import AbstractChannel
-
 from groupflow.broker.address import Address
 from groupflow.broker.configured import checked
-from groupflow.broker.connection import address_of, close_quietly, connect, open_channel
 from groupflow.broker.messages import Body, Message
-from groupflow.broker.partitions import declare
-from groupflow.broker.publisher import IN_FLIGHT, Outgoing, TermPublisher
+from groupflow.broker.publisher import IN_FLIGHT, Outgoing
 from groupflow.broker.synchronous import SyncPublisher
-from groupflow.core.backoff import Backoff
+from groupflow.broker.terms import Terms
 from groupflow.core.errors import (
     BrokerUnavailable,
     ConfirmTimeout,
@@ -37,15 +29,9 @@ from groupflow.core.errors import (
     PublishFailed,
     Unroutable,
 )
-from groupflow.core.outages import Outage
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
-
-HANDSHAKE = 10.0  # seconds for one try to connect
-HEARTBEAT = 10  # seconds
-
-log = logging.getLogger("groupflow.publisher")  # the application's own logging
 
 
 class Publisher:
@@ -106,11 +92,9 @@ class Publisher:
         }
         settings = checked(section, groups, fields)
         self._url = settings.rabbitmq_url()
-        self._queue = queue
-        self._partitions = partitions
         self._address = Address(queue, settings.router() if partitions > 1 else None)
         self._timeout = timeout
-        self._declare = declare
+        self._declared = (queue, partitions) if declare else None
         self._afresh()
 
     @classmethod
@@ -156,11 +140,7 @@ class Publisher:
 
     def _afresh(self) -> Self:
         """Forget connections and loops, which are another thread's, or another process's."""
-        self._term: _Term | None = None
-        self._trouble: BrokerUnavailable | None = None
-        self._outage = Outage(monotonic)
-        self._is_closed = False
-        self._opening = asyncio.Lock()
+        self._terms = Terms(self._url, self._address, self._timeout, declared=self._declared)
         self._many = asyncio.Lock()
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         return self
@@ -186,14 +166,13 @@ class Publisher:
         """
         try:
             async with asyncio.timeout(self._timeout):
-                await self._reach()
+                await self._terms.reach()
         except TimeoutError:
-            raise self._unavailable() from self._trouble
+            raise self._terms.unavailable() from self._terms.trouble
 
     async def close(self) -> None:
         """Close the connection; nothing can be published any more."""
-        self._is_closed = True
-        await self._end(self._term)
+        await self._terms.close()
 
     async def publish(
         self,
@@ -236,7 +215,7 @@ class Publisher:
             async with asyncio.timeout(self._timeout), self._slots:
                 await self._publish(message)
         except TimeoutError:
-            raise self._late(fresh) from self._trouble
+            raise self._late(fresh) from self._terms.trouble
         return fresh
 
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
@@ -256,95 +235,24 @@ class Publisher:
             ServerUnreachable: the credentials were refused.
         """
         async with self._many:
-            return await _Run(self._timeout, messages).publish(self)
+            return await _Run(self._timeout, messages).publish(self._terms)
 
     async def _publish(self, message: Outgoing) -> None:
         """Publish one message, on one connection after another."""
         while True:
-            term = await self._reach()
+            term = await self._terms.reach()
             try:
                 return await term.publisher.publish(message)
             except BrokerUnavailable as error:
-                await self._lose(term, error)
-
-    async def _reach(self) -> _Term:
-        """The open term, or a new one, however long that takes."""
-        backoff = Backoff()
-        async with self._opening:
-            while True:
-                if self._is_closed:
-                    raise GroupflowError("the publisher is closed")
-                if self._term is not None and not self._term.channel.is_closed:
-                    return self._term
-                await self._end(self._term)
-                try:
-                    self._term = await self._begin()
-                    self._trouble = None
-                    self._tell_of_return()
-                except BrokerUnavailable as error:
-                    self._trouble = error
-                    self._tell_of(error)
-                    await asyncio.sleep(backoff.next())
-
-    async def _begin(self) -> _Term:
-        connection = await connect(
-            self._url, heartbeat=HEARTBEAT, timeout=HANDSHAKE, name="groupflow publisher"
-        )
-        try:
-            if self._declare:
-                await declare(connection, self._queue, self._partitions)
-            channel = await open_channel(connection, confirms=True)
-        except BaseException:
-            await close_quietly(connection.close())
-            raise
-        return _Term(connection, channel, TermPublisher(channel, self._address, self._timeout))
-
-    async def _lose(self, term: _Term, error: BrokerUnavailable) -> None:
-        """Give a term up, unless somebody has done so and opened the next."""
-        self._trouble = error
-        self._tell_of(error)
-        if self._term is term:
-            await self._end(term)
-        await asyncio.sleep(Backoff.shortest)
-
-    async def _end(self, term: _Term | None) -> None:
-        if term is not None:
-            self._term = None
-            await close_quietly(term.connection.close())
-
-    def _tell_of(self, error: BrokerUnavailable) -> None:
-        """Say that RabbitMQ is away, once and then once a minute."""
-        facts = self._outage.failed()
-        if facts is not None:
-            since = f", for {facts['away_for']:g} s now" if facts else ""
-            log.warning("publishing waits%s: %s", since, error)
-
-    def _tell_of_return(self) -> None:
-        away_for = self._outage.answered()
-        if away_for is not None:
-            where = address_of(self._url)
-            log.info("publishing goes on: RabbitMQ at %s was away for %g s", where, away_for)
+                await self._terms.lose(term, error)
 
     def _late(self, id_: str) -> GroupflowError:
-        if self._trouble is not None:
-            return self._unavailable()
+        if self._terms.trouble is not None:
+            return self._terms.unavailable()
         return ConfirmTimeout(
             f"no confirm for message {id_!r} within {self._timeout:g} s: RabbitMQ's memory or disk "
             "alarm blocks publishers, or its queue has no leader"
         )
-
-    def _unavailable(self) -> BrokerUnavailable:
-        cause = self._trouble or "no answer to the handshake"
-        return BrokerUnavailable(f"for {self._timeout:g} s: {cause}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """A connection's life."""
-
-    connection: AbstractConnection
-    channel: AbstractChannel
-    publisher: TermPublisher
 
 
 class _Run:
@@ -359,19 +267,19 @@ class _Run:
         self._refusal: Unroutable | None = None
         self._progress = 0.0
 
-    async def publish(self, publisher: Publisher) -> list[str]:
+    async def publish(self, terms: Terms) -> list[str]:
         self._confirm_clock()
         while True:
             try:
                 try:
                     async with asyncio.timeout_at(self._progress + self._timeout):
-                        term = await publisher._reach()
+                        term = await terms.reach()
                 except TimeoutError:
-                    raise publisher._unavailable() from publisher._trouble
+                    raise terms.unavailable() from terms.trouble
                 try:
                     await term.publisher.publish_all(self._feed(), self._on_confirm)
                 except BrokerUnavailable as error:
-                    await publisher._lose(term, error)
+                    await terms.lose(term, error)
                     continue
             except (PublishFailed, BrokerUnavailable) as error:
                 error.confirmed = self._confirmed

@@ -24,7 +24,7 @@ from groupflow import (
     QueueMissing,
     Unroutable,
 )
-from groupflow.broker import application, topology
+from groupflow.broker import terms, topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
@@ -252,7 +252,7 @@ async def test_an_outage_is_told_once_and_its_end_too(
         Publisher(url, queue, declare=True) as publisher,
     ):
         await publisher.publish(BODY, type="work")
-        monkeypatch.setattr(application, "connect", counted)
+        monkeypatch.setattr(terms, "connect", counted)
         proxy.refuse(refuse=True)
         proxy.cut()
         waiting = [asyncio.create_task(publisher.publish(BODY, type="work")) for _ in range(5)]
@@ -306,4 +306,4 @@ def test_a_configuration_says_where(tmp_path: Any) -> None:
     file = tmp_path / "groupflow.toml"
     file.write_text('[rabbitmq]\nurl = "amqp://u:p@localhost:5/v"\nqueue = "q"\n')
     publisher = Publisher.from_config(file)
-    assert (publisher._url, publisher._queue) == ("amqp://u:p@localhost:5/v", "q")
+    assert (publisher._url, publisher._address.name) == ("amqp://u:p@localhost:5/v", "queue 'q'")

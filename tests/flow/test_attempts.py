@@ -47,7 +47,7 @@ class Store:
         return False
 
     async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
-        raise NotImplementedError
+        raise AssertionError("may_hand_on said no")
 
 
 class Script(Hall):

@@ -44,7 +44,7 @@ class Store:
         return False
 
     async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
-        raise NotImplementedError
+        raise AssertionError("may_hand_on said no")
 
     def slot(self, number: int = 0) -> Slot:
         """One that holds a claim."""

@@ -8,7 +8,6 @@ import pytest
 
 from groupflow import App, Task
 from groupflow.core.errors import SessionLost
-from groupflow.servers import RedisServer
 from groupflow.store.claims import Claims
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
@@ -24,21 +23,11 @@ def _app(ran: list[str]) -> App:
     return app
 
 
-@pytest.fixture
-async def shop(redis_server: RedisServer):  # type: ignore[no-untyped-def]
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
-
-
-async def test_a_hot_group_goes_on_by_itself(shop: Bench) -> None:
+async def test_a_hot_group_goes_on_by_itself(bench: Bench) -> None:
     """One small call a task, but for the first ones."""
     ran: list[str] = []
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(200)))
-    async with crew(shop, _app(ran), count=4) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(200)))
+    async with crew(bench, _app(ran), count=4) as made:
         await made.until_done(200)
         assert ran == [f"t{n}" for n in range(200)]
         assert made.claims.handed > 150
@@ -48,10 +37,10 @@ async def test_a_hot_group_goes_on_by_itself(shop: Bench) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7])
-async def test_lost_replies_cost_nothing(shop: Bench, groups: int) -> None:
+async def test_lost_replies_cost_nothing(bench: Bench, groups: int) -> None:
     ran: list[str] = []
-    await shop.enqueue(*(arrival(f"t{n}", f"g{n % groups}") for n in range(140)))
-    async with crew(shop, _app(ran), count=3) as made:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n % groups}") for n in range(140)))
+    async with crew(bench, _app(ran), count=3) as made:
         made.claims.lose = set(range(1, 200, 9))
         await made.until_done(140)
         await made.stop()
@@ -61,10 +50,10 @@ async def test_lost_replies_cost_nothing(shop: Bench, groups: int) -> None:
         assert numbers == sorted(numbers)
 
 
-async def test_a_stop_meanwhile_hands_the_next_one_back(shop: Bench) -> None:
+async def test_a_stop_meanwhile_hands_the_next_one_back(bench: Bench) -> None:
     ran: list[str] = []
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(50)))
-    async with crew(shop, _app(ran)) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(50)))
+    async with crew(bench, _app(ran)) as made:
 
         def stop() -> None:
             if made.claims.handed == 5:
@@ -72,18 +61,18 @@ async def test_a_stop_meanwhile_hands_the_next_one_back(shop: Bench) -> None:
 
         made.claims.meanwhile = stop
         await asyncio.gather(*made.running)
-    assert shop.count("done") == len(ran) < 50
-    assert shop.count("running_grouped") == 0
-    assert shop.lane("hot")[0] == f"t{len(ran)}"
+    assert bench.count("done") == len(ran) < 50
+    assert bench.count("running_grouped") == 0
+    assert bench.lane("hot")[0] == f"t{len(ran)}"
 
 
 async def test_a_session_that_goes_meanwhile_takes_the_next_one_along(
-    shop: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim that comes back is somebody else's by then: it is not begun."""
     ran: list[str] = []
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(50)))
-    async with crew(shop, _app(ran)) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(50)))
+    async with crew(bench, _app(ran)) as made:
 
         def close() -> None:
             if made.claims.handed == 5:
@@ -91,7 +80,7 @@ async def test_a_session_that_goes_meanwhile_takes_the_next_one_along(
 
         made.claims.meanwhile = close
         await made.until(lambda: made.hall.measures.lost > 0)
-        assert len(ran) == shop.count("done")
+        assert len(ran) == bench.count("done")
         await made.daemon.register()
         made.exchanger.open_session()
         await made.until_done(50)
@@ -99,18 +88,18 @@ async def test_a_session_that_goes_meanwhile_takes_the_next_one_along(
     assert ran == [f"t{n}" for n in range(50)]
 
 
-async def test_a_lease_that_ends_meanwhile_hands_the_next_one_back(shop: Bench) -> None:
+async def test_a_lease_that_ends_meanwhile_hands_the_next_one_back(bench: Bench) -> None:
     ran: list[str] = []
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(50)))
-    async with crew(shop, _app(ran)) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(50)))
+    async with crew(bench, _app(ran)) as made:
 
         def end() -> None:
             if made.claims.handed == 5:
                 made.holds_lease = False
 
         made.claims.meanwhile = end
-        await made.until(lambda: not made.holds_lease and shop.count("running_grouped") == 0)
-        assert len(ran) == shop.count("done") < 50
+        await made.until(lambda: not made.holds_lease and bench.count("running_grouped") == 0)
+        assert len(ran) == bench.count("done") < 50
         made.holds_lease = True
         made.exchanger.wake()
         await made.until_done(50)
@@ -119,14 +108,14 @@ async def test_a_lease_that_ends_meanwhile_hands_the_next_one_back(shop: Bench) 
 
 
 async def test_a_refusal_is_told_and_the_worker_goes_on(
-    shop: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its session is over, as the store says: what it held is lost, and settled by nobody."""
     ran: list[str] = []
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(20)))
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(20)))
     sound = Claims.hand_on
 
-    async with crew(shop, _app(ran)) as made:
+    async with crew(bench, _app(ran)) as made:
 
         async def refused(self: Claims, settlement: object) -> object:
             if made.claims.handed == 3:

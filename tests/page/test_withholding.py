@@ -129,6 +129,8 @@ def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
         return [{"state": state} for state in states]
     if path == "/api/tasks":
         return [{"state": state} for state in ("queued", "running", "delayed", "done")]
+    if path == "/api/types":
+        return [{"hours": hours} for hours in ("1", "24")]
     assert parameters <= {"reason", "type", "group", "tenant", "passed", "limit"}, (
         f"{path} asks something that this test does not know"
     )

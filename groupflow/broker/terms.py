@@ -1,0 +1,127 @@
+"""An application's connections, one after another, and what is said while there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from time import monotonic
+
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+
+from groupflow.broker.address import Address
+from groupflow.broker.connection import address_of, close_quietly, connect, open_channel
+from groupflow.broker.partitions import declare
+from groupflow.broker.publisher import TermPublisher
+from groupflow.core.backoff import Backoff
+from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.core.outages import Outage
+
+HANDSHAKE = 10.0  # seconds for one try to connect
+HEARTBEAT = 10  # seconds
+
+log = logging.getLogger("groupflow.publisher")  # the application's own logging
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A connection's life."""
+
+    connection: AbstractConnection
+    channel: AbstractChannel
+    publisher: TermPublisher
+
+
+class Terms:
+    """The open connection, or the next one: publishers share it, and who finds it lost says so."""
+
+    def __init__(
+        self, url: str, address: Address, timeout: float, *, declared: tuple[str, int] | None
+    ) -> None:
+        """Hold the way to it.
+
+        Args:
+            url: of one node or several.
+            address: which queue a message goes to.
+            timeout: seconds that a message may go without a confirm.
+            declared: a queue and the number of its partitions, to be declared where they are
+                missing; ``None`` for publishers that don't.
+        """
+        self._url = url
+        self._address = address
+        self._timeout = timeout
+        self._declared = declared
+        self._term: Term | None = None
+        self.trouble: BrokerUnavailable | None = None  # why there is none just now
+        self._outage = Outage(monotonic)
+        self._is_closed = False
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connection; there is no other behind it."""
+        self._is_closed = True
+        await self._end(self._term)
+
+    async def reach(self) -> Term:
+        """The open term, or a new one, however long that takes."""
+        backoff = Backoff()
+        async with self._opening:
+            while True:
+                if self._is_closed:
+                    raise GroupflowError("the publisher is closed")
+                if self._term is not None and not self._term.channel.is_closed:
+                    return self._term
+                await self._end(self._term)
+                try:
+                    self._term = await self._begin()
+                    self.trouble = None
+                    self._tell_of_return()
+                except BrokerUnavailable as error:
+                    self.trouble = error
+                    self._tell_of(error)
+                    await asyncio.sleep(backoff.next())
+
+    async def _begin(self) -> Term:
+        connection = await connect(
+            self._url, heartbeat=HEARTBEAT, timeout=HANDSHAKE, name="groupflow publisher"
+        )
+        try:
+            if self._declared is not None:
+                await declare(connection, *self._declared)
+            channel = await open_channel(connection, confirms=True)
+        except BaseException:
+            await close_quietly(connection.close())
+            raise
+        return Term(connection, channel, TermPublisher(channel, self._address, self._timeout))
+
+    async def lose(self, term: Term, error: BrokerUnavailable) -> None:
+        """Give a term up, unless somebody has done so and opened the next."""
+        self.trouble = error
+        self._tell_of(error)
+        if self._term is term:
+            await self._end(term)
+        await asyncio.sleep(Backoff.shortest)
+
+    async def _end(self, term: Term | None) -> None:
+        if term is not None:
+            self._term = None
+            await close_quietly(term.connection.close())
+
+    def _tell_of(self, error: BrokerUnavailable) -> None:
+        """Say that RabbitMQ is away, once and then once a minute."""
+        facts = self._outage.failed()
+        if facts is not None:
+            since = f", for {facts['away_for']:g} s now" if facts else ""
+            log.warning("publishing waits%s: %s", since, error)
+
+    def _tell_of_return(self) -> None:
+        away_for = self._outage.answered()
+        if away_for is not None:
+            where = address_of(self._url)
+            log.info("publishing goes on: RabbitMQ at %s was away for %g s", where, away_for)
+
+    def unavailable(self) -> BrokerUnavailable:
+        """What to raise where there was none for `timeout` seconds."""
+        cause = self.trouble or "no answer to the handshake"
+        return BrokerUnavailable(f"for {self._timeout:g} s: {cause}")
