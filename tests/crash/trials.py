@@ -166,7 +166,7 @@ class Trials:
             states=states_of(self._raw, keys),
             totals=totals_of(self._raw, keys),
             left_in_queue=left,
-            run=plan.run,
+            runs={each.group: plan.run for each in plan.messages if each.group},
             concurrency={
                 each.group: plan.concurrency
                 for each in plan.messages

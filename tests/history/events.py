@@ -159,8 +159,8 @@ class History:
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
-        run: of the groups' rules: a crash may repeat so many tasks of a group, in order. A group
-            of which several may run at once has none.
+        runs: how many tasks of a group one claim may give: a crash may repeat so many, in order. A
+            group of which several may run at once has none.
         concurrency: how many tasks of a group may run at once, where that is more than one.
     """
 
@@ -171,12 +171,12 @@ class History:
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()
     with_faults: bool = True
-    run: int = 1
+    runs: Mapping[str, int] = field(default_factory=dict)
     concurrency: Mapping[str, int] = field(default_factory=dict)
 
     def run_of(self, group: str) -> int:
         """How many tasks of a group one claim may have given."""
-        return self.run if self.concurrency.get(group, 1) == 1 else 1
+        return self.runs.get(group, 1) if self.concurrency.get(group, 1) == 1 else 1
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

@@ -161,7 +161,7 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
             groups[attempt.start.group].append(attempt)
     for group, runs in groups.items():
         most = history.concurrency.get(group, 1)
-        back = goes_back(runs) if history.run_of(group) > 1 else set()
+        back = goes_back(history, runs) if history.run_of(group) > 1 else set()
         ends = _ends(runs, back, place)
         undone: set[str] = set()
         for number, (before, after) in enumerate(pairwise(_first(runs) if most > 1 else runs), 1):
@@ -196,14 +196,19 @@ def _first(runs: list[Attempt]) -> list[Attempt]:
     return list(seen.values())
 
 
-def goes_back(runs: list[Attempt]) -> set[int]:
-    """Which attempts of a group, by place, begin a run anew: of a task one crash richer."""
-    crashes: dict[str, int] = {}
+def goes_back(history: History, runs: list[Attempt]) -> set[int]:
+    """Which attempts of a group, by place, begin a run anew.
+
+    Of a task one crash richer, or one whose claim was given back or forgotten with all behind it.
+    """
+    last: dict[str, Event] = {}
     back: set[int] = set()
     for number, each in enumerate(runs):
-        if each.start.crashes > crashes.get(each.start.id, each.start.crashes):
+        before = last.get(each.start.id, each.start)
+        is_richer = each.start.crashes > before.crashes
+        if is_richer or before in history.given_back or before in history.undone:
             back.add(number)
-        crashes[each.start.id] = each.start.crashes
+        last[each.start.id] = each.start
     return back
 
 
@@ -241,7 +246,7 @@ def _repeats_of_runs(
     found: set[tuple[str, int]] = set()
     for group, runs in groups.items():
         run = history.run_of(group)
-        for number in goes_back(runs) if run > 1 else ():
+        for number in goes_back(history, runs) if run > 1 else ():
             first, seen = runs[number].start.id, set[str]()
             for later in runs[number + 1 :]:
                 id_ = later.start.id
@@ -254,7 +259,7 @@ def _repeats_of_runs(
 
 def _s5(history: History, attempts: list[Attempt], ordered: list[Event]) -> Iterator[Violation]:
     """A task runs again only for a reason: a crash or lost lease, a retry, or a hand-back."""
-    excused = _repeats_of_runs(history, attempts, ordered) if history.run > 1 else set()
+    excused = _repeats_of_runs(history, attempts, ordered)
     for id_, runs in _by_task(attempts).items():
         if not history.with_faults and runs[-1].start.crashes > 0:
             yield Violation("S5", f"{id_} counts {runs[-1].start.crashes} crashes without any")

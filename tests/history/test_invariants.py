@@ -308,7 +308,7 @@ def _repeated_run(*, crashes: int = 1) -> History:
         *_run("a1", 3, 4.0, 4.5, crashes=crashes),
         *_run("a2", 4, 4.6, 4.9),
     ]
-    return History(events, states={"a1": "done", "a2": "done", "p1": "dead"}, run=2)
+    return History(events, states={"a1": "done", "a2": "done", "p1": "dead"}, runs={"a": 2})
 
 
 def test_a_crash_repeats_a_run() -> None:
@@ -316,9 +316,16 @@ def test_a_crash_repeats_a_run() -> None:
 
 
 def test_without_a_run_it_repeats_one_task() -> None:
-    found = {each.invariant for each in check(replace(_repeated_run(), run=1))}
+    found = {each.invariant for each in check(replace(_repeated_run(), runs={}))}
     assert found == {"S4", "S5"}
 
 
 def test_a_run_is_not_repeated_for_no_reason() -> None:
     assert {each.invariant for each in check(_repeated_run(crashes=0))} == {"S4", "S5"}
+
+
+def test_claims_that_are_given_back_repeat_a_run() -> None:
+    """As those do that a server forgot; nothing has crashed there."""
+    history = _repeated_run(crashes=0)
+    first = next(event for event in history.events if (event.kind, event.fence) == ("start", 1))
+    assert check(replace(history, given_back={first})) == []

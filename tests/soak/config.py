@@ -15,6 +15,7 @@ DRAIN = 3.0
 MAX_ATTEMPTS = 3
 MAX_BODY = 65_536
 SEVERAL = 3  # tasks of a group at once, where its lane has a limit
+RUN = 8  # tasks of a group under one claim, where its lane has runs
 
 _TEXT = """\
 [rabbitmq]
@@ -50,6 +51,11 @@ app = "soak-several"
 key = "{{entity}}:{{tenant_id}}"
 concurrency = {several}
 rate = "200/s burst 20"
+[[groups]]
+name = "runs"
+app = "soak-runs"
+key = "{{entity}}:{{tenant_id}}"
+run = {run}
 """
 
 
@@ -84,6 +90,7 @@ def write_config(
             grouped=grouped,
             lease=lease,
             several=SEVERAL,
+            run=RUN,
             max_block=max(MAX_BLOCK, lease),
             drain=DRAIN,
             max_attempts=MAX_ATTEMPTS,
@@ -94,5 +101,10 @@ def write_config(
 
 
 def concurrency_of(group: str) -> int:
-    """How many tasks of a group may run at once; the last lane's groups have names of their own."""
+    """How many tasks of a group may run at once; such a lane's groups have names of their own."""
     return SEVERAL if group.startswith("several-") else 1
+
+
+def run_of(group: str) -> int:
+    """How many tasks of a group one claim may give; likewise."""
+    return RUN if group.startswith("runs-") else 1

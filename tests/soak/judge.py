@@ -24,7 +24,7 @@ from groupflow.store.partitions import partition_of
 from tests.history.auditor import audit, leftovers, states_of, totals_of
 from tests.history.events import Event, History, Journal, State, Totals, in_order
 from tests.history.invariants import Violation, check, pair
-from tests.soak.config import concurrency_of
+from tests.soak.config import concurrency_of, run_of
 from tests.soak.stores import Store
 
 UNSENT = 1.0  # seconds for which replicas may lack what a server has answered
@@ -77,6 +77,7 @@ def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Pat
     history = History(
         *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
         concurrency={group: concurrency_of(group) for group in groups},
+        runs={group: run_of(group) for group in groups},
     )
     verdict.violations += check(history)
     ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}

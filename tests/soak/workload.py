@@ -22,6 +22,7 @@ from tests.history.events import Journal, published
 from tests.soak.config import MAX_BODY, QUEUE, TENANT
 
 LANES = 4
+_RULES = {LANES - 1: "several", LANES - 2: "runs"}  # of lanes whose groups have a rule of their own
 GROUPS = 4  # of a lane, at a time
 EPOCH = 200  # messages of a lane, after which it goes on with new groups
 CONFIRM_WITHIN = 4.0
@@ -218,10 +219,9 @@ class _Lane:
 
     def _body(self, kind: str, *, grouped: bool) -> dict[str, int | str]:
         n = next(self._count)
-        has_limit = self._number == LANES - 1
-        kin = "several-" if has_limit else "e"
-        entity = f"{kin}{self._number}-{n // EPOCH}-{self._chance.randrange(GROUPS)}"
-        app = "soak-several" if has_limit else "soak"
+        rule = _RULES.get(self._number, "")
+        entity = f"{rule or 'e'}-{self._number}-{n // EPOCH}-{self._chance.randrange(GROUPS)}"
+        app = f"soak-{rule}" if rule else "soak"
         return {
             "id": f"{kind.replace(' ', '-')}-{self._number}-{n}",
             "app_name": app if grouped else "plain",
