@@ -51,11 +51,13 @@ app = "soak-several"
 key = "{{entity}}:{{tenant_id}}"
 concurrency = {several}
 rate = "200/s burst 20"
+shares = true
 [[groups]]
 name = "runs"
 app = "soak-runs"
 key = "{{entity}}:{{tenant_id}}"
 run = {run}
+shares = true
 """
 
 
