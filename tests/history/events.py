@@ -159,6 +159,7 @@ class History:
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
+        hands_back: whether daemons may have handed back claims that they never began.
         runs: how many tasks of a group one claim may give: a crash may repeat so many, in order. A
             group of which several may run at once has none.
         concurrency: how many tasks of a group may run at once, where that is more than one.
@@ -171,6 +172,7 @@ class History:
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()
     with_faults: bool = True
+    hands_back: bool = False
     runs: Mapping[str, int] = field(default_factory=dict)
     concurrency: Mapping[str, int] = field(default_factory=dict)
 

@@ -149,7 +149,8 @@ def _s3(history: History, events: list[Event], attempts: list[Attempt]) -> Itera
 def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
     """The order of a group is the order of publishing; k+1 never starts before k is settled.
 
-    Where several may run at once, it is the order of first starts, and no more run than may.
+    Where several may run at once, it is the order of first claims, and no more run than may. What
+    was handed back before it began left no trace here: there the order is the model's to check.
 
     In a run "settled" is "ended well in its process": a crash goes back in it, to the first of its
     tasks that was not settled, which counts the crash.
@@ -164,7 +165,8 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
         back = goes_back(history, runs) if history.run_of(group) > 1 else set()
         ends = _ends(runs, back, place)
         undone: set[str] = set()
-        for number, (before, after) in enumerate(pairwise(_first(runs) if most > 1 else runs), 1):
+        in_turn = runs if most == 1 else () if history.hands_back else _first(runs)
+        for number, (before, after) in enumerate(pairwise(in_turn), 1):
             one, two = before.start, after.start
             if one in history.undone:
                 undone.add(one.id)

@@ -12,7 +12,7 @@ from groupflow.core.errors import SessionLost
 from groupflow.store.envelope import Pool
 from groupflow.store.epochs import Epoch
 from groupflow.store.settlements import Claim
-from tests.model.machine import DAEMONS, Daemon, Machine
+from tests.model.machine import DAEMONS, LEASE, Daemon, Machine
 from tests.model.promise import Promise
 
 POOLS: tuple[Pool, Pool] = ("plain", "grouped")
@@ -131,7 +131,7 @@ class Losses(Machine):
             one.runs = deepcopy(kept.runs[name])
             return True
         one.forget()
-        handed = self.run(one.sessions.register({}))
+        handed = self.run(one.sessions.register({"lease": LEASE}))
         assert {each.id for each in handed} == {claim.task.id for claim in before.values()}
         for claim in before.values():
             self._put_back(claim, crashed=not is_same)

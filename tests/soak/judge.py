@@ -76,6 +76,7 @@ def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Pat
     groups = {event.group for event in events if event.group is not None}
     history = History(
         *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
+        hands_back=True,
         concurrency={group: concurrency_of(group) for group in groups},
         runs={group: run_of(group) for group in groups},
     )
