@@ -14,7 +14,7 @@ from groupflow.core.masking import mask_all
 from groupflow.settings.model import Settings
 from groupflow.settings.types import HandlerCommand, HandlerUrl
 
-SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "schedules", "log"})
+SECTIONS_AT_ONCE = frozenset({"fields", "retry", "groups", "handlers", "schedules", "pools", "log"})
 SETTINGS_AT_ONCE = frozenset(
     {
         "workers.plain",
@@ -127,6 +127,9 @@ def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         elif section == "schedules":
             for rule in values:
                 yield from _settings(f"schedules.{rule['name']}", rule)
+        elif section == "pools":
+            for name, rule in values.items():
+                yield from _settings(f"pools.{name}", rule)
         elif section != _DIGESTS:
             yield from _settings(section, values)
 
@@ -143,10 +146,11 @@ def _values(settings: Settings) -> Iterator[tuple[str, Any]]:
             "groups": [dict(rule) for rule in settings.groups],
             "handlers": {type_: dict(rule) for type_, rule in settings.handlers.items()},
             "schedules": [dict(rule) for rule in settings.schedules],
+            "pools": {name: dict(rule) for name, rule in settings.pools.items()},
             **{
                 name: dict(getattr(settings, name))
                 for name in Settings.model_fields
-                if name not in ("groups", "handlers", "schedules")
+                if name not in ("groups", "handlers", "schedules", "pools")
             },
         }
     )

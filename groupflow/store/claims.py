@@ -106,7 +106,7 @@ class Claims:
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled([each for each, ok in judged if ok] if refused else ordered)
-        claims = [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
+        claims = claims_from(rows, now)
         if claims:
             seen = self._session.seen
             seen.fence = max(seen.fence, *[claim.fence for claim in claims])
@@ -144,6 +144,11 @@ class Claims:
         return Handed(False, following)
 
 
+def claims_from(rows: list[Any], now: int) -> list[Claim]:
+    """The claims in a reply, seven values each; `now` is Redis's clock (µs)."""
+    return [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
+
+
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
@@ -152,7 +157,7 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     slot, fence, element, raw_group, packed, flat_life, told = row
     life = Life.of(flat_life) if flat_life else _NO_LIFE
     claim = _claim(slot.decode(), fence, element, raw_group.decode() or None, packed, life, now)
-    if told:
+    if isinstance(told, list):
         claim.behind = _pairs(told)
     return claim
 

@@ -12,6 +12,12 @@ same names for the scripts; a name is spelled only here.
 | ``lane:<group>`` | list | elements of a group's waiting tasks in order; pushed left, taken right |
 | ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |
 | ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
+| ``pool_ordered:<pool>`` | zset | the same as ``ordered``, for workers that pull from a pool |
+| ``pool_suspect_plain:<pool>`` | zset | likewise |
+| ``pool_ready:<pool>`` | zset | likewise |
+| ``pool_suspect_groups:<pool>`` | zset | likewise |
+| ``pools`` | hash | names of pools that ever had a task → since when |
+| ``pullers`` | zset | ``pool/<pool>/<worker>``, as daemons → when its lease runs out |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``limits`` | hash | what the configuration says of concurrency and rates; see `limits.lua` |
@@ -65,9 +71,13 @@ _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "tallies", "renamed", "moved", "partitions",
-    "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans",
+    "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "pools",
+    "pullers",
 )  # fmt: skip
-_PREFIXES = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
+_PREFIXES = (
+    "lane", "lock", "life", "daemon", "worker", "schedule", "scan",
+    "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups",
+)  # fmt: skip
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 
 

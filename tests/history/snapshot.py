@@ -14,14 +14,15 @@ from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 
-_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan")
+POOL_KINDS = ("pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups")
+_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan", *POOL_KINDS)
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
     "recovering", "schedules",
     "limits", "sharing", "rates", "closed",
-    "scans",
+    "scans", "pools", "pullers",
 )  # fmt: skip
 
 
@@ -54,6 +55,17 @@ class Snapshot:
     workers: set[str] = field(default_factory=set)
     schedules: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     strangers: list[str] = field(default_factory=list)
+    # by kind, without its "pool_", and by pool
+    pools: dict[str, dict[str, dict[bytes, float]]] = field(default_factory=dict)
+
+    def indexes(self, kind: str) -> Iterator[tuple[str, dict[bytes, float]]]:
+        """An index of that kind, of what daemons claim (pool "") and of each pool."""
+        yield "", self.zsets.get(kind, {})
+        yield from self.pools.get(kind, {}).items()
+
+    def pool_of(self, element: bytes) -> str:
+        """The pool of a task; empty where daemons run it."""
+        return self.lives.get(split_element(element)[1], {}).get(b"pool", b"").decode()
 
     def count(self, name: str) -> int:
         """One of the totals."""
@@ -99,10 +111,10 @@ class Snapshot:
         """Every waiting task: in which list, of which group, its element."""
         for element in self.lists.get("plain", []):
             yield "plain", "", element
-        for element in self.zsets.get("ordered", {}):
-            yield "ordered", "", element
-        for element in self.zsets.get("suspect_plain", {}):
-            yield "suspect_plain", "", element
+        for kind in ("ordered", "suspect_plain"):
+            for pool, index in self.indexes(kind):
+                for element in index:
+                    yield f"{kind}:{pool}" if pool else kind, "", element
         for element in self.zsets.get("delayed", {}):
             yield "delayed", self.group_of(element), element
         for group, elements in self.lanes.items():
@@ -178,6 +190,9 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.schedules[name] = value
         case "scan":
             found.scans[name] = value
+        case _ if kind in POOL_KINDS:
+            members = {row[0]: row[1] for row in value}
+            found.pools.setdefault(kind.removeprefix("pool_"), {})[name] = members
         case _:
             found.workers.add(name)
             found.checkpoints += [

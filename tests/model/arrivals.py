@@ -16,21 +16,23 @@ class Arrivals(Machine):
     @rule(group=groups, priority=st.sampled_from((0.0, 0.0, 30.0, -5.0)), again=st.booleans())
     def enqueue(self, group: str, priority: float, again: bool) -> None:
         """A batch of new tasks."""
-        self._enqueue([f"t{next(self.ids)}" for _ in range(2)], group, priority, 0.0, again=again)
+        self.enqueue_tasks(
+            [f"t{next(self.ids)}" for _ in range(2)], group, priority, 0.0, again=again
+        )
 
     @rule(group=groups, aside=st.booleans())
     def enqueue_delayed(self, group: str, aside: bool) -> None:
         """A task that is not to run before a time."""
-        self._enqueue([f"t{next(self.ids)}"], group, 0.0, 3600.0, aside=aside)
+        self.enqueue_tasks([f"t{next(self.ids)}"], group, 0.0, 3600.0, aside=aside)
 
     @rule(group=groups, pick=numbers, scope=scopes)
     def enqueue_duplicate(self, group: str, pick: int, scope: str) -> None:
         """An id that has come before, wherever its task is by now, from its sender or another."""
         if self.promise.tasks:
             known = sorted({task.message for task in self.promise.tasks.values()})
-            self._enqueue([known[pick % len(known)]], group, 0.0, 0.0, scope=scope, again=True)
+            self.enqueue_tasks([known[pick % len(known)]], group, 0.0, 0.0, scope=scope, again=True)
 
-    def _enqueue(
+    def enqueue_tasks(
         self,
         ids: list[str],
         group: str,
@@ -40,11 +42,13 @@ class Arrivals(Machine):
         scope: str = SCOPES[0],
         aside: bool = False,
         again: bool = False,
+        pool: str = "",
     ) -> None:
+        """Take new tasks in, and check which are new."""
         arrivals = [
             Arrival(
                 id_,
-                Envelope("t", group or None, None, group or None, {}, b"{}", scope),
+                Envelope("t", group or None, None, group or None, {}, b"{}", scope, pool or None),
                 priority=priority,
                 delay=delay,
                 steps_aside=aside,
@@ -60,7 +64,7 @@ class Arrivals(Machine):
             if expected[n]:
                 name = answer.renamed.get(n, id_)
                 task = self.promise.enqueue(name, id_, scope, group, due=delay == 0, aside=aside)
-                task.priority = priority
+                task.priority, task.pool = priority, pool
 
     @rule()
     def deaths_get_old(self) -> None:

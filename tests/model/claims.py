@@ -78,12 +78,12 @@ class ClaimsAndSettles(Machine):
         if claim is one.suspect:
             one.suspect = None
         task = self.promise.tasks[claim.task.id]
-        settlement = self._settle_both(how, claim, task, option=option)
+        settlement = self.settle_both(how, claim, task, option=option)
         answer = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
         assert answer.refused == []
         one.stale.append(claim)
 
-    def _settle_both(
+    def settle_both(
         self, how: str, claim: settlements.Claim, task: ModelTask, *, option: bool
     ) -> settlements.Settlement:
         """What the store is told, and what it means for the promise."""

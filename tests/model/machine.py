@@ -24,6 +24,7 @@ from groupflow.store.envelope import Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
+from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.sessions import Session, Sessions
 from tests.model.promise import BURST, Promise
 
@@ -45,6 +46,27 @@ pools = st.sampled_from(("plain", "grouped"))
 numbers = st.integers(0, 50)
 
 _births = itertools.count(1)
+POOL = "couriers"
+PULLERS = ("anna", "carl")
+
+
+class PullingWorker:
+    """A worker that pulls: what it believes to hold."""
+
+    def __init__(self, client: StoreClient, name: str) -> None:
+        self.puller = Puller(POOL, name, LEASE)
+        self.store = Pulling(client, LEASE)
+        self.held: dict[int, settlements.Claim] = {}  # by fence
+        self.stale: list[settlements.Claim] = []
+        self.suspect: int | None = None  # the fence of its claim
+
+    def forget(self) -> list[settlements.Claim]:
+        """Its claims are gone."""
+        gone = list(self.held.values())
+        self.stale += gone
+        self.held.clear()
+        self.suspect = None
+        return gone
 
 
 class Daemon:
@@ -105,6 +127,7 @@ class Machine(RuleBasedStateMachine):
         self.group_verbs = Groups(self.client)
         self.waiting = WaitingTasks(self.client)
         self.daemons = {name: Daemon(self.client, name) for name in DAEMONS}
+        self.pullers = {name: PullingWorker(self.client, name) for name in PULLERS}
         self.ids = itertools.count()
 
     def run(self, call: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -128,7 +151,19 @@ class Machine(RuleBasedStateMachine):
         heads = self.promise.claimable_heads() if pool == "grouped" else self.promise.lane("")
         if self.promise.all_paused:
             return set()
-        return {task.id for task in heads if not (task.crashes and one.suspect)}
+        return {task.id for task in heads if not (task.pool or (task.crashes and one.suspect))}
+
+    def claimable_in_pool(self, one: PullingWorker) -> set[str]:
+        """The same for a worker that pulls; of suspects one of each kind is told at a time."""
+        if self.promise.all_paused:
+            return set()
+        heads = [*self.promise.claimable_heads(), *self.promise.lane("")]
+        ids = {task.id for task in heads if task.pool and not task.crashes}
+        suspects = [task for task in heads if task.pool and task.crashes]
+        if one.suspect is None:
+            kinds = {bool(task.group): task.id for task in suspects}
+            ids |= set(kinds.values())
+        return ids
 
     def startable(self, one: Daemon, pool: Pool) -> set[str]:
         """The same for a claim of more than one: of some groups, what is behind the head too."""
@@ -137,7 +172,7 @@ class Machine(RuleBasedStateMachine):
             for group in {self.promise.tasks[id_].group for id_ in ids}:
                 room, lane = self.promise.room_in(group), self.promise.lane(group)
                 for task in lane[1:room]:
-                    if task.crashes or not task.is_due:
+                    if task.crashes or task.pool or not task.is_due:
                         break
                     ids.add(task.id)
         return ids

@@ -24,6 +24,7 @@ class ModelTask:
         group: its group, empty for a plain one.
         place: its place in its group; a higher one comes later.
         priority: seconds by which it counts as older.
+        pool: whose workers claim it; empty where daemons do.
         state: where it is; `aside` waits without holding its group.
         is_due: whether its time has come.
         attempt: the attempt that runs or is next.
@@ -39,6 +40,7 @@ class ModelTask:
     group: str
     place: int
     priority: float = 0.0
+    pool: str = ""
     state: State = "waiting"
     is_due: bool = True
     attempt: int = 1

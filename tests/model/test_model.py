@@ -17,15 +17,14 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from groupflow.operate.totals import read_totals
 from tests.history.auditor import audit, leftovers
-from tests.model.arrivals import Arrivals
-from tests.model.claims import ClaimsAndSettles
 from tests.model.lives import Lives
 from tests.model.losses import Losses
-from tests.model.machine import DAEMONS, NAMED, WORKERS
+from tests.model.machine import DAEMONS, NAMED, PULLERS, WORKERS
 from tests.model.people import TimeAndPeople
+from tests.model.pulling import Pulls
 
 
-class StoreMachine(Arrivals, Lives, ClaimsAndSettles, TimeAndPeople, Losses):
+class StoreMachine(Pulls, Lives, TimeAndPeople, Losses):
     """All rules, what must hold after every step, and the end that every history must come to."""
 
     def teardown(self) -> None:
@@ -76,16 +75,22 @@ class StoreMachine(Arrivals, Lives, ClaimsAndSettles, TimeAndPeople, Losses):
         self._end_all_deaths()
         for daemon in DAEMONS:
             self.leave(daemon)
+        for name in PULLERS:
+            self.hand_back_pulled(name, 0)
         self.start("d0", again=False)
         for _ in range(10_000):
             self.time_passes()
             self.claim("d0", "plain", WORKERS, again=False)
             self.claim("d0", "grouped", WORKERS, again=False)
-            if not self.daemons["d0"].held:
+            self.pull("anna", 6, again=False)
+            if not (self.daemons["d0"].held or self.pullers["anna"].held):
                 break
+            while self.pullers["anna"].held:
+                self.settle_pulled("anna", 0, "complete", option=False)
             while self.daemons["d0"].held:
                 self.settle("d0", 0, "complete", option=False, again=False)
         self.leave("d0")
+        self.hand_back_pulled("anna", 0)
         waiting = [t.id for t in self.promise.tasks.values() if t.state not in ("done", "dropped")]
         assert waiting == [], "some tasks could never be claimed"
         assert leftovers(self.raw, self.keys) == []

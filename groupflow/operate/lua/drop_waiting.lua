@@ -14,7 +14,9 @@ local line = group == '' and K.plain or K.lane .. group
 -- Takes an element out of wherever it waits.
 local function leave(element)
   if call('ZREM', K.delayed, element) == 1 then return true end
-  for _, index in ipairs(group == '' and { K.ordered, K.suspect_plain } or {}) do
+  local pool = call('HGET', K.life .. id, 'pool') or nil
+  local indexes = { index_of('ordered', pool), index_of('suspect_plain', pool) }
+  for _, index in ipairs(group == '' and indexes or {}) do
     if call('ZREM', index, element) == 1 then return true end
   end
   return call('LREM', line, 1, element) == 1

@@ -7,7 +7,7 @@
 --          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
 --          running_groups: those of which several tasks may run, and that are counted under none of these;
 --          sharing: how many tasks of such groups run;
---          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed;
+--          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed by daemons;
 --          recovering: { since, until } (µs) where nothing is claimed, since this server may have lost writes;
 --          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
 local now, daemons = clock(), {}
@@ -49,8 +49,8 @@ local function waited(element)
   return math.max(0, now - math.max(arrival_of(element), tonumber(due or nil) or 0))
 end
 local plain, grouped = waited(call('LINDEX', K.plain, -1)), 0
-for _, index in ipairs(PLAIN) do plain = math.max(plain, waited(call('ZRANGE', index, 0, 0)[1])) end
-for _, index in ipairs(READY) do
+for _, index in ipairs(OWN_PLAIN) do plain = math.max(plain, waited(call('ZRANGE', index, 0, 0)[1])) end
+for _, index in ipairs(OWN_READY) do
   local group = call('ZRANGE', index, 0, 0)[1]
   grouped = math.max(grouped, waited(group and call('LINDEX', K.lane .. group, -1)))
 end

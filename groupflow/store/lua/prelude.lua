@@ -24,14 +24,14 @@ local function has_life(element) return byte(element, 17) == LIVES end
 local function with_life(element) return sub(element, 1, 16) .. '+' .. sub(element, 18) end
 
 -- The order_time of a task: arrival less its priority, or what its last settle set. Behind it: the
--- priority, whether an attempt has failed, and whether the task is a suspect.
+-- priority, whether an attempt has failed, whether the task is a suspect, and its pool, where it is of one.
 local function order_of(element)
   local arrival = arrival_of(element)
-  if not has_life(element) then return arrival, 0, false, false end
-  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt', 'crashes')
+  if not has_life(element) then return arrival, 0, false, false, nil end
+  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt', 'crashes', 'pool')
   local priority = tonumber(life[2]) or 0
   local order = tonumber(life[1]) or (arrival - priority)
-  return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0
+  return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0, life[5] or nil
 end
 
 -- Tells every daemon, once a script, that something may be claimed now, or that a due time was set
@@ -43,6 +43,26 @@ local function tell(what)
 end
 local function wake() tell('ready') end
 local function wake_at_due() tell('due') end
+
+-- A task of a pool waits for workers that pull, in indexes of that pool; each is named as the one that it
+-- stands in the place of. `pools` has the names of all that ever had a task.
+local pools_known
+local function pools()
+  pools_known = pools_known or call('HKEYS', K.pools)
+  return pools_known
+end
+
+local function index_of(kind, pool) return pool and K['pool_' .. kind] .. pool or K[kind] end
+
+-- Takes a group out of all pools' indexes but one.
+local function leave_pools(group, stays)
+  for _, pool in ipairs(pools()) do
+    for _, kind in ipairs({ 'ready', 'suspect_groups' }) do
+      local index = index_of(kind, pool)
+      if index ~= stays then call('ZREM', index, group) end
+    end
+  end
+end
 
 -- Nearly always nothing is parked or paused at all: that is asked once a script, and only then.
 local may_withhold
@@ -59,8 +79,10 @@ local function is_suspected(group)
   return may_suspect and call('ZSCORE', K.suspect_groups, group)
 end
 
--- Takes a group out of the index in which it is ready: there are two, and it is in one of them at most.
+-- Takes a group out of the index in which it is ready: there are two, and two of each pool, and it is in one
+-- of them at most.
 local function unready(group)
+  leave_pools(group)
   call('ZREM', K.ready, group)
   if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
 end
@@ -78,7 +100,7 @@ local function place_unlocked(group, now)
     call('ZREM', K.held, group)
     return false
   end
-  local order, priority, failed, is_suspect = order_of(head)
+  local order, priority, failed, is_suspect, pool = order_of(head)
   local due = has_life(head) and tonumber(call('HGET', K.life .. id_of(head), 'due') or nil) or 0
   if is_limiting() then
     local free = limits().free_at(group, head, now)
@@ -96,10 +118,15 @@ local function place_unlocked(group, now)
     return false
   end
   if has_life(head) or is_limiting() then call('ZREM', K.held, group) end
-  local index = K.ready
-  if is_suspect then
+  local index = index_of(is_suspect and 'suspect_groups' or 'ready', pool)
+  leave_pools(group, index)
+  if pool then
     call('ZREM', K.ready, group)
-    index, may_suspect = K.suspect_groups, true
+    call('ZREM', K.suspect_groups, group)
+    tell('pool')
+  elseif is_suspect then
+    call('ZREM', K.ready, group)
+    may_suspect = true
   elseif is_suspected(group) then
     call('ZREM', K.suspect_groups, group)
   end
@@ -144,8 +171,9 @@ local function put_back(element, group, now)
     return place(group, now)
   end
   if has_life(element) then
-    local order, _, _, is_suspect = order_of(element)
-    call('ZADD', is_suspect and K.suspect_plain or K.ordered, digits(order), element)
+    local order, _, _, is_suspect, pool = order_of(element)
+    call('ZADD', index_of(is_suspect and 'suspect_plain' or 'ordered', pool), digits(order), element)
+    if pool then tell('pool') end
   else
     call('RPUSH', K.plain, element)
   end
