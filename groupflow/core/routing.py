@@ -134,6 +134,13 @@ class Router:
             owners.append(owner)
         return scope_of(*owners)
 
+    def owner_of(self, body: Mapping[str, Any]) -> tuple[str | None, str]:
+        """Whose a body is, by what can be read of it: its tenant, and the scope of its id."""
+        tenant = None
+        with suppress(Unroutable):
+            tenant = _optional_text(self._paths.tenant, body, NO_HEADERS)
+        return tenant, self.scope_in(NO_HEADERS, body)
+
     def _match(self, app: str | None, tenant: str | None) -> Rule | None:
         """The first rule for this application and tenant."""
         rules = self._for_any_app if app is None else self._by_app.get(app, self._for_any_app)

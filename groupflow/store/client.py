@@ -309,8 +309,9 @@ class StoreClient:
         """Subscribe to the namespace's wake channel.
 
         Yields an iterator with an item a wake: ``ready`` where something may be claimed, ``due``
-        where a due time was set. It begins with a ``due``: a wake may have passed while nobody
-        listened. It ends with `StoreUnavailable` when the connection does.
+        where a due time was set, ``pool`` where something may be claimed from a pool. It begins
+        with a ``due``: a wake may have passed while nobody listened. It ends with
+        `StoreUnavailable` when the connection does.
         """
         with self._telling():
             pubsub = (await self._located()).pubsub()

@@ -14,18 +14,19 @@ from typing import Literal, TypeAlias
 
 from groupflow.core.errors import SessionLost
 from groupflow.store.claims import Claims, claims_from
-from groupflow.store.client import Argument, StoreClient
+from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.epochs import Epoch
 from groupflow.store.keys import split_checkpoint
 from groupflow.store.scripts import Verb
-from groupflow.store.sessions import Session
+from groupflow.store.sessions import REAPED_AT_ONCE, Session
 from groupflow.store.settlements import Claim, Release, Settlement
 
 MOST_HELD = 500  # tasks of one worker; what one script gives at most
 Where: TypeAlias = Literal["ordered", "suspect_plain", "delayed"]
 PLACES: tuple[Where, ...] = ("ordered", "suspect_plain", "delayed")  # where plain tasks wait
 Word: TypeAlias = Literal["added", "kept", "assigned", "over", "dead", "foreign"]
+PROMOTED_AT_ONCE = 200  # tasks, and groups
 LOOKED_AT = 1000  # tasks that a step of pruning looks at, about
 
 _NUMBER = 17  # where the process begins in what a session shows
@@ -62,9 +63,9 @@ class Held:
     """A slot of a worker's that holds a claim."""
 
     slot: str
-    fence: int
+    fence: int  # rises in a partition; two partitions may give the same
+    since: float  # Unix seconds by Redis's clock
     element: bytes
-    group: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,18 @@ class Pulling:
         since = [seconds(row) for row in rows[6::7]]
         return Holdings(seconds(now), seconds(ends), list(zip(claims, since, strict=True)))
 
+    async def tend(self) -> None:
+        """Let what is due be claimed, and take from who was silent: also where no daemon runs.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        calls: list[Call] = [
+            (Verb.PROMOTE, [PROMOTED_AT_ONCE]),
+            (Verb.REAP, [REAPED_AT_ONCE, self._lease]),
+        ]
+        await self._client.run_all(calls)
+
     async def begin_list(self, pool: str) -> str:
         """The number of a list that begins now, higher than those of all before."""
         number, *_ = await self._client.run(Verb.PUT, pool, "")
@@ -251,8 +264,8 @@ def _slots(flat: Sequence[bytes]) -> tuple[dict[int, Held], frozenset[int]]:
     held, settled = dict[int, Held](), set[int]()
     for slot, checkpoint in zip(flat[::2], flat[1::2], strict=True):
         if checkpoint[0] == _LIVE:
-            fence, _, element, group = split_checkpoint(checkpoint)
-            held[fence] = Held(slot.decode(), fence, element, group or None)
+            fence, since, element, _ = split_checkpoint(checkpoint)
+            held[fence] = Held(slot.decode(), fence, seconds(since), element)
             settled.add(int(checkpoint[_NUMBER : _NUMBER + 16]))
         elif checkpoint[0] == _SETTLED:
             settled.add(int(checkpoint[1:_NUMBER]))
