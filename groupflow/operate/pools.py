@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from groupflow.operate.replies import named
@@ -37,6 +37,10 @@ class PoolStatus:
     held: int  # tasks that its workers hold
     waited: float  # seconds for which the task that goes next could have been claimed
     workers: list[PoolWorker] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of ``groupflow pools --json``."""
+        return {**asdict(self), "claimable": self.claimable}
 
     @property
     def claimable(self) -> int:

@@ -108,8 +108,12 @@ class Pools:
         """The one that takes a list."""
         return [self._filling.route(gate)]
 
+    async def hurry(self) -> None:
+        """Send those who wait away with nothing."""
+        await self._lines.close()
+
     async def close(self) -> None:
-        """Send those who wait away."""
+        """Close what it has opened."""
         await self._lines.close()
 
     async def _pools(self, _: Nothing, __: Caller) -> list[PoolStatus]:
@@ -136,12 +140,15 @@ class Pools:
             if seconds > 0:
                 given = await self._wait(puller, ask, seconds, caller) or given
         tasks = [pulled(claim) for claim in given.claims]
-        return cast(GivenTasks, {"tasks": tasks, "lease_until": given.lease_until})
+        return cast(
+            GivenTasks, {"tasks": tasks, "lease_until": given.lease_until, "lease": puller.lease}
+        )
 
     async def _wait(
         self, puller: Puller, ask: Callable[[], Any], seconds: float, caller: Caller
     ) -> Given | None:
         """Wait for something, as long as the caller does."""
+        caller.linger()
         waiting = asyncio.ensure_future(self._lines.wait(puller.pool, ask, seconds))
         hanging_up = asyncio.ensure_future(_hang_up(caller))
         try:
@@ -165,7 +172,9 @@ class Pools:
         ]
 
     async def _renew(self, _: Nothing, caller: Caller) -> Renewed:
-        return Renewed(*await self._dispenser.renew(self._puller_of(caller)))
+        puller = self._puller_of(caller)
+        until, fences = await self._dispenser.renew(puller)
+        return Renewed(until, puller.lease, fences)
 
     async def _look(self, _: Nothing, caller: Caller) -> HeldTasks:
         puller = self._puller_of(caller)

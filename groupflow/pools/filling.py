@@ -31,6 +31,10 @@ PATH = "/pools/{pool}/tasks"
 SUMMARY = (
     "Make the plain tasks that wait in a pool equal to a list; what is handed out is left alone"
 )
+ABOUT = (
+    'The body is JSON Lines, one task each: {"id": "…", "priority": seconds, "body": {…}}, and '
+    '"type" where the pool has several. What is handed out is left alone.'
+)
 MOST_BYTES = 4 * 1024 * 1024 * 1024
 PIECE = 1024 * 1024  # bytes that are checked at a time
 SLICE = 250  # tasks a script
@@ -76,6 +80,7 @@ class PoolFilling:
             )
         caller = caller_of(request, gate)
         check_pool(caller, name)
+        caller.linger()
         if int(request.headers.get("content-length", "0")) > MOST_BYTES:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The list is over {MOST_BYTES} bytes."

@@ -93,6 +93,7 @@ class GivenTasks:
 
     tasks: list[PulledTask]  # all of it, the newest last
     lease_until: float  # Unix seconds by Redis's clock: when it is taken back, if nothing is heard
+    lease: float  # seconds from now until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class Renewed:
     """A lease that was pushed back."""
 
     lease_until: float  # Unix seconds by Redis's clock
+    lease: float  # seconds from now until then
     fences: list[int]  # of what the worker holds; what isn't among them is somebody else's by now
 
 

@@ -45,6 +45,7 @@ class Lines:
         self._lines: dict[str, deque[_Guest]] = defaultdict(deque)
         self._told = asyncio.Event()
         self._work: list[asyncio.Task[None]] = []
+        self._is_over = False
 
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
@@ -60,6 +61,8 @@ class Lines:
         Returns:
             What there was, or ``None`` where there was nothing.
         """
+        if self._is_over:
+            return None
         if not self._work:
             listeners = [self._listen(client) for client in self._clients]
             self._work = [asyncio.create_task(each) for each in (self._serve(), *listeners)]
@@ -70,6 +73,10 @@ class Lines:
                 return await guest.given
         except TimeoutError:
             return None
+        except asyncio.CancelledError:
+            if self._is_over and not _is_cancelled():
+                return None
+            raise
         finally:
             guest.given.cancel()
             with contextlib.suppress(ValueError):
@@ -77,6 +84,7 @@ class Lines:
 
     async def close(self) -> None:
         """Send all away with nothing."""
+        self._is_over = True
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -131,3 +139,9 @@ class Lines:
             backoff.reset()
             if kind != b"due":
                 self._told.set()
+
+
+def _is_cancelled() -> bool:
+    """Whether it is this task that was told to end, and not what it waits for."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0

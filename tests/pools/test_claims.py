@@ -171,7 +171,7 @@ async def test_leaving(shop: Shop) -> None:
 
 
 async def test_waiting_ends_with_the_first_task(shop: Shop) -> None:
-    """Many wait, one gets it; who holds what it knows of waits as well; who hangs up is forgotten."""
+    """Many wait, one gets it; who holds what it knows of waits as well."""
     workers = [Worker(shop.api, f"w{n}") for n in range(5)]
     asked = [asyncio.create_task(worker.claim(5, wait=30)) for worker in workers]
     assert await workers[0].claim(5) == []
@@ -285,7 +285,7 @@ async def put(shop: Shop, *rows: dict[str, Any]) -> dict[str, int]:
 
 
 async def test_a_pool_is_made_equal_to_a_list(shop: Shop) -> None:
-    """Added, kept, removed, assigned; sent again nothing changes; the highest priority goes first."""
+    """Sent again nothing changes; the highest priority goes first."""
     rows = [{"id": f"r{n}", "priority": n, "body": {"n": n}} for n in range(700)]
     assert await put(shop, *rows) == {"added": 700}
     assert await put(shop, *rows) == {"kept": 700}

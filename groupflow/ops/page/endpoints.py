@@ -23,6 +23,7 @@ from starlette.types import Receive
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.json_size import has_over
 from groupflow.ops.page.access import Gate
+from groupflow.ops.page.connection import LINGERS
 from groupflow.ops.page.problems import Refused, problem_response, refused_input
 from groupflow.ops.page.turns import Turns
 from groupflow.settings.tokens import Holder, Right
@@ -45,6 +46,8 @@ class Caller:
     path: Mapping[str, str] = field(default_factory=dict)  # what stands in the path's braces
     gone: Receive | None = None
     """Once the body is read: answers when the caller hangs up."""
+    linger: Callable[[], None] = lambda: None
+    """Lets its request take its time, in a place that no stranger's connection takes away."""
 
     @property
     def shows_token(self) -> bool:
@@ -104,7 +107,11 @@ def caller_of(request: Request, gate: Gate) -> Caller:
     peer = request.client.host if request.client else "unknown"
     holder = gate.holder(request.headers)
     may_look = "look" in holder.rights if holder else not gate.has_token
-    return Caller(peer, holder, may_look, request.path_params, request.receive)
+    return Caller(peer, holder, may_look, request.path_params, request.receive, _linger_of(request))
+
+
+def _linger_of(request: Request) -> Callable[[], None]:
+    return lambda: request.scope.__setitem__(LINGERS, True)
 
 
 async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request) -> Response:

@@ -13,7 +13,7 @@ import uvicorn
 from groupflow.ops.listening import BACKLOG, Listening
 from groupflow.ops.page.connection import connections_of
 from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.door import Door
+from groupflow.ops.page.door import MOST, MOST_PULLING, Door, allowed
 from groupflow.ops.page.site import Extension, Site
 from groupflow.settings.model import Http
 from groupflow.settings.transport import is_loopback
@@ -41,7 +41,9 @@ async def serve_page(
 
     async def serve(sock: socket.socket) -> None:
         _announce(http, sock.getsockname()[1])
-        await _serve(Site(context, extensions), sock, end)
+        has_pools = bool(context.facts.settings.pools)
+        door = Door(allowed(MOST_PULLING if has_pools else MOST))
+        await _serve(Site(context, extensions), door, sock, end)
 
     listening = Listening("http.listen", http.listen, serve)
     task = asyncio.create_task(listening.run())
@@ -55,9 +57,8 @@ async def serve_page(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _serve(site: Site, sock: socket.socket, end: asyncio.Event) -> None:
+async def _serve(site: Site, door: Door, sock: socket.socket, end: asyncio.Event) -> None:
     """Answer on a socket until told to end; open answers may end then, streams first."""
-    door = Door()
     config = uvicorn.Config(
         site.app,
         http=connections_of(door),
@@ -75,6 +76,7 @@ async def _serve(site: Site, sock: socket.socket, end: asyncio.Event) -> None:
     async def stop() -> None:
         await end.wait()
         site.live.close()
+        await site.hurry()
         server.should_exit = True
 
     async with door.watched():

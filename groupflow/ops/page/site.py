@@ -38,6 +38,9 @@ class Extension(Protocol):
     def routes(self, gate: Gate) -> list[Route]:
         """What is no question with an answer in JSON."""
 
+    async def hurry(self) -> None:
+        """Answer those who wait: it is about to end."""
+
     async def close(self) -> None: ...
 
 
@@ -78,6 +81,11 @@ class Site:
         # Debug is off and every answer is ours: a traceback is never shown.
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
         self.app: ASGIApp = Guard(inner, gate)
+
+    async def hurry(self) -> None:
+        """Answer those who wait for something."""
+        for extension in self._extensions:
+            await extension.hurry()
 
     async def close(self) -> None:
         """Close what it has opened."""

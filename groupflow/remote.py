@@ -1,0 +1,258 @@
+"""A worker that pulls, for Python programs without Redis and RabbitMQ: HTTP is all it knows.
+
+    from groupflow import Retry, Task
+    from groupflow.remote import Worker
+
+    async def deliver(task: Task) -> None:
+        ...
+
+    Worker("http://127.0.0.1:9464", "couriers", deliver, token="…", concurrency=20).run_forever()
+
+It asks for as many tasks as it may run at once, pushes its lease back while they run, and says
+what became of each until that is heard. While the server is away it goes on with what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any, TypeAlias
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+import orjson
+import structlog
+
+from groupflow.core.backoff import Backoff
+from groupflow.core.errors import GroupflowError
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.task import Task
+
+log = structlog.get_logger("groupflow.remote")
+
+Handle: TypeAlias = Callable[[Task], Awaitable[Outcome | None]]
+
+WAIT = 30.0  # seconds that a call for tasks may wait for some
+_TIMEOUT = 10.0  # seconds for any other call, and for a connection
+_RENEWALS = 4  # in a lease
+_MOST_SAID = 200  # settlements in a call
+_REMEMBERED = 10_000  # fences of tasks that were run: an answer may be older than their settlement
+_REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # which no second try mends
+
+
+class Refused(GroupflowError):
+    """The server won't have this worker: a token, a pool or a name is wrong."""
+
+
+class Worker:
+    """Pulls tasks from a pool and runs them."""
+
+    def __init__(
+        self,
+        url: str,
+        pool: str,
+        handle: Handle,
+        *,
+        token: str = "",
+        name: str = "",
+        concurrency: int = 1,
+        drain: float = 30.0,
+    ) -> None:
+        """Asks for nothing yet.
+
+        Args:
+            url: where the server listens (`[http] listen`).
+            pool: the pool's name.
+            handle: runs one attempt. What it returns is as for any handler; what it raises makes
+                the task wait for its next attempt, by the server's policy.
+            token: with the right to pull.
+            name: tells this worker from others of the pool; made of host and process by default.
+            concurrency: tasks at once, 500 at most.
+            drain: seconds that a stop waits for tasks that run.
+        """
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        self._handle = handle
+        self._concurrency = concurrency
+        self._drain = drain
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.AsyncClient(
+            base_url=f"{url.rstrip('/')}/api/pools/{quote(pool)}/workers/{quote(self.name)}",
+            headers=headers,
+            timeout=_TIMEOUT,
+        )
+        self._running: dict[int, asyncio.Task[None]] = {}  # by fence
+        self._said: dict[int, dict[str, Any]] = {}  # settlements that were not heard yet, by fence
+        self._over: OrderedDict[int, None] = OrderedDict()
+        self._free, self._news = asyncio.Event(), asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._lease = 60.0
+
+    def stop(self) -> None:
+        """Ask for nothing more; end once what runs has ended."""
+        self._stopping.set()
+
+    def run_forever(self) -> None:
+        """Run until SIGTERM or SIGINT, on a loop of its own."""
+        asyncio.run(self._run_until_signal())
+
+    async def _run_until_signal(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        await self.run()
+
+    async def run(self) -> None:
+        """Work until `stop` is called; then let what runs end, and give the rest back.
+
+        Raises:
+            Refused: a token, a pool or a name is wrong.
+        """
+        parts = [asyncio.create_task(each()) for each in (self._renew, self._say)]
+        pulling = asyncio.create_task(self._pull())
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({*parts, pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for each in (*parts, pulling):
+                if each.done():
+                    each.result()
+            pulling.cancel()
+            if self._running:
+                await asyncio.wait([*self._running.values()], timeout=self._drain)
+            await self._leave()
+        finally:
+            for each in (*parts, pulling, stopping, *self._running.values()):
+                each.cancel()
+            await asyncio.gather(*parts, pulling, *self._running.values(), return_exceptions=True)
+            await self._http.aclose()
+
+    async def _pull(self) -> None:
+        """Ask for tasks whenever there is room for some."""
+        backoff = Backoff()
+        while True:
+            holding = len(self._running) + len(self._said)
+            if len(self._running) >= self._concurrency:
+                self._free.clear()
+                await self._free.wait()
+                continue
+            limit = min(500, self._concurrency + len(self._said))
+            wanted = {"limit": limit, "wait": WAIT, "holding": min(holding, 500)}
+            try:
+                answer = await self._call("POST", "/claims", wanted, WAIT + _TIMEOUT)
+            except httpx.HTTPError as error:
+                log.debug("remote.no_answer", error=repr(error))
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            self._lease = answer.get("lease", self._lease)
+            for task in answer["tasks"]:
+                fence = task["fence"]
+                if fence not in self._running and fence not in self._over:
+                    self._running[fence] = asyncio.create_task(self._run(_task_of(task)))
+
+    async def _run(self, task: Task) -> None:
+        try:
+            outcome = await self._handle(task)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001  a handler may raise anything
+            log.warning("remote.failed", task=task.id, fence=task.fence, error=repr(error))
+            outcome = Retry(reason=f"{type(error).__name__}: {error}")
+        finally:
+            self._running.pop(task.fence, None)
+            self._over[task.fence] = None
+            while len(self._over) > _REMEMBERED:
+                self._over.popitem(last=False)
+            self._free.set()
+        self._said[task.fence] = _settlement(task, outcome or Done())
+        self._news.set()
+
+    async def _say(self) -> None:
+        """Say what became of tasks, again and again until it is heard."""
+        backoff = Backoff()
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._said:
+                try:
+                    await self._say_some()
+                    backoff.reset()
+                except httpx.HTTPError as error:
+                    log.debug("remote.no_answer", error=repr(error))
+                    await asyncio.sleep(backoff.next())
+
+    async def _say_some(self) -> None:
+        some: dict[str, dict[str, Any]] = {}
+        for said in [*self._said.values()][:_MOST_SAID]:
+            some.setdefault(said["id"], said)  # a list has no id twice
+        verdicts = await self._call("POST", "/settlements", [*some.values()])
+        for said, verdict in zip(some.values(), verdicts, strict=True):
+            if verdict["verdict"] != "accepted":
+                log.warning("remote.stale", task=said["id"], fence=said["fence"])
+            self._said.pop(said["fence"], None)
+
+    async def _renew(self) -> None:
+        """Push the lease back while something is held; give up what is somebody else's by now."""
+        while True:
+            await asyncio.sleep(self._lease / _RENEWALS)
+            if not self._running:
+                continue
+            known, began = set(self._running), monotonic()
+            try:
+                answer = await self._call("POST", "/renewal", None)
+            except httpx.HTTPError as error:
+                log.debug("remote.no_answer", error=repr(error), seconds=monotonic() - began)
+                continue
+            self._lease = answer.get("lease", self._lease)
+            for fence in known - set(answer["fences"]):
+                if (running := self._running.get(fence)) is not None:
+                    log.warning("remote.lost", fence=fence)
+                    running.cancel()
+
+    async def _leave(self) -> None:
+        """Wait until all was heard, and give back what was not finished."""
+        deadline = monotonic() + _TIMEOUT
+        while self._said and monotonic() < deadline:
+            with suppress(httpx.HTTPError):
+                await self._say_some()
+        for running in self._running.values():
+            running.cancel()
+        with suppress(httpx.HTTPError):
+            await self._call("DELETE", "", None)
+
+    async def _call(self, method: str, path: str, body: Any, timeout: float = _TIMEOUT) -> Any:
+        sent: Mapping[str, Any] = {} if body is None else {"json": body}
+        answer = await self._http.request(method, path, timeout=timeout, **sent)
+        if answer.status_code in _REFUSED:
+            raise Refused(f"{answer.request.url}: {answer.status_code} {answer.text[:500]}")
+        answer.raise_for_status()
+        return orjson.loads(answer.content)
+
+
+def _task_of(told: Mapping[str, Any]) -> Task:
+    """A task as handlers have it. A body that is JSON comes as the same value."""
+    packed = told.get("body_base64")
+    body = orjson.dumps(told.get("body")) if packed is None else base64.b64decode(packed)
+    names = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage", "context")
+    return Task(body=body, **{name: told[name] for name in names})
+
+
+def _settlement(task: Task, outcome: Outcome) -> dict[str, Any]:
+    said: dict[str, Any] = {"id": task.id, "fence": task.fence}
+    match outcome:
+        case Retry(after, reason):
+            return {**said, "outcome": "retry", "after": after, "reason": reason[:2000]}
+        case Advance(stage, context, after):
+            more = {"stage": stage, "context": context, "after": after}
+            return {**said, "outcome": "advance", **more}
+        case Dead(reason):
+            return {**said, "outcome": "dead", "reason": reason[:2000]}
+        case _:
+            return {**said, "outcome": "done"}

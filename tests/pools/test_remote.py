@@ -1,0 +1,152 @@
+"""Workers as programs: `groupflow.remote.Worker`, `groupflow work` and the other verbs of pools."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+from groupflow.core.outcome import Advance, Outcome, Retry
+from groupflow.core.task import Task
+from groupflow.remote import Refused, Worker
+from groupflow.servers import RabbitmqServer, RedisServer
+from tests.endtoend.process import REPOSITORY, Process
+from tests.endtoend.rig import Job, Rig, run
+from tests.pools.shop import COURIER, TOKEN
+
+POOLS = f"""
+[pools.couriers]
+types = ["deliver"]
+lease = 5.0
+[http.tokens.couriers]
+token = "{COURIER}"
+rights = ["pull"]
+pools = ["couriers"]
+"""
+
+
+class World:
+    """A daemon, its page, and a pool."""
+
+    def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
+        self.rig = Rig(folder, rabbitmq, redis, http={"listen": "127.0.0.1:0", "token": TOKEN})
+        with self.rig.config.open("a") as file:
+            file.write(POOLS)
+        self.url = self.rig.start("d1").wait_for("http.listening")["url"].rstrip("/")
+        self.folder = folder
+
+    def publish(self, *ids: str, entity: str | None = None) -> None:
+        self.rig.publish(Job(id_, entity, type="deliver") for id_ in ids)
+
+    def wait_for(self, done: int) -> None:
+        self.rig.until(lambda: self.rig.count("done") == done, f"{done} tasks are done")
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory,
+    rabbitmq_server: RabbitmqServer,
+    redis_server: RedisServer,
+) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("pools"), rabbitmq_server, redis_server)
+    try:
+        yield made
+    finally:
+        made.rig.close()
+
+
+def test_published_tasks_are_pulled_and_settled(world: World) -> None:
+    """From RabbitMQ to a worker's stages and retries, a group in order."""
+    ran: list[str] = []
+    before = world.rig.count("done")
+
+    async def work() -> None:
+        async def deliver(task: Task) -> Outcome | None:
+            ran.append(task.id)
+            if task.id == "staged" and task.stage is None:
+                return Advance("two", {"n": 1})
+            if task.id == "again" and task.attempt == 1:
+                return Retry(after=0.0)
+            if task.id == "raises" and task.attempt == 1:
+                raise ValueError("no")
+            if len(ran) >= 9:
+                worker.stop()
+            return None
+
+        worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
+        async with asyncio.timeout(60):
+            await worker.run()
+
+    world.publish("staged", "again", "raises")
+    world.publish("g0", "g1", "g2", entity="contact/7")
+    run(work())
+    world.wait_for(before + 6)
+    assert [id_ for id_ in ran if id_.startswith("g")] == ["g0", "g1", "g2"]
+    assert sorted(ran) == sorted(["staged", "again", "raises"] * 2 + ["g0", "g1", "g2"])
+
+
+def test_a_wrong_token_ends_a_worker(world: World) -> None:
+    async def work() -> None:
+        async def nothing(task: Task) -> None: ...
+
+        await Worker(world.url, "couriers", nothing, token="wrong").run()
+
+    with pytest.raises(Refused, match="401"):
+        run(work())
+
+
+def test_the_verbs(world: World) -> None:
+    """A list is sent, a program runs a command for each of it, and drains on SIGTERM."""
+    before = world.rig.count("done")
+    rows = [{"id": f"row{n}", "priority": n, "body": {"n": n}} for n in range(5)]
+    sent = world.folder / "list.jsonl"
+    sent.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    token = world.folder / "token"
+    token.write_text(TOKEN)
+    there = ["--url", world.url, "--token-file", str(token)]
+    done = world.rig.call("pool", "sync", "couriers", str(sent), *there)
+    assert (done.returncode, done.stdout.split(b",")[0]) == (0, b"5 added"), done.stderr
+    seen = world.rig.call("pools", "--json", "--config", str(world.rig.config))
+    assert orjson.loads(seen.stdout)[0]["claimable"] == 5
+    command = world.rig.command("work", *there, "--pool", "couriers", "--exec", "cat")
+    environment = world.rig.environment()
+    program = Process("work", command, environment, world.folder / "work.log", REPOSITORY)
+    try:
+        world.wait_for(before + 5)
+        assert program.stop() == 0
+    finally:
+        program.close()
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    seen_then = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    assert seen_then.json()["workers"] == []
+
+
+@pytest.mark.parametrize(("language", "program"), [("sh", "sh"), ("js", "node")])
+def test_the_examples_run_as_written(world: World, language: str, program: str) -> None:
+    """Each example of docs/pools.md claims a task and settles it."""
+    page = (REPOSITORY / "docs" / "pools.md").read_text()
+    code = page.partition(f"```{language}\n")[2].partition("```")[0]
+    file = world.folder / ("example.mjs" if language == "js" else "example.sh")
+    file.write_text(code if language == "js" else f"set -eu\n{code}")
+    before = world.rig.count("done")
+    world.publish(f"by-{language}")
+    environment = {
+        "PATH": os.environ["PATH"], "GROUPFLOW_URL": world.url, "GROUPFLOW_TOKEN": COURIER
+    }  # fmt: skip
+    done = subprocess.run(
+        [program, str(file)],
+        cwd=world.folder,
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"accepted" in done.stdout
+    world.wait_for(before + 1)
