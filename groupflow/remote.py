@@ -117,7 +117,7 @@ class Worker:
         """
         parts = [asyncio.create_task(each()) for each in (self._renew, self._say)]
         pulling = asyncio.create_task(self._pull())
-        stopping = asyncio.create_task(self._stopping.wait())
+        stopping: asyncio.Task[Any] = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({*parts, pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for each in (*parts, pulling):

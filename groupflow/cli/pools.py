@@ -110,7 +110,7 @@ async def _send(url: str, file: Path, token_file: Path | None) -> dict[str, int]
     except OSError as error:
         raise GroupflowError(f"{file} can't be read: {error.strerror}") from None
     except httpx.HTTPError as error:
-        raise ServerUnreachable(f"{url}: {error or type(error).__name__}") from error
+        raise ServerUnreachable("groupflow", url, str(error) or type(error).__name__) from error
     if not answer.is_success:
         raise GroupflowError(_refusal(answer))
     counts: dict[str, int] = answer.json()

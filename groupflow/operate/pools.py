@@ -36,7 +36,9 @@ class PoolStatus:
     groups: int  # groups whose head could be claimed
     held: int  # tasks that its workers hold
     waited: float  # seconds for which the task that goes next could have been claimed
-    workers: list[PoolWorker] = field(default_factory=list)
+    known: int = 0  # workers whose lease runs
+    silent: int = 0  # of them, those that were not heard of for half of it
+    workers: list[PoolWorker] = field(default_factory=list)  # so many of them
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow pools --json``."""

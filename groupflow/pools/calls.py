@@ -149,7 +149,7 @@ class Pools:
     ) -> Given | None:
         """Wait for something, as long as the caller does."""
         caller.linger()
-        waiting = asyncio.ensure_future(self._lines.wait(puller.pool, ask, seconds))
+        waiting = asyncio.ensure_future(self._lines.wait(puller.pool, puller.daemon, ask, seconds))
         hanging_up = asyncio.ensure_future(_hang_up(caller))
         try:
             await asyncio.wait([waiting, hanging_up], return_when=asyncio.FIRST_COMPLETED)
@@ -183,7 +183,9 @@ class Pools:
         return cast(HeldTasks, {"tasks": tasks, "lease_until": kept.lease_until})
 
     async def _leave(self, _: Nothing, caller: Caller) -> Returned:
-        return Returned(await self._dispenser.leave(self._puller_of(caller)))
+        puller = self._puller_of(caller)
+        self._lines.dismiss(puller.daemon)
+        return Returned(await self._dispenser.leave(puller))
 
     def _pool_of(self, caller: Caller) -> str:
         """The pool that is called, where there is one that the caller may use."""

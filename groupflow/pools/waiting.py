@@ -30,8 +30,9 @@ Ask = Callable[[], Awaitable[Given]]
 class _Guest:
     """One that waits."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, name: str) -> None:
         self.ask = ask
+        self.name = name
         self.given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
 
 
@@ -50,11 +51,18 @@ class Lines:
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
 
-    async def wait(self, pool: str, ask: Ask, seconds: float) -> Given | None:
+    def dismiss(self, name: str) -> None:
+        """Let a worker wait no more: it leaves."""
+        for line in self._lines.values():
+            for guest in [each for each in line if each.name == name]:
+                line.remove(guest)
+
+    async def wait(self, pool: str, name: str, ask: Ask, seconds: float) -> Given | None:
         """Wait for a pool to give something.
 
         Args:
             pool: which.
+            name: of who waits, in the store.
             ask: asks for it, when it may be there.
             seconds: for how long.
 
@@ -66,7 +74,7 @@ class Lines:
         if not self._work:
             listeners = [self._listen(client) for client in self._clients]
             self._work = [asyncio.create_task(each) for each in (self._serve(), *listeners)]
-        guest = _Guest(ask)
+        guest = _Guest(ask, name)
         self._lines[pool].append(guest)
         try:
             async with asyncio.timeout(seconds):

@@ -6,7 +6,8 @@
 --          ever had a task
 -- returns  { at (now), held_since: when this server began to lead, where it took over; pools }, rows of { name,
 --          plain and groups: how many tasks, and heads of groups, could be claimed; waited: µs for which the one
---          that goes next could have been; held: how many tasks its workers hold; workers }, rows of { name, lease
+--          that goes next could have been; held: how many tasks its workers hold; known, and silent: how many workers there are,
+--          and of how many half of the lease is over; workers }, rows of { name, lease
 --          (µs), lease_left (µs), held, since: µs since when it holds the oldest of them }
 local now, most = clock(), tonumber(ARGV[1])
 local names, found = { unpack(ARGV, 2) }, {}
@@ -19,7 +20,7 @@ local function waited(element)
 end
 
 for _, name in ipairs(names) do
-  local pool = { name = name, plain = 0, groups = 0, waited = 0, held = 0, workers = {} }
+  local pool = { name = name, plain = 0, groups = 0, waited = 0, held = 0, known = 0, silent = 0, workers = {} }
   for _, kind in ipairs({ 'ordered', 'suspect_plain' }) do
     local index = index_of(kind, name)
     pool.plain = pool.plain + call('ZCARD', index)
@@ -47,12 +48,13 @@ for i = 1, #pullers, 2 do
         if not since or claim.since < since then since = claim.since end
       end
     end
-    pool.held = pool.held + held
+    local lease, left = call('HGET', K.daemon .. pullers[i], 'lease') or '0', tonumber(pullers[i + 1]) - now
+    pool.held, pool.known = pool.held + held, pool.known + 1
+    if left < tonumber(lease) / 2 then pool.silent = pool.silent + 1 end
     if most > 0 then
       most = most - 1
       pool.workers[#pool.workers + 1] = named({
-        name = worker, lease = call('HGET', K.daemon .. pullers[i], 'lease') or '0', held = held, since = since,
-        lease_left = tonumber(pullers[i + 1]) - now,
+        name = worker, lease = lease, held = held, since = since, lease_left = left,
       })
     end
   end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,11 +19,17 @@ async def read_all_pools(namespace: Namespace, names: Sequence[str]) -> list[Poo
     if not names:
         return []
     answers = await namespace.ask_all(partial(read_pools, names=names))
-    found = {name: PoolStatus(name, 0, 0, 0, 0.0) for name in names}
-    for seen in answers.all:
-        for pool in seen.pools:
-            found[pool.name] = _together(found[pool.name], pool)
+    found = sum_of_pools(each for seen in answers.all for each in seen.pools)
     return [found[name] for name in names]
+
+
+def sum_of_pools(parts: Iterable[PoolStatus]) -> dict[str, PoolStatus]:
+    """What partitions tell of pools, as of whole pools, by name."""
+    found: dict[str, PoolStatus] = {}
+    for pool in parts:
+        known = found.get(pool.name)
+        found[pool.name] = _together(known, pool) if known else pool
+    return found
 
 
 def _together(one: PoolStatus, other: PoolStatus) -> PoolStatus:
@@ -37,6 +43,8 @@ def _together(one: PoolStatus, other: PoolStatus) -> PoolStatus:
         one.groups + other.groups,
         one.held + other.held,
         max(one.waited, other.waited),
+        max(one.known, other.known),
+        max(one.silent, other.silent),
         sorted(workers.values(), key=lambda each: each.name),
     )
 
