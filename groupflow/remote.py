@@ -22,6 +22,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from time import monotonic
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -33,12 +34,15 @@ import structlog
 
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError
+from groupflow.core.exact_json import read_exactly, write_exactly
+from groupflow.core.outages import Outage
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import Task
 
 log = structlog.get_logger("groupflow.remote")
 
 Handle: TypeAlias = Callable[[Task], Awaitable[Outcome | None]]
+_Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the same fence
 
 WAIT = 30.0  # seconds that a call for tasks may wait for some
 _TIMEOUT = 10.0  # seconds for any other call, and for a connection
@@ -46,10 +50,17 @@ _RENEWALS = 4  # in a lease
 _MOST_SAID = 200  # settlements in a call
 _REMEMBERED = 10_000  # fences of tasks that were run: an answer may be older than their settlement
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # which no second try mends
+_OF_WHAT_WAS_SAID = frozenset({400, 413})
+_MOST_WORDS = 2000  # characters of a reason
+_MOST_BYTES = 8 * 1024 * 1024  # of what is said in a call, which may have twice as many
 
 
 class Refused(GroupflowError):
     """The server won't have this worker: a token, a pool or a name is wrong."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(f"{status} from {what}")
+        self.status = status  # of HTTP
 
 
 class Worker:
@@ -88,9 +99,10 @@ class Worker:
             headers=headers,
             timeout=_TIMEOUT,
         )
-        self._running: dict[int, asyncio.Task[None]] = {}  # by fence
-        self._said: dict[int, dict[str, Any]] = {}  # settlements that were not heard yet, by fence
-        self._over: OrderedDict[int, None] = OrderedDict()
+        self._running: dict[_Mark, asyncio.Task[None]] = {}
+        self._said: dict[_Mark, bytes] = {}  # settlements that were not heard yet
+        self._over: OrderedDict[_Mark, None] = OrderedDict()
+        self._outage = Outage(monotonic)
         self._free, self._news = asyncio.Event(), asyncio.Event()
         self._stopping = asyncio.Event()
         self._lease = 60.0
@@ -143,21 +155,21 @@ class Worker:
                 await self._free.wait()
                 continue
             limit = min(500, self._concurrency + len(self._said))
-            wanted = {"limit": limit, "wait": WAIT, "holding": min(holding, 500)}
+            wanted = orjson.dumps({"limit": limit, "wait": WAIT, "holding": min(holding, 500)})
             try:
                 answer = await self._call("POST", "/claims", wanted, WAIT + _TIMEOUT)
-            except httpx.HTTPError as error:
-                log.debug("remote.no_answer", error=repr(error))
+            except httpx.HTTPError:
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
             self._lease = answer.get("lease", self._lease)
-            for task in answer["tasks"]:
-                fence = task["fence"]
-                if fence not in self._running and fence not in self._over:
-                    self._running[fence] = asyncio.create_task(self._run(_task_of(task)))
+            for told in answer["tasks"]:
+                mark = (told["fence"], told["id"])
+                if mark not in self._running and mark not in self._over:
+                    running = self._run(mark, _task_of(told))
+                    self._running[mark] = asyncio.create_task(running)
 
-    async def _run(self, task: Task) -> None:
+    async def _run(self, mark: _Mark, task: Task) -> None:
         try:
             outcome = await self._handle(task)
         except asyncio.CancelledError:
@@ -166,12 +178,12 @@ class Worker:
             log.warning("remote.failed", task=task.id, fence=task.fence, error=repr(error))
             outcome = Retry(reason=f"{type(error).__name__}: {error}")
         finally:
-            self._running.pop(task.fence, None)
-            self._over[task.fence] = None
+            self._running.pop(mark, None)
+            self._over[mark] = None
             while len(self._over) > _REMEMBERED:
                 self._over.popitem(last=False)
             self._free.set()
-        self._said[task.fence] = _settlement(task, outcome or Done())
+        self._said[mark] = _settlement(mark, outcome or Done())
         self._news.set()
 
     async def _say(self) -> None:
@@ -184,19 +196,44 @@ class Worker:
                 try:
                     await self._say_some()
                     backoff.reset()
-                except httpx.HTTPError as error:
-                    log.debug("remote.no_answer", error=repr(error))
+                except httpx.HTTPError:
                     await asyncio.sleep(backoff.next())
 
     async def _say_some(self) -> None:
-        some: dict[str, dict[str, Any]] = {}
-        for said in [*self._said.values()][:_MOST_SAID]:
-            some.setdefault(said["id"], said)  # a list has no id twice
-        verdicts = await self._call("POST", "/settlements", [*some.values()])
-        for said, verdict in zip(some.values(), verdicts, strict=True):
+        some: dict[str, _Mark] = {}
+        size = 0
+        for mark, said in [*self._said.items()][:_MOST_SAID]:
+            size += len(said)
+            if some and size > _MOST_BYTES:
+                break
+            some.setdefault(mark[1], mark)  # a list has no id twice
+        try:
+            await self._tell([*some.values()])
+        except Refused as refusal:
+            if refusal.status not in _OF_WHAT_WAS_SAID:
+                raise
+            for mark in some.values():
+                await self._tell_alone(mark)
+
+    async def _tell_alone(self, mark: _Mark) -> None:
+        """Say what became of one task; where that can't be used, its handler has failed."""
+        try:
+            await self._tell([mark])
+        except Refused as refusal:
+            if refusal.status not in _OF_WHAT_WAS_SAID:
+                raise
+            self._said[mark] = _settlement(
+                mark, Retry(reason=f"its outcome was refused: {refusal}")
+            )
+            await self._tell([mark])
+
+    async def _tell(self, marks: list[_Mark]) -> None:
+        packed = b"[" + b",".join(self._said[mark] for mark in marks) + b"]"
+        verdicts = await self._call("POST", "/settlements", packed)
+        for mark, verdict in zip(marks, verdicts, strict=True):
             if verdict["verdict"] != "accepted":
-                log.warning("remote.stale", task=said["id"], fence=said["fence"])
-            self._said.pop(said["fence"], None)
+                log.warning("remote.stale", task=mark[1], fence=mark[0])
+            self._said.pop(mark, None)
 
     async def _renew(self) -> None:
         """Push the lease back while something is held; give up what is somebody else's by now."""
@@ -204,16 +241,17 @@ class Worker:
             await asyncio.sleep(self._lease / _RENEWALS)
             if not self._running:
                 continue
-            known, began = set(self._running), monotonic()
+            known = set(self._running)
             try:
-                answer = await self._call("POST", "/renewal", None)
-            except httpx.HTTPError as error:
-                log.debug("remote.no_answer", error=repr(error), seconds=monotonic() - began)
+                answer = await self._call("POST", "/renewal")
+            except httpx.HTTPError:
                 continue
             self._lease = answer.get("lease", self._lease)
-            for fence in known - set(answer["fences"]):
-                if (running := self._running.get(fence)) is not None:
-                    log.warning("remote.lost", fence=fence)
+            held = set(answer["fences"])
+            for mark in known:
+                fence, id_ = mark
+                if fence not in held and (running := self._running.get(mark)) is not None:
+                    log.warning("remote.lost", task=id_, fence=fence)
                     running.cancel()
 
     async def _leave(self) -> None:
@@ -225,34 +263,64 @@ class Worker:
         for running in self._running.values():
             running.cancel()
         with suppress(httpx.HTTPError):
-            await self._call("DELETE", "", None)
+            await self._call("DELETE", "")
 
-    async def _call(self, method: str, path: str, body: Any, timeout: float = _TIMEOUT) -> Any:
-        sent: Mapping[str, Any] = {} if body is None else {"json": body}
-        answer = await self._http.request(method, path, timeout=timeout, **sent)
+    async def _call(
+        self, method: str, path: str, body: bytes | None = None, timeout: float = _TIMEOUT
+    ) -> Any:
+        headers = {"content-type": "application/json"} if body else {}
+        try:
+            answer = await self._http.request(
+                method, path, content=body, headers=headers, timeout=timeout
+            )
+            if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                answer.raise_for_status()
+        except httpx.HTTPError as error:
+            if (news := self._outage.failed()) is not None:
+                log.warning("remote.no_answer", error=str(error) or repr(error), **news)
+            raise
+        if (seconds := self._outage.answered()) is not None:
+            log.info("remote.answered_again", away_for=seconds)
         if answer.status_code in _REFUSED:
-            raise Refused(f"{answer.request.url}: {answer.status_code} {answer.text[:500]}")
+            raise Refused(f"{answer.request.url}: {answer.text[:500]}", answer.status_code)
         answer.raise_for_status()
-        return orjson.loads(answer.content)
+        return _read(answer.content)
+
+
+def _read(answer: bytes) -> Any:
+    try:
+        return read_exactly(answer)
+    except (ValueError, RecursionError):  # nested deeper than the exact way follows
+        return orjson.loads(answer)
 
 
 def _task_of(told: Mapping[str, Any]) -> Task:
     """A task as handlers have it. A body that is JSON comes as the same value."""
     packed = told.get("body_base64")
-    body = orjson.dumps(told.get("body")) if packed is None else base64.b64decode(packed)
+    body = write_exactly(told.get("body")) if packed is None else base64.b64decode(packed)
     names = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage", "context")
     return Task(body=body, **{name: told[name] for name in names})
 
 
-def _settlement(task: Task, outcome: Outcome) -> dict[str, Any]:
-    said: dict[str, Any] = {"id": task.id, "fence": task.fence}
+def _settlement(mark: _Mark, outcome: Outcome) -> bytes:
+    """What is said of a task; an outcome that can't be sent is a failure of its handler."""
+    try:
+        packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(outcome)})
+        if len(packed) <= _MOST_BYTES:
+            return packed
+        why = f"its outcome has {len(packed)} bytes of JSON, and may have {_MOST_BYTES}"
+    except (TypeError, ValueError, RecursionError) as error:
+        why = f"its outcome can't be made JSON: {error}"
+    return _settlement(mark, Retry(reason=why))
+
+
+def _words_of(outcome: Outcome) -> dict[str, Any]:
     match outcome:
         case Retry(after, reason):
-            return {**said, "outcome": "retry", "after": after, "reason": reason[:2000]}
+            return {"outcome": "retry", "after": after, "reason": reason[:_MOST_WORDS]}
         case Advance(stage, context, after):
-            more = {"stage": stage, "context": context, "after": after}
-            return {**said, "outcome": "advance", **more}
+            return {"outcome": "advance", "stage": stage, "context": context, "after": after}
         case Dead(reason):
-            return {**said, "outcome": "dead", "reason": reason[:2000]}
+            return {"outcome": "dead", "reason": reason[:_MOST_WORDS]}
         case _:
-            return {**said, "outcome": "done"}
+            return {"outcome": "done"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -27,12 +29,18 @@ UPLOAD = 600.0  # seconds without a byte, or for the answer
 
 UrlOption = Annotated[
     str,
-    typer.Option("--url", envvar="GROUPFLOW_URL", help="Where groupflow listens ([http] listen)."),
+    typer.Option(
+        "--url",
+        envvar="GROUPFLOW_URL",
+        help="Where groupflow listens; without it: [http] listen, which then needs the file.",
+    ),
 ]
 TokenOption = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", metavar="FILE", help="Holds the token; else GROUPFLOW_TOKEN does."
+        "--token-file",
+        metavar="FILE",
+        help="Holds the token; without it: GROUPFLOW_TOKEN; and without --url: [http] token.",
     ),
 ]
 
@@ -82,8 +90,9 @@ def sync(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pool.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: id, priority, body.")],
     *,
-    url: UrlOption = "http://127.0.0.1:9464",
+    url: UrlOption = "",
     token_file: TokenOption = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make what waits in a pool equal to a list; what workers hold is left alone.
@@ -92,19 +101,22 @@ def sync(
 
       groupflow pool sync couriers open-deliveries.jsonl
     """
-    counts = asyncio.run(_send(f"{url.rstrip('/')}/api/pools/{name}/tasks", file, token_file))
+    url, token = _whereabouts(url, token_file, config)
+    counts = asyncio.run(_send(f"{url.rstrip('/')}/api/pools/{quote(name)}/tasks", file, token))
     if as_json:
         print_json(counts)
     else:
         say(", ".join(f"{number} {word}" for word, number in counts.items()))
 
 
-async def _send(url: str, file: Path, token_file: Path | None) -> dict[str, int]:
+async def _send(url: str, file: Path, token: str) -> dict[str, int]:
     import httpx
 
     try:
         size = (await asyncio.to_thread(file.stat)).st_size
-        headers = {"content-length": str(size), **_bearer(token_file)}
+        headers = {"content-length": str(size)}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
         async with httpx.AsyncClient(timeout=UPLOAD) as client:
             answer = await client.put(url, content=_pieces(file), headers=headers)
     except OSError as error:
@@ -130,9 +142,25 @@ async def _pieces(file: Path) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _token(token_file: Path | None) -> str:
-    import os
+def _whereabouts(url: str, token_file: Path | None, config: Path | None) -> tuple[str, str]:
+    """Where groupflow listens, and the token to show there.
 
+    Raises:
+        ConfigError: a file can't be used.
+    """
+    from groupflow.settings.load import load_settings
+
+    token = _token(token_file)
+    if url:
+        return url, token
+    http = load_settings(config).http
+    if not http.listen:
+        remedy = "There is no page to ask: name one with --url."
+        raise ConfigError([Problem("http.listen", "", remedy)])
+    return f"http://{http.listen}", token or next(iter(http.read_tokens("http")), "")
+
+
+def _token(token_file: Path | None) -> str:
     if token_file is None:
         return os.environ.get("GROUPFLOW_TOKEN", "")
     try:
@@ -142,15 +170,10 @@ def _token(token_file: Path | None) -> str:
         raise ConfigError([Problem("--token-file", str(token_file), remedy)]) from None
 
 
-def _bearer(token_file: Path | None) -> dict[str, str]:
-    token = _token(token_file)
-    return {"authorization": f"Bearer {token}"} if token else {}
-
-
 @verbs.command("work")
 def work(
     *,
-    url: UrlOption = "http://127.0.0.1:9464",
+    url: UrlOption = "",
     pool: Annotated[str, typer.Option("--pool", help="The pool.")],
     command: Annotated[
         str,
@@ -163,6 +186,7 @@ def work(
     concurrency: Annotated[int, typer.Option(min=1, max=500, help="Tasks at once.")] = 1,
     name: Annotated[str, typer.Option(help="This worker's name; default: host and process.")] = "",
     token_file: TokenOption = None,
+    config: ConfigOption = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds for one attempt.")] = None,
     drain: Annotated[float, typer.Option(help="Seconds that a stop waits for what runs.")] = 30.0,
 ) -> None:
@@ -176,6 +200,7 @@ def work(
     from groupflow.core.task import Task
     from groupflow.flow.exec_handlers import ExecRunner, what_is_wrong
     from groupflow.flow.handling import Failed
+    from groupflow.ops.logs import configure_logging
     from groupflow.remote import Worker
     from groupflow.settings.rules import HandlerRule
 
@@ -183,7 +208,8 @@ def work(
     wrong = "Give --exec a command." if not words else what_is_wrong(words[0])
     if wrong:
         raise typer.BadParameter(wrong, param_hint="--exec")
-    token = _token(token_file)
+    url, token = _whereabouts(url, token_file, config)
+    configure_logging()
     runner = ExecRunner(HandlerRule(exec=words), words)
 
     async def handle(task: Task) -> Outcome:

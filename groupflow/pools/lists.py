@@ -6,8 +6,6 @@ wrong, or an id twice, changes nothing.
 
 from __future__ import annotations
 
-import json
-import re
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping
@@ -16,6 +14,7 @@ from typing import IO, Any
 
 import orjson
 
+from groupflow.core.exact_json import read_exactly, write_exactly
 from groupflow.core.headers import json_headers
 from groupflow.core.routing import MAX_SECONDS, Router
 from groupflow.core.template import has_controls
@@ -24,7 +23,6 @@ from groupflow.store.pulling import Listed
 
 MOST_ID = 1024  # characters
 _NAMES = frozenset({"id", "priority", "body", "type"})
-_LONG_NUMBER = re.compile(rb"\d{17}")  # which only a slower parser keeps as it was written
 _SHOWN = 80  # characters of what is wrong
 
 
@@ -101,9 +99,8 @@ class SpooledList:
 
     def _facts(self, line: bytes) -> tuple[str, float, str, str]:
         """A line as it is kept: id, priority, type, and the body as JSON."""
-        is_exact = _LONG_NUMBER.search(line) is None
         try:
-            value: Any = orjson.loads(line) if is_exact else json.loads(line)
+            value: Any = read_exactly(line)
         except (ValueError, RecursionError) as error:
             raise self._wrong(f"is not JSON: {error}") from None
         if not isinstance(value, dict):
@@ -122,7 +119,7 @@ class SpooledList:
         if not isinstance(body, dict):
             raise self._wrong("has a body that is no JSON object")
         try:
-            packed = orjson.dumps(body).decode() if is_exact else json.dumps(body)
+            packed = write_exactly(body).decode()
         except (ValueError, TypeError, RecursionError) as error:
             raise self._wrong(f"has a body that can't be kept: {error}") from None
         if len(packed) > self._most_body:

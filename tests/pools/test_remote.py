@@ -6,7 +6,9 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
@@ -16,6 +18,7 @@ from groupflow.core.outcome import Advance, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.remote import Refused, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.ports import free_ports
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig, run
 from tests.pools.shop import COURIER, TOKEN
@@ -23,11 +26,12 @@ from tests.pools.shop import COURIER, TOKEN
 POOLS = f"""
 [pools.couriers]
 types = ["deliver"]
-lease = 5.0
+[pools.brief]
+types = ["knock"]
+lease = 2.0
 [http.tokens.couriers]
 token = "{COURIER}"
 rights = ["pull"]
-pools = ["couriers"]
 """
 
 
@@ -35,16 +39,36 @@ class World:
     """A daemon, its page, and a pool."""
 
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
-        http = {"listen": "127.0.0.1:0", "token": TOKEN}
+        (port,) = free_ports(1)
+        http = {"listen": f"127.0.0.1:{port}", "token": TOKEN}
         retry = {"max_attempts": 3, "interval": -0.1}
         self.rig = Rig(folder, rabbitmq, redis, http=http, retry=retry)
         with self.rig.config.open("a") as file:
             file.write(POOLS)
-        self.url = self.rig.start("d1").wait_for("http.listening")["url"].rstrip("/")
         self.folder = folder
+        self.start()
 
-    def publish(self, *ids: str, entity: str | None = None) -> None:
-        self.rig.publish(Job(id_, entity, type="deliver") for id_ in ids)
+    def start(self) -> None:
+        self.daemon = self.rig.start("d1")
+        self.url = self.daemon.wait_for("http.listening")["url"].rstrip("/")
+
+    def publish(self, *ids: str, entity: str | None = None, type: str = "deliver") -> None:
+        self.rig.publish(Job(id_, entity, type=type) for id_ in ids)
+
+    @contextmanager
+    def program(self, pool: str, command: str) -> Iterator[Process]:
+        """A `groupflow work`, which must end well."""
+        token = self.folder / "token"
+        token.write_text(TOKEN)
+        arguments = ("--url", self.url, "--token-file", str(token), "--pool", pool)
+        words = self.rig.command("work", *arguments, "--exec", command)
+        log = self.folder / f"work-{pool}.log"
+        program = Process("work", words, self.rig.environment(), log, REPOSITORY)
+        try:
+            yield program
+            assert program.stop() == 0, program.tail()
+        finally:
+            program.close()
 
     def wait_for(self, done: int) -> None:
         self.rig.until(lambda: self.rig.count("done") == done, f"{done} tasks are done")
@@ -109,24 +133,81 @@ def test_the_verbs(world: World) -> None:
     rows = [{"id": f"row{n}", "priority": n, "body": {"n": n}} for n in range(5)]
     sent = world.folder / "list.jsonl"
     sent.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    token = world.folder / "token"
-    token.write_text(TOKEN)
-    there = ["--url", world.url, "--token-file", str(token)]
-    done = world.rig.call("pool", "sync", "couriers", str(sent), *there)
+    config = ["--config", str(world.rig.config)]
+    done = world.rig.call("pool", "sync", "couriers", str(sent), *config)
     assert (done.returncode, done.stdout.split(b",")[0]) == (0, b"5 added"), done.stderr
-    seen = world.rig.call("pools", "--json", "--config", str(world.rig.config))
-    assert orjson.loads(seen.stdout)[0]["claimable"] == 5
-    command = world.rig.command("work", *there, "--pool", "couriers", "--exec", "cat")
-    environment = world.rig.environment()
-    program = Process("work", command, environment, world.folder / "work.log", REPOSITORY)
-    try:
+    seen = world.rig.call("pools", "--json", *config)
+    pools = {pool["name"]: pool for pool in orjson.loads(seen.stdout)}
+    assert pools["couriers"]["claimable"] == 5
+    with world.program("couriers", "cat"):
         world.wait_for(before + 5)
-        assert program.stop() == 0
-    finally:
-        program.close()
     headers = {"authorization": f"Bearer {TOKEN}"}
     seen_then = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
     assert seen_then.json()["held"] == 0
+
+
+class Slow:
+    """A command that notes each start, and runs until it is let go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ran, self._door = folder / "ran", folder / "door"
+        self._file = folder / "slow.sh"
+        os.mkfifo(self._door)
+        self.ran.touch()
+        self._file.write_text(
+            f'#!/bin/sh\necho "$GROUPFLOW_ID" >> {self.ran}\nread -r _ < {self._door}\n'
+        )
+        self._file.chmod(0o755)
+
+    def __str__(self) -> str:
+        return str(self._file)
+
+    def starts(self) -> list[str]:
+        return self.ran.read_text().split()
+
+    def let_go(self) -> None:
+        self._door.write_text("go\n")
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(tmp_path)
+
+
+def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -> None:
+    """For more than a lease, and the task runs once."""
+    before = world.rig.count("done")
+
+    def until() -> float:
+        """When the worker's lease runs out, in µs."""
+        found: Any = world.rig.raw.zrange(world.rig.keys("pullers"), -1, -1, withscores=True)
+        return float(found[0][1])
+
+    with world.program("brief", str(slow)):
+        world.publish("knock", type="knock")
+        world.rig.until(lambda: bool(slow.starts()), "the start of the command")
+        first = until()
+        world.rig.until(lambda: until() > first + 2.5e6, "renewals for more than a lease")
+        slow.let_go()
+        world.wait_for(before + 1)
+    assert slow.starts() == ["knock"]
+
+
+def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
+    """What it runs goes on while nobody answers, and is settled then; it asks for more."""
+    before = world.rig.count("done")
+    with world.program("couriers", str(slow)) as program:
+        world.publish("meanwhile")
+        world.rig.until(lambda: bool(slow.starts()), "the start of the command")
+        world.rig.kill(world.daemon)
+        slow.let_go()
+        program.wait_for("remote.no_answer")
+        world.publish("afterwards")
+        world.start()
+        world.wait_for(before + 1)
+        slow.let_go()
+        world.wait_for(before + 2)
+    assert slow.starts() == ["meanwhile", "afterwards"]
 
 
 @pytest.mark.parametrize(("language", "program"), [("sh", "sh"), ("js", "node")])
