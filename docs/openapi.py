@@ -133,7 +133,8 @@ def _add_list(api: FastAPI) -> None:
     async def serve(pool: str) -> None: ...
 
     statuses = ALWAYS | {404, 411, 413}
-    body = {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
+    schema = {"type": "string", "format": "binary"}
+    body = {"required": True, "content": {"application/x-ndjson": {"schema": schema}}}
     api.add_api_route(
         f"/api{PATH}",
         serve,

@@ -105,7 +105,8 @@ class Worker:
         self._outage = Outage(monotonic)
         self._free, self._news = asyncio.Event(), asyncio.Event()
         self._stopping = asyncio.Event()
-        self._lease = 60.0
+        self._lease = 60.0  # seconds, until the server has told
+        self._lease_told = asyncio.Event()  # another one than was known
 
     def stop(self) -> None:
         """Ask for nothing more; end once what runs has ended."""
@@ -162,7 +163,7 @@ class Worker:
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
-            self._lease = answer.get("lease", self._lease)
+            self._note(answer["lease"])
             for told in answer["tasks"]:
                 mark = (told["fence"], told["id"])
                 if mark not in self._running and mark not in self._over:
@@ -235,10 +236,17 @@ class Worker:
                 log.warning("remote.stale", task=mark[1], fence=mark[0])
             self._said.pop(mark, None)
 
+    def _note(self, lease: float) -> None:
+        if lease != self._lease:
+            self._lease = lease
+            self._lease_told.set()
+
     async def _renew(self) -> None:
         """Push the lease back while something is held; give up what is somebody else's by now."""
         while True:
-            await asyncio.sleep(self._lease / _RENEWALS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lease_told.wait(), self._lease / _RENEWALS)
+            self._lease_told.clear()
             if not self._running:
                 continue
             known = set(self._running)
@@ -246,7 +254,7 @@ class Worker:
                 answer = await self._call("POST", "/renewal")
             except httpx.HTTPError:
                 continue
-            self._lease = answer.get("lease", self._lease)
+            self._note(answer["lease"])
             held = set(answer["fences"])
             for mark in known:
                 fence, id_ = mark

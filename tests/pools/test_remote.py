@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect, sync_playwright
 
 from groupflow.core.outcome import Advance, Outcome, Retry
 from groupflow.core.task import Task
@@ -21,7 +26,10 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig, run
-from tests.pools.shop import COURIER, TOKEN
+from tests.page.browsing import allow, watch
+from tests.page.chromium import launch
+from tests.page.world import TOKEN
+from tests.pools.shop import COURIER
 
 POOLS = f"""
 [pools.couriers]
@@ -210,20 +218,30 @@ def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
     assert slow.starts() == ["meanwhile", "afterwards"]
 
 
-@pytest.mark.parametrize(("language", "program"), [("sh", "sh"), ("js", "node")])
-def test_the_examples_run_as_written(world: World, language: str, program: str) -> None:
+EXAMPLES = {
+    "sh": ("example.sh", ["sh", "-eu"]),
+    "js": ("example.mjs", ["node"]),
+    "go": ("example.go", ["go", "run"]),
+}
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_the_examples_run_as_written(world: World, language: str) -> None:
     """Each example of docs/pools.md claims a task and settles it."""
     page = (REPOSITORY / "docs" / "pools.md").read_text()
-    code = page.partition(f"```{language}\n")[2].partition("```")[0]
-    file = world.folder / ("example.mjs" if language == "js" else "example.sh")
-    file.write_text(code if language == "js" else f"set -eu\n{code}")
+    name, program = EXAMPLES[language]
+    file = world.folder / name
+    file.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
     before = world.rig.count("done")
     world.publish(f"by-{language}")
     environment = {
-        "PATH": os.environ["PATH"], "GROUPFLOW_URL": world.url, "GROUPFLOW_TOKEN": COURIER
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(world.folder),
+        "GROUPFLOW_URL": world.url,
+        "GROUPFLOW_TOKEN": COURIER,
+    }
     done = subprocess.run(
-        [program, str(file)],
+        [*program, str(file)],
         cwd=world.folder,
         env=environment,
         capture_output=True,
@@ -233,3 +251,71 @@ def test_the_examples_run_as_written(world: World, language: str, program: str) 
     assert done.returncode == 0, done.stderr
     assert b"accepted" in done.stdout
     world.wait_for(before + 1)
+
+
+def test_a_generated_client_settles_a_task(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is made of what the server says of its API; it fills the pool, claims, settles."""
+    description, config = tmp_path / "openapi.json", tmp_path / "config.yaml"
+    description.write_bytes(httpx.get(f"{world.url}/api/openapi.json", trust_env=False).content)
+    config.write_text("content_type_overrides: {application/x-ndjson: application/octet-stream}")
+    making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
+    files = {"--path": description, "--config": config, "--output-path": tmp_path / "couriers"}
+    options = [str(word) for pair in files.items() for word in pair]
+    made = subprocess.run([*making, *options], capture_output=True, check=False, timeout=60)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert b"will not be generated" not in made.stdout, made.stdout
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def module(name: str) -> Any:
+        return import_module(f"couriers.{name}")
+
+    models, worker = module("models"), "post_pools_pool_workers_worker"
+    client = module("client").AuthenticatedClient(base_url=world.url, token=TOKEN)
+    with client:
+        row = module("types").File(BytesIO(b'{"id": "listed", "body": {"street": "Main"}}'))
+        fill = module("api.default.put_pools_pool_tasks").sync
+        assert fill("couriers", client=client, body=row).added == 1
+        claim = module(f"api.default.{worker}_claims").sync
+        given = claim("couriers", "cleo", client=client, body=models.Wanted(limit=1))
+        [task] = given.tasks
+        assert (task.id, task.body) == ("listed", {"street": "Main"})
+        told = models.Settled(task.id, task.fence, models.SettledOutcome.DONE)
+        settle = module(f"api.default.{worker}_settlements").sync
+        [verdict] = settle("couriers", "cleo", client=client, body=[told])
+    assert (verdict.id, verdict.verdict) == ("listed", "accepted")
+
+
+def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
+    """What waits, who holds how much since when; with the token, what one of them holds."""
+    world.publish("shown", entity="street/1")
+    headers = {"authorization": f"Bearer {COURIER}"}
+    api = httpx.Client(base_url=f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    with api, sync_playwright() as playwright, launch(playwright) as browser:
+        wanted = {"limit": 5, "wait": 30}
+        [given] = api.post("/workers/ida/claims", json=wanted, timeout=60).json()["tasks"]
+        world.publish("waits")
+        world.rig.until(lambda: api.get("").json()["plain"] == 1, "a task that waits")
+        page, said = browser.new_page(base_url=world.url), list[str]()
+        watch(page, said)
+        page.goto("/#/pools")
+        expect(page.locator("main")).to_contain_text("1 could be claimed")
+        row = page.get_by_role("table", name="Workers of couriers").get_by_role("row", name="ida")
+        expect(row).to_contain_text("heard")
+        page.screenshot(path=tmp_path / "pools.png", full_page=True)
+        allow(page)
+        row.get_by_role("link").click()
+        held = page.get_by_role("table", name="Tasks")
+        expect(held.get_by_role("link", name="shown")).to_be_visible()
+        page.screenshot(path=tmp_path / "worker.png", full_page=True)
+        held.get_by_role("link", name="street/1:42").click()
+        expect(page.locator("main")).to_contain_text("held by ida")
+        assert Axe().run(page).response["violations"] == []
+        assert said == []
+        told = [{"id": "shown", "fence": given["fence"], "outcome": "done"}]
+        assert api.post("/workers/ida/settlements", json=told).json()[0]["verdict"] == "accepted"
+        api.delete("/workers/ida")
+        [task] = api.post("/workers/ida/claims", json=wanted).json()["tasks"]
+        told = [{"id": "waits", "fence": task["fence"], "outcome": "done"}]
+        assert api.post("/workers/ida/settlements", json=told).json()[0]["verdict"] == "accepted"
