@@ -137,6 +137,8 @@ class Worker:
                 if each.done():
                     each.result()
             pulling.cancel()
+            # Its call is hung up before this worker says that it leaves.
+            await asyncio.gather(pulling, return_exceptions=True)
             if self._running:
                 await asyncio.wait([*self._running.values()], timeout=self._drain)
             await self._leave()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import structlog
 from starlette.routing import Route
@@ -55,6 +56,8 @@ class Pools:
         self._lines = Lines(clients, self._tend)
         self._filling = PoolFilling(context)
         self._tended = float("-inf")
+        # One claim of a worker at a time, and none while it leaves: nobody would take what it gave.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def endpoints(self) -> list[Endpoint]:
         worker = "/pools/{pool}/workers/{worker}"
@@ -128,7 +131,8 @@ class Pools:
         puller = self._puller_of(caller)
 
         async def ask() -> Given:
-            return await self._dispenser.claim(puller, wanted.limit)
+            async with self._lock_of(puller):
+                return await self._dispenser.claim(puller, wanted.limit)
 
         given = await ask()
         if not given.is_new:
@@ -185,7 +189,11 @@ class Pools:
     async def _leave(self, _: Nothing, caller: Caller) -> Returned:
         puller = self._puller_of(caller)
         self._lines.dismiss(puller.daemon)
-        return Returned(await self._dispenser.leave(puller))
+        async with self._lock_of(puller):
+            return Returned(await self._dispenser.leave(puller))
+
+    def _lock_of(self, puller: Puller) -> asyncio.Lock:
+        return self._locks.setdefault(puller.daemon, asyncio.Lock())
 
     def _pool_of(self, caller: Caller) -> str:
         """The pool that is called, where there is one that the caller may use."""

@@ -52,10 +52,11 @@ class Lines:
         return sum(len(line) for line in self._lines.values())
 
     def dismiss(self, name: str) -> None:
-        """Let a worker wait no more: it leaves."""
+        """Send a worker away with nothing: it leaves."""
         for line in self._lines.values():
             for guest in [each for each in line if each.name == name]:
                 line.remove(guest)
+                guest.given.cancel()
 
     async def wait(self, pool: str, name: str, ask: Ask, seconds: float) -> Given | None:
         """Wait for a pool to give something.
@@ -82,9 +83,9 @@ class Lines:
         except TimeoutError:
             return None
         except asyncio.CancelledError:
-            if self._is_over and not _is_cancelled():
-                return None
-            raise
+            if _is_cancelled():
+                raise
+            return None  # it was sent away
         finally:
             guest.given.cancel()
             with contextlib.suppress(ValueError):

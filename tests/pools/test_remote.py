@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -188,8 +189,8 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
 
     def until() -> float:
         """When the worker's lease runs out, in µs."""
-        found: Any = world.rig.raw.zrange(world.rig.keys("pullers"), -1, -1, withscores=True)
-        return float(found[0][1])
+        found: Any = world.rig.raw.zrange(world.rig.keys("pullers"), 0, -1, withscores=True)
+        return max(ends for name, ends in found if name.startswith(b"pool/brief/"))
 
     with world.program("brief", str(slow)):
         world.publish("knock", type="knock")
@@ -296,7 +297,8 @@ def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
         wanted = {"limit": 5, "wait": 30}
         [given] = api.post("/workers/ida/claims", json=wanted, timeout=60).json()["tasks"]
         world.publish("waits")
-        world.rig.until(lambda: api.get("").json()["plain"] == 1, "a task that waits")
+        looked = partial(api.get, f"{world.url}/api/pools/couriers")
+        world.rig.until(lambda: looked().json()["plain"] == 1, "a task that waits")
         page, said = browser.new_page(base_url=world.url), list[str]()
         watch(page, said)
         page.goto("/#/pools")
