@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
+from groupflow.settings.pools import PoolRule
 from groupflow.settings.rules import GroupRule, HandlerRule
 from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.section import Section
@@ -61,6 +62,10 @@ TOKENS = """\
 One table for each token that lets its holder do some things and no others; that of `[http]` lets
 its holder do all. In the environment they are one JSON object, `GROUPFLOW_HTTP__TOKENS`.
 """
+POOLS = """\
+One table for each pool of tasks that workers pull over HTTP: see [pools.md](pools.md). In the
+environment they are one JSON object, `GROUPFLOW_POOLS`.
+"""
 METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 TYPES = {
     "integer": "whole number",
@@ -83,6 +88,8 @@ def page() -> str:
             parts.append(_section("[[schedules]]", SCHEDULES, ScheduleRule, schema, None))
         elif name == "handlers":
             parts.append(_section('[handlers."TYPE"]', HANDLERS, HandlerRule, schema, None))
+        elif name == "pools":
+            parts.append(_section("[pools.NAME]", POOLS, PoolRule, schema, None))
         else:
             model: Any = field.annotation
             parts.append(_section(f"[{name}]", "", model, schema, name))

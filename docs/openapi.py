@@ -5,14 +5,15 @@ The document is the API's contract, and what `/api/openapi.json` answers. A test
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
-from inspect import signature
-from pathlib import Path
+from inspect import Parameter, Signature, signature
+from pathlib import Path as File
 from types import SimpleNamespace
 from typing import Annotated, Any, get_args
 
 import orjson
-from fastapi import FastAPI, Query
+from fastapi import FastAPI, Path, Query
 from pydantic import TypeAdapter
 
 from groupflow.operate.whole.namespace import Namespace
@@ -21,8 +22,12 @@ from groupflow.ops.page.problems import ProblemDetails
 from groupflow.ops.page.publishing import Publishing
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.site import endpoints_of
+from groupflow.pools.calls import Pools
+from groupflow.pools.filling import ABOUT, PATH, SUMMARY
+from groupflow.pools.shapes import Filled
+from groupflow.settings.model import Settings
 
-FILE = Path(__file__).parents[1] / "groupflow" / "ops" / "page" / "openapi.json"
+FILE = File(__file__).parents[1] / "groupflow" / "ops" / "page" / "openapi.json"
 
 PROBLEMS = {
     400: "The input can't be used",
@@ -63,9 +68,12 @@ def document() -> dict[str, Any]:
         version=version("groupflow"),
         summary="What a groupflow cluster does, and the few things that can be done to it.",
     )
-    nowhere: Any = SimpleNamespace(namespace=Namespace([]), redrive=None)
-    for endpoint in endpoints_of(nowhere, nowhere, Reading(nowhere), Publishing(nowhere)):
+    facts = SimpleNamespace(settings=Settings())
+    nowhere: Any = SimpleNamespace(namespace=Namespace([]), redrive=None, facts=facts)
+    ours = endpoints_of(nowhere, nowhere, Reading(nowhere), Publishing(nowhere))
+    for endpoint in [*ours, *Pools(nowhere).endpoints()]:
         _add(api, endpoint)
+    _add_list(api)
     found = api.openapi()
     for operations in found["paths"].values():
         for operation in operations.values():
@@ -83,28 +91,61 @@ def document() -> dict[str, Any]:
 
 
 def _add(api: FastAPI, endpoint: Endpoint) -> None:
-    async def serve(asked: Any) -> None: ...
+    async def serve(asked: Any, **names: str) -> None: ...
 
     takes = endpoint.asks
     answers = signature(endpoint.handle, eval_str=True).return_annotation
     if endpoint.may_miss:
         (answers,) = set(get_args(answers)) - {type(None)}  # none of it is a 404
-    serve.__annotations__["asked"] = (
-        Annotated[takes, Query()] if endpoint.method == "GET" else takes
-    )
+    is_query = endpoint.method in ("GET", "DELETE")
+    kind = Parameter.KEYWORD_ONLY
+    parameters = [
+        Parameter(name, kind, annotation=Annotated[str, Path()])
+        for name in re.findall(r"{(\w+)}", endpoint.path)
+    ]
+    if takes.model_fields:
+        annotation: Any = Annotated[takes, Query()] if is_query else takes
+        parameters.append(Parameter("asked", kind, annotation=annotation))
+    serve.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     statuses = ALWAYS | (OF_A_BODY if endpoint.method == "POST" else set())
-    statuses |= {404} if endpoint.may_miss else set()
+    statuses |= {404} if endpoint.may_miss or "{" in endpoint.path else set()
     statuses |= {422} if endpoint.may_be_unroutable else set()
     api.add_api_route(
         f"/api{endpoint.path}",
         serve,
         methods=[endpoint.method],
         summary=endpoint.summary,
-        operation_id=f"{endpoint.method}{endpoint.path}".lower().replace("/", "_"),
+        operation_id=_operation(endpoint.method, endpoint.path),
         response_model=answers,
         response_description="As asked",
         responses={status: _problem(status) for status in sorted(statuses)},
         openapi_extra={"security": [{"token": []}] if endpoint.right else [{}, {"token": []}]},
+    )
+
+
+def _operation(method: str, path: str) -> str:
+    return re.sub(r"[{}]", "", f"{method}{path}".lower().replace("/", "_"))
+
+
+def _add_list(api: FastAPI) -> None:
+    """The one endpoint that takes a body of any length."""
+
+    async def serve(pool: str) -> None: ...
+
+    statuses = ALWAYS | {404, 411, 413}
+    schema = {"type": "string", "format": "binary"}
+    body = {"required": True, "content": {"application/x-ndjson": {"schema": schema}}}
+    api.add_api_route(
+        f"/api{PATH}",
+        serve,
+        methods=["PUT"],
+        summary=SUMMARY,
+        description=ABOUT,
+        operation_id=_operation("PUT", PATH),
+        response_model=Filled,
+        response_description="As asked",
+        responses={status: _problem(status) for status in sorted(statuses)},
+        openapi_extra={"security": [{"token": []}], "requestBody": body},
     )
 
 

@@ -24,6 +24,7 @@ from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.health import HandedOn
 from groupflow.ops.page.server import serve_page
+from groupflow.pools.calls import Pools
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import open_partitions
 
@@ -45,7 +46,7 @@ async def serve_beside(number: int) -> None:
     if first is None:
         return
     health = HandedOn(channel)
-    async with _context(Facts.unpacked(first), health) as context, serve_page(context):
+    async with _context(Facts.unpacked(first), health) as context, serve_page(context, (Pools,)):
         signs = asyncio.create_task(_give_signs(channel, parent))
         try:
             while (message := await channel.receive()) is not None:
@@ -90,7 +91,7 @@ async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
         health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
         async with _context(Facts(ALONE, settings, {}), health) as context:
             loop.add_signal_handler(signal.SIGHUP, _reload, context, load)
-            async with serve_page(context):
+            async with serve_page(context, (Pools,)):
                 await ending.wait()
     finally:
         await partitions.close()

@@ -37,6 +37,7 @@ class Route:
     scope: str  # whose its message id is: of this application and tenant
     priority: float  # seconds by which the task counts as older than it is
     delay: float  # seconds before which it may not run
+    pool: str | None = None  # the pool whose workers come and ask for it; None: daemons run it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,19 @@ class Rule:
 class Router:
     """Routes messages by the rules of one configuration; the first match wins."""
 
-    def __init__(self, paths: Paths, rules: Sequence[Rule], max_values: int) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        rules: Sequence[Rule],
+        max_values: int,
+        pools: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
         """Binds the rules, in their order.
 
-        A body that has more than `max_values` JSON values can't become a task.
+        A body that has more than `max_values` JSON values can't become a task. `pools` has the pool
+        of a type, for those that have one.
         """
+        self._pools = pools
         self._paths = paths
         self._max_values = max_values
         # Indexed by app, so that a message walks past no other application's rules.
@@ -109,6 +118,7 @@ class Router:
                 scope=scope_of(app, tenant),
                 priority=self._find_priority(facts, headers, priority, rule),
                 delay=self._find_delay(facts, headers),
+                pool=self._pools.get(task_type),
             )
         except Unroutable as refusal:
             refusal.scope = self.scope_in(headers, facts)
@@ -123,6 +133,13 @@ class Router:
                 owner = _optional_text(path, body, headers)
             owners.append(owner)
         return scope_of(*owners)
+
+    def owner_of(self, body: Mapping[str, Any]) -> tuple[str | None, str]:
+        """Whose a body is, by what can be read of it: its tenant, and the scope of its id."""
+        tenant = None
+        with suppress(Unroutable):
+            tenant = _optional_text(self._paths.tenant, body, NO_HEADERS)
+        return tenant, self.scope_in(NO_HEADERS, body)
 
     def _match(self, app: str | None, tenant: str | None) -> Rule | None:
         """The first rule for this application and tenant."""

@@ -71,7 +71,14 @@ class Admission:
         return Arrival(
             id=id_,
             envelope=Envelope(
-                route.type, route.group, route.tenant, route.rule, shown, body, route.scope
+                route.type,
+                route.group,
+                route.tenant,
+                route.rule,
+                shown,
+                body,
+                route.scope,
+                route.pool,
             ),
             priority=route.priority,
             delay=route.delay,

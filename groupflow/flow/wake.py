@@ -53,6 +53,8 @@ async def listen(client: StoreClient, on_wake: Callable[[bool], None]) -> None:
                 heard = 0
                 async for kind in wakes:
                     backoff.reset()
+                    if kind == b"pool":
+                        continue  # what may be claimed is for workers that pull
                     told.hear(is_due=kind == b"due")
                     heard += 1
                     if heard % BURST == 0:  # those that are here already are read without a pause

@@ -231,14 +231,16 @@ class DeadLetters:
             StoreFull: there is no memory for its body; nothing was written.
         """
         order = "" if priority is None else microseconds(priority)
-        packed, group, facts, back = b"", letter.group, ("", "", ""), ("", "")
+        packed, group, facts, back, pool = b"", letter.group, ("", "", ""), ("", ""), ""
         if envelope is not None:
             packed, group = envelope.pack(), envelope.group
             facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
+            pool = envelope.named_pool or ""
         if beside is not None:
             back = (beside.errors, beside.context)
         lay_at = place.message_id if place else ""
-        arguments = (letter.id, group or "", packed, order, *facts, delayed_memory, lay_at, *back)
+        routed = (letter.id, group or "", packed, order, *facts)
+        arguments = (*routed, delayed_memory, lay_at, *back, pool)
         verdict = await self._client.run(OperatorVerb.REDRIVE, *arguments)
         if verdict == NO_ROOM:
             raise NoRoomForDelay(

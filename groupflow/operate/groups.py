@@ -15,6 +15,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.life import Life
+from groupflow.store.pulling import puller_of
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
@@ -152,10 +153,17 @@ def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -
         reason += ": somebody changed keys by hand"
         return answer(state="running", reason=reason, holder=holder)
     since = seconds(facts["since"])
-    reason = (
-        f"attempt {life.attempt} of task {facts['head']} runs on {where}, for "
-        f"{seconds(facts['now']) - since:.1f} s; its lease has {left:.1f} s left"
-    )
+    lease = f"its lease has {left:.1f} s left"
+    if puller := puller_of(facts["daemon"]):
+        reason = (
+            f"held by {puller[1]} since {_hour_of(since)}: attempt {life.attempt} of task "
+            f"{facts['head']}, from pool {puller[0]}; {lease}"
+        )
+    else:
+        reason = (
+            f"attempt {life.attempt} of task {facts['head']} runs on {where}, for "
+            f"{seconds(facts['now']) - since:.1f} s; {lease}"
+        )
     if (most := facts.get("concurrency", 1)) > 1 or facts["running"] > 1:
         reason += f"; of the group run {facts['running']} of {most}"
     if limited := _limit_reason(facts):
@@ -187,16 +195,23 @@ def _limit_reason(facts: Mapping[str, Any]) -> str:
     """What of its limits holds a group; empty if none does."""
     if "until" not in facts or "limited_by" not in facts:
         return ""
-    until = datetime.fromtimestamp(seconds(facts["until"])).astimezone().strftime("%H:%M:%S")
+    until = _hour_of(seconds(facts["until"]))
     if facts["limited_by"] == "rate":
         return f"over its {facts['rate']} until {until}"
     return f"closed until {until}, since a handler asked for that (Retry with its scope)"
+
+
+def _hour_of(time: float) -> str:
+    return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
 
 
 def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], crashes: int) -> Why:
     if "recovering" in facts:
         since, until = (seconds(int(each)) for each in facts["recovering"])
         return answer(state="ready", reason=HELD_BACK, since=since, until=until)
+    if pool := facts.get("pool"):
+        reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
+        return answer(state="ready", reason=reason)
     busy = [name.decode() for name in facts["busy"]]
     return answer(state="ready", reason=_ready_reason(crashes, busy))
 

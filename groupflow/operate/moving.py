@@ -18,9 +18,19 @@ from groupflow.store.client import StoreClient
 from groupflow.store.partitions import partition_of
 
 Place: TypeAlias = Literal[
-    "plain", "ordered", "suspect_plain", "delayed", "dead", "letter", "lane", "hold"
+    "plain",
+    "ordered",
+    "suspect_plain",
+    "delayed",
+    "dead",
+    "letter",
+    "lane",
+    "hold",
+    "pool_ordered",
+    "pool_suspect_plain",
 ]
-"""Where in a partition: lists of tasks; one dead letter; a group's lane, and what holds it."""
+"""Where in a partition: lists of tasks; one dead letter; a group's lane, and what holds it; of a
+pool, what has no group."""
 
 MOST = 200  # tasks a script
 ROOM = 4 * 1024 * 1024  # bytes a script, but for its first task
@@ -61,7 +71,7 @@ async def move_out(
     Args:
         source: its partition.
         where: the place.
-        name: the group, or the dead letter's id.
+        name: the group, the pool, or the dead letter's id.
         passed: how many of it stay, and are passed over.
 
     Raises:
@@ -158,10 +168,10 @@ class Mover:
         place = partition_of(group, name, len(self._targets))
         return None if self._targets[place].keys == self._source.keys else place
 
-    async def move(self, where: Place, group: str = "") -> int:
+    async def move(self, where: Place, name: str = "") -> int:
         """Move what lies in a place and doesn't belong here; how many."""
         stay = moved = 0
-        while rows := await move_out(self._source, where, group, passed=stay):
+        while rows := await move_out(self._source, where, name, passed=stay):
             leaving: dict[int, list[Row]] = defaultdict(list)
             for row in rows:
                 place = self.leaves(row.group or None, row.name)

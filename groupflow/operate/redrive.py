@@ -92,7 +92,14 @@ class Redriver:
         old = whole.envelope
         route = self._router.route(old.body, old.headers, type=old.type or None)
         envelope = Envelope(
-            route.type, route.group, route.tenant, route.rule, old.headers, old.body, route.scope
+            route.type,
+            route.group,
+            route.tenant,
+            route.rule,
+            old.headers,
+            old.body,
+            route.scope,
+            route.pool,
         )
         await self._check_room(whole)
         letters = self._letters

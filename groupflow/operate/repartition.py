@@ -9,6 +9,7 @@ from groupflow.core.errors import ConfigError, GroupflowError, Problem
 from groupflow.operate.daemons import read_daemons
 from groupflow.operate.listing import ListedGroups, look_at_groups
 from groupflow.operate.moving import DaemonsRun, Mover, Place
+from groupflow.operate.pools import read_pools
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
@@ -150,6 +151,9 @@ class Repartition:
         mover = Mover(source, targets)
         for place in _LISTS:
             report.tasks += await mover.move(place)
+        for pool in (await read_pools(source)).pools:
+            report.tasks += await mover.move("pool_ordered", pool.name)
+            report.tasks += await mover.move("pool_suspect_plain", pool.name)
         for state in _IN_TURN:
             report.tasks += await _in_turn(source, mover, state)
         for state in _HELD_BACK:
@@ -175,6 +179,11 @@ class Repartition:
 async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
     """Raises `DaemonsRun` where somebody has a lease in one of them."""
     names = {daemon.name for each in every for daemon in await read_daemons(each)}
+    for each in every:
+        for pool in (await read_pools(each)).pools:
+            names |= {
+                f"{one.name} of pool {pool.name}" for one in pool.workers if one.lease_left > 0
+            }
     if names:
         raise DaemonsRun([*names])
 

@@ -7,7 +7,7 @@ docs/metrics.md explains each family; a test holds the two together. Whatever be
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 
 from prometheus_client.core import (
@@ -20,6 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, TypeMeasures, Types, Vitals
+from groupflow.operate.pools import PoolStatus
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.totals import Totals
 
@@ -209,6 +210,21 @@ def from_schedules(schedules: Iterable[Schedule]) -> Iterator[Metric]:
     of = ["schedule"]
     yield _gauge("groupflow_cluster_schedule_overdue_seconds", "Since it was due", overdue, of)
     yield _gauge("groupflow_cluster_schedule_interval_seconds", "Tick to tick", interval, of)
+
+
+def from_pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
+    """What the store has of pools; a configuration has 100 at most."""
+    every = {(each.name,): each for each in pools}
+    columns: list[tuple[str, str, Callable[[PoolStatus], float]]] = [
+        ("claimable_tasks", "Tasks that could be claimed", lambda each: each.claimable),
+        ("held_tasks", "Tasks that workers hold", lambda each: each.held),
+        ("oldest_waiting_seconds", "Wait of what goes next", lambda each: each.waited),
+        ("workers", "Workers whose lease runs", lambda each: each.known),
+        ("silent_workers", "Not heard of for half of it", lambda each: each.silent),
+    ]
+    for name, meaning, value in columns:
+        rows: Rows = {of: value(each) for of, each in every.items()}
+        yield _gauge(f"groupflow_cluster_pool_{name}", meaning, rows, ["pool"])
 
 
 def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:

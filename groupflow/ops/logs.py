@@ -21,7 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from groupflow.core.escaping import plain_json, plain_text
 from groupflow.core.masking import mask_secrets
 
-_LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio", "uvicorn")
+_LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio", "uvicorn", "httpx")
 _MAX_DEPTH = 6
 _MAX_INTEGER = 2**63
 _TRACEBACK = "exception"

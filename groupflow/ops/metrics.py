@@ -18,10 +18,12 @@ from prometheus_client.registry import Collector
 
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import Measures, Vitals
+from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.operate.schedules import Schedule, read_schedules
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.operate.whole.figures import sum_of
 from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.whole.pools import sum_of_pools
 from groupflow.ops import families
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.store.client import StoreClient
@@ -31,8 +33,9 @@ FRESH = 1.0  # seconds for which what was read from the store is told again
 READING = 1.0  # seconds that the store has for its answer
 
 
-async def _look(client: StoreClient) -> tuple[Totals, list[Schedule]]:
-    return await read_totals(client), await read_schedules(client)
+async def _look(client: StoreClient) -> tuple[Totals, list[Schedule], list[PoolStatus]]:
+    pools = (await read_pools(client, workers=0)).pools
+    return await read_totals(client), await read_schedules(client), pools
 
 
 class StoreMetrics:
@@ -43,6 +46,7 @@ class StoreMetrics:
         self._namespace = namespace
         self._totals: dict[int, Totals] = {}  # the last that each partition told
         self._schedules: dict[int, list[Schedule]] = {}  # likewise
+        self._pools: dict[int, list[PoolStatus]] = {}  # likewise
         self._read: dict[int, float] = {}  # when that was
         self._asked = float("-inf")
         self._up: set[int] = set()  # the partitions that told theirs when last asked
@@ -67,8 +71,9 @@ class StoreMetrics:
                 found = {}
             self._asked = monotonic()
             self._up = {*found}
-            self._totals |= {number: totals for number, (totals, _) in found.items()}
-            self._schedules |= {number: schedules for number, (_, schedules) in found.items()}
+            self._totals |= {number: totals for number, (totals, _, _) in found.items()}
+            self._schedules |= {number: schedules for number, (_, schedules, _) in found.items()}
+            self._pools |= {number: pools for number, (_, _, pools) in found.items()}
             self._read |= dict.fromkeys(found, self._asked)
 
     def _collect(self) -> Iterator[Metric]:
@@ -80,6 +85,8 @@ class StoreMetrics:
             yield from families.from_totals(sum_of(self._totals, []))
             every = [each for part in self._schedules.values() for each in part]
             yield from families.from_schedules(every)
+            pools = sum_of_pools(each for part in self._pools.values() for each in part)
+            yield from families.from_pools(pools.values())
         yield from families.of_store(is_up=bool(self._up), age=age)
         if (count := len(self._namespace)) > 1:
             up = {number: number in self._up for number in range(count)}

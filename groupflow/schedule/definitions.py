@@ -78,6 +78,7 @@ def _definition(planned: Planned, aside: frozenset[str]) -> Definition:
         {**planned.headers, TICK_HEADER: ""},
         planned.body,
         _scope_of(rule.name),
+        route.pool,
     )
     packed = envelope.pack()
     is_large = len(packed) + _LONGEST_TICK > READ_WHOLE
@@ -88,10 +89,11 @@ def _definition(planned: Planned, aside: frozenset[str]) -> Definition:
         microseconds(route.delay),
         "aside" if route.rule in aside else "",
         packed,
-        envelope.pack_facts() if is_large or route.delay else b"",
+        envelope.pack_facts() if is_large or route.delay or route.pool else b"",
         envelope.scope or "",
     )
-    digest = _digest([told, route.priority, route.delay, message[4], packed.decode()])
+    facts = [told, route.priority, route.delay, message[4], packed.decode()]
+    digest = _digest([*facts, route.pool] if route.pool else facts)
     return Definition(
         name=rule.name,
         timing=rule.timing(),

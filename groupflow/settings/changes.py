@@ -15,7 +15,7 @@ from groupflow.settings.model import Settings
 from groupflow.settings.types import HandlerCommand, HandlerUrl
 
 SECTIONS_AT_ONCE = frozenset(
-    {"fields", "retry", "groups", "handlers", "schedules", "log", "tenants"}
+    {"fields", "retry", "groups", "handlers", "schedules", "pools", "log", "tenants"}
 )
 SETTINGS_AT_ONCE = frozenset(
     {
@@ -129,6 +129,9 @@ def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         elif section == "schedules":
             for rule in values:
                 yield from _settings(f"schedules.{rule['name']}", rule)
+        elif section == "pools":
+            for name, rule in values.items():
+                yield from _settings(f"pools.{name}", rule)
         elif section == "tenants":
             yield from _settings(section, {n: v for n, v in values.items() if n != "named"})
             for tenant, own in values.get("named", {}).items():
@@ -149,10 +152,11 @@ def _values(settings: Settings) -> Iterator[tuple[str, Any]]:
             "groups": [dict(rule) for rule in settings.groups],
             "handlers": {type_: dict(rule) for type_, rule in settings.handlers.items()},
             "schedules": [dict(rule) for rule in settings.schedules],
+            "pools": {name: dict(rule) for name, rule in settings.pools.items()},
             **{
                 name: dict(getattr(settings, name))
                 for name in Settings.model_fields
-                if name not in ("groups", "handlers", "schedules", "tenants")
+                if name not in ("groups", "handlers", "schedules", "tenants", "pools")
             },
             "tenants": {
                 **dict(settings.tenants),

@@ -16,6 +16,8 @@ from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
+from groupflow.settings.pools import MOST as MOST_POOLS
+from groupflow.settings.pools import PoolName, PoolRule, pool_by_type, types_once
 from groupflow.settings.rules import GroupRule, HandlerRule, TenantRule
 from groupflow.settings.schedules import MOST as MOST_SCHEDULES
 from groupflow.settings.schedules import ScheduleRule, name_once
@@ -301,6 +303,9 @@ class Settings(Section):
     schedules: Annotated[tuple[ScheduleRule, ...], AfterValidator(name_once)] = Field(
         default=(), max_length=MOST_SCHEDULES
     )
+    pools: Annotated[dict[PoolName, PoolRule], AfterValidator(types_once)] = Field(
+        default_factory=dict, max_length=MOST_POOLS
+    )
 
     @field_validator("groups", mode="after")
     @classmethod
@@ -326,10 +331,22 @@ class Settings(Section):
             raise ValueError('Name the task type: [handlers."import.orders"].')
         return handlers
 
+    @model_validator(mode="after")
+    def _tokens_name_pools(self) -> Self:
+        for name, token in self.http.tokens.items():
+            for pool in token.pools:
+                if pool not in self.pools:
+                    raise ValueError(
+                        f"[http.tokens.{name}] names the pool {pool!r}, which there is not: "
+                        f"add [pools.{pool}], or take it out."
+                    )
+        return self
+
     def router(self) -> Router:
         """What decides where messages go."""
         rules = [rule.rule() for rule in self.groups]
-        return Router(self.fields.paths(), rules, self.rabbitmq.max_values)
+        paths, most = self.fields.paths(), self.rabbitmq.max_values
+        return Router(paths, rules, most, pool_by_type(self.pools))
 
     def policies(self) -> Policies:
         """What decides how tasks are settled."""

@@ -13,9 +13,9 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.section import Section
 from groupflow.settings.types import FileName, Secret, check_token
 
-Right = Literal["look", "act", "publish"]
+Right = Literal["look", "act", "publish", "pull", "fill"]
 
-ALL_RIGHTS: frozenset[Right] = frozenset({"look", "act", "publish"})
+ALL_RIGHTS: frozenset[Right] = frozenset({"look", "act", "publish", "pull", "fill"})
 OPERATOR = "operator"  # who has the token of `[http]` itself
 _AT_ONCE = 2  # tokens in a file: the one that is used still, and the one that comes
 
@@ -67,12 +67,17 @@ class NamedToken(HasToken):
 
     rights: tuple[Right, ...] = Field(min_length=1)
     """What it lets its holder do: look (all that is shown, bodies too), act (redrive, drop, pause,
-    resume), publish (`POST /api/tasks`)."""
+    resume), publish (`POST /api/tasks`), pull (claim from pools, and settle), fill (make a pool
+    equal to a list)."""
+    pools: tuple[str, ...] = ()
+    """The pools that it may pull from and fill; none named: all."""
 
     @model_validator(mode="after")
     def _has_one(self) -> Self:
         if not (self.token.get_secret_value() or self.token_file):
             raise ValueError("Give it token or token_file.")
+        if self.pools and not {"pull", "fill"}.intersection(self.rights):
+            raise ValueError('Leave out pools, or give it the right "pull" or "fill".')
         return self
 
 
@@ -82,6 +87,11 @@ class Holder:
 
     name: str  # what the configuration calls the token, for the log
     rights: frozenset[Right]
+    pools: frozenset[str] = frozenset()  # for which "pull" and "fill" are; empty: all
+
+    def may_use(self, pool: str) -> bool:
+        """Whether its rights in pools are good for this one."""
+        return not self.pools or pool in self.pools
 
 
 def read_holders(http: HasToken, named: Mapping[str, NamedToken]) -> dict[str, Holder]:
@@ -93,7 +103,7 @@ def read_holders(http: HasToken, named: Mapping[str, NamedToken]) -> dict[str, H
     operator = Holder(OPERATOR, ALL_RIGHTS)
     found = dict.fromkeys(http.read_tokens("http"), operator)
     for name, table in named.items():
-        holder = Holder(name, frozenset(table.rights))
+        holder = Holder(name, frozenset(table.rights), frozenset(table.pools))
         for token in table.read_tokens(f"http.tokens.{name}"):
             if (other := found.setdefault(token, holder)) is not holder:
                 remedy = f"It is the token of {other.name!r} too: give each its own."

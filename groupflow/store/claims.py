@@ -123,7 +123,7 @@ class Claims:
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
-        claims = [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
+        claims = claims_from(rows, now)
         fences = [fence for _, _, *found in replies for fence in found]
         fences += [claim.run[-1].fence if claim.run else claim.fence for claim in claims]
         seen.fence = max(seen.fence, *fences, 0)
@@ -162,6 +162,11 @@ class Claims:
         return Handed(False, following)
 
 
+def claims_from(rows: list[Any], now: int) -> list[Claim]:
+    """The claims in a reply, seven values each; `now` is Redis's clock (µs)."""
+    return [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
+
+
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
@@ -170,12 +175,14 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     slot, fence, element, raw_group, packed, flat_life, told = row
     life = Life.of(flat_life) if flat_life else _NO_LIFE
     claim = _claim(slot.decode(), fence, element, raw_group.decode() or None, packed, life, now)
-    if told and told[0]:
+    if not told or not isinstance(told, list):  # nothing; or since when, of who pulls
+        return claim
+    if told[0]:
         claim.run = [
             _claim(claim.slot, fence, element, claim.task.group, packed, _NO_LIFE, now)
             for fence, (element, packed) in enumerate(_pairs(told[1:]), int(told[0]))
         ]
-    elif told:
+    else:
         claim.behind = _pairs(told[1:])
     return claim
 

@@ -210,7 +210,7 @@ class StoreClient:
                 wire = await self._open(until)
             if epoch is not None and wire.epoch != epoch.id:
                 wire = await self._open(until, epoch)
-            return await wire.call(packed, until - monotonic()), wire
+            return await wire.call(packed, _left(until)), wire
         except TimeoutError as error:
             what = f"no answer within {self._timeout} s"
             raise StoreUnavailable(f"Redis at {self.address} does not answer: {what}") from error
@@ -221,7 +221,7 @@ class StoreClient:
         async with self._preparing:
             if self._wire is None or not self._wire.is_open:
                 self._leave()
-                node, wire = await self._whereabouts.open(until - monotonic())
+                node, wire = await self._whereabouts.open(_left(until))
                 self._node, self._wire = node, wire
                 if self._whereabouts.moves:
                     self._watch = asyncio.create_task(self._look_after(wire))
@@ -232,7 +232,7 @@ class StoreClient:
     async def _enter(self, wire: Wire, epoch: Epoch, until: float) -> None:
         """Make sure that a connection is of an epoch."""
         if wire.epoch is None:
-            wire.epoch = await ask_epoch(wire, until - monotonic())
+            wire.epoch = await ask_epoch(wire, _left(until))
         if wire.epoch != epoch.id:
             if wire.opened < epoch.since:  # the daemon has gone on to another server meanwhile
                 self._leave()
@@ -309,8 +309,9 @@ class StoreClient:
         """Subscribe to the namespace's wake channel.
 
         Yields an iterator with an item a wake: ``ready`` where something may be claimed, ``due``
-        where a due time was set. It begins with a ``due``: a wake may have passed while nobody
-        listened. It ends with `StoreUnavailable` when the connection does.
+        where a due time was set, ``pool`` where something may be claimed from a pool. It begins
+        with a ``due``: a wake may have passed while nobody listened. It ends with
+        `StoreUnavailable` when the connection does.
         """
         with self._telling():
             pubsub = (await self._located()).pubsub()
@@ -370,3 +371,15 @@ class StoreClient:
         self._leave()
         for pool in self._pools.values():
             await pool.disconnect()
+
+
+def _left(until: float) -> float:
+    """Seconds until then; none: whoever waited that long for a connection sends nothing on it.
+
+    Raises:
+        TimeoutError: the time is over.
+    """
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

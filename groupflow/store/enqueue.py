@@ -55,7 +55,9 @@ class Arrival:
     def arguments(self) -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message."""
         packed = self.envelope.pack()
-        is_listed_apart = bool(self.dead) or bool(self.delay) or len(packed) > READ_WHOLE
+        is_listed_apart = (
+            bool(self.dead or self.delay or self.envelope.named_pool) or len(packed) > READ_WHOLE
+        )
         errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
         return (
             self.id,
@@ -89,7 +91,11 @@ class Enqueued:
 
 def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
     """Whose workers will find something in the store once these are there."""
-    return {each.envelope.pool for each in arrivals if not (each.dead or each.delay)}
+    return {
+        each.envelope.pool
+        for each in arrivals
+        if not (each.dead or each.delay or each.envelope.named_pool)
+    }
 
 
 @dataclass(frozen=True, slots=True)

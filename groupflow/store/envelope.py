@@ -32,6 +32,8 @@ class Envelope:
     # whose its id is (`groupflow.core.scope`); None where a version of groupflow that knew no
     # scopes has written it
     scope: str | None = ""
+    # whose workers come and ask for it; None where daemons run it. Not packed: it is in its life
+    named_pool: str | None = None
 
     @property
     def pool(self) -> Pool:
@@ -46,9 +48,11 @@ class Envelope:
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
     def pack_facts(self) -> bytes:
-        """What scripts look at, to be kept apart from headers and body: type, tenant and rule."""
-        facts = [self.type, self.tenant or ""]
-        return orjson.dumps([*facts, self.rule] if self.rule else facts)
+        """What scripts look at, kept apart from headers and body: type, tenant, rule and pool."""
+        facts = [self.type, self.tenant or "", self.rule or "", self.named_pool or ""]
+        while not facts[-1] and len(facts) > 2:  # noqa: PLR2004  those two are always there
+            facts.pop()
+        return orjson.dumps(facts)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Envelope:

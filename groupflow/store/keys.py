@@ -12,6 +12,12 @@ same names into the scripts; a name is spelled only here.
 | ``lane:<group>`` | list | elements of a group's waiting tasks in order; pushed left, taken right |
 | ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |
 | ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
+| ``pool_ordered:<pool>`` | zset | the same as ``ordered``, for workers that pull from a pool |
+| ``pool_suspect_plain:<pool>`` | zset | likewise |
+| ``pool_ready:<pool>`` | zset | likewise |
+| ``pool_suspect_groups:<pool>`` | zset | likewise |
+| ``pools`` | hash | names of pools that ever had a task → since when |
+| ``pullers`` | zset | ``pool/<pool>/<worker>``, as daemons → when its lease runs out |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
@@ -76,10 +82,11 @@ _WHOLE = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "tallies", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
-    "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
+    "resumes", "waiting_groups", "turns", "standing", "charged", "charges", "pools", "pullers",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares",
+    "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups",
 )  # fmt: skip
 # A key as scripts write it, and all keys at once. What may not be in front of the K is asked behind
 # it: so a K is looked for as plain text, ten times as fast.

@@ -26,6 +26,7 @@ _AHEAD = "store/ahead"
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
 LAYOUT = "store/layout"
+_POOLS = (*_IDS, LAYOUT, LEADING)
 TAKING = (*_IDS, "store/delaying", LAYOUT, LEADING, "store/taking")
 
 
@@ -53,6 +54,10 @@ class Verb(AnyVerb):
     START = "start"
     REGISTER = "register", (*_EPOCHS, LAYOUT, "store/configuring")
     RENEW = "renew", _EPOCHS
+    VISIT = "visit", (*_EPOCHS, LAYOUT)
+    HOLDINGS = "holdings", _CLAIMING
+    PUT = "put", _POOLS
+    PRUNE = "prune", _POOLS
     LEAVE = "leave", _EPOCHS
     TELL = "tell", (*SESSIONS, "store/configuring")
     REAP = "reap", _EPOCHS

@@ -19,7 +19,7 @@ from groupflow.cli import app
 from groupflow.cli.exits import Exit
 
 ROOT: Any = typer.main.get_command(app)
-TALKS_ALWAYS_JSON_OR_NEVER = {"run", "page", "dev", "demo", "schema"}
+TALKS_ALWAYS_JSON_OR_NEVER = {"run", "page", "dev", "demo", "schema", "work"}
 
 
 def verbs(group: Any = ROOT, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -16,6 +16,7 @@ import typer
 import groupflow
 from groupflow.cli import app
 from groupflow.settings.model import Settings
+from groupflow.settings.pools import PoolRule
 from groupflow.settings.rules import GroupRule, HandlerRule
 from groupflow.settings.schedules import ScheduleRule
 
@@ -109,7 +110,7 @@ def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_settings_and_files_that_are_named_exist(page: Path) -> None:
-    sections = set(Settings.model_fields) - {"groups", "handlers", "schedules"}
+    sections = set(Settings.model_fields) - {"groups", "handlers", "schedules", "pools"}
     for span in re.findall(r"`([^`\n]+)`", prose(page)):
         if span in FILES or span in EVENTS:
             continue
@@ -145,11 +146,11 @@ def test_the_package_shows_its_names() -> None:
 def test_the_reference_leaves_no_setting_out() -> None:
     text = of("docs/configuration.md").read_text()
     for name, field in Settings.model_fields.items():
-        if name in {"groups", "handlers", "schedules"}:
+        if name in {"groups", "handlers", "schedules", "pools"}:
             continue
         for setting in field.annotation.model_fields.keys() - {"named"}:  # type: ignore[union-attr]
             assert f"`GROUPFLOW_{name.upper()}__{setting.upper()}`" in text
-    for model in (GroupRule, HandlerRule, ScheduleRule):
+    for model in (GroupRule, HandlerRule, ScheduleRule, PoolRule):
         for setting in model.model_fields:
             assert f"| `{setting}` |" in text
 

@@ -177,13 +177,15 @@ class Rig:
         self._processes.append(process)
         return process
 
-    def start(self, name: str = "d1", *arguments: str) -> Process:
+    def start(self, name: str = "d1", *arguments: str, app: str = APP) -> Process:
         """Start a daemon and wait until it works."""
-        return self.start_all(name, arguments=arguments)[0]
+        return self.start_all(name, arguments=arguments, app=app)[0]
 
-    def start_all(self, *names: str, arguments: Sequence[str] = ()) -> list[Process]:
+    def start_all(
+        self, *names: str, arguments: Sequence[str] = (), app: str = APP
+    ) -> list[Process]:
         """Start several daemons at once and wait until all of them work."""
-        processes = [self.spawn(name, *arguments) for name in names]
+        processes = [self.spawn(name, *arguments, app=app) for name in names]
         for process in processes:
             process.wait_for("daemon.started")
             process.wait_for("lease.begun", len(self.partitions))

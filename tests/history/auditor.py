@@ -33,6 +33,7 @@ _STAYS = frozenset(
         "count",
         "fence",
         "partitions",
+        "pools",
         "segments",
         "history_new",
         "history_old",
@@ -164,12 +165,17 @@ def _elements(found: Snapshot) -> Iterator[Violation]:
 
 def _groups(found: Snapshot) -> Iterator[Violation]:
     """Each group in exactly one state, the one that the facts about it call for."""
-    suspects, held = set(found.names("suspect_groups")), set(found.names("held"))
-    for group in suspects & set(found.names("ready")):
-        yield Violation("S4", f"the group {group} is ready in two indexes")
-    suspects |= {g for place, g in found.lined_up() if place[0] == "G"}
+    every = [
+        group.decode()
+        for kind in ("ready", "suspect_groups")
+        for _, members in found.indexes(kind)
+        for group in members
+    ]
+    for group, number in Counter(every).items():
+        if number > 1:
+            yield Violation("S4", f"the group {group} is ready in two indexes")
     lined_up = {g for _, g in found.lined_up()}
-    ready, shared = lined_up | suspects | set(found.names("ready")), found.sharing
+    ready, held, shared = lined_up | set(every), set(found.names("held")), found.sharing
     parked, paused = set(found.fields("parked")), set(found.fields("paused"))
     for group in ready | held | parked | paused | set(found.locks) | set(found.lanes):
         room = room_in(found, group)
@@ -196,7 +202,7 @@ def _groups(found: Snapshot) -> Iterator[Violation]:
 
 def _claims(found: Snapshot) -> Iterator[Violation]:
     """A lock where there is a checkpoint, and nowhere else; a claim only with who is alive."""
-    leased = set(found.names("daemons"))
+    leased = {*found.names("daemons"), *found.names("pullers")}
     for daemon in leased ^ set(found.daemons):
         yield Violation("S8", f"the daemon {daemon} has a lease or a session, not both")
     for daemon in found.workers - leased:
@@ -267,14 +273,15 @@ def leftovers(raw: Redis, keys: Keys) -> list[str]:
     """
     found = read(raw, keys)
     dead = set(found.names("dead"))
-    leased = set(found.names("daemons"))
+    leased = {*found.names("daemons"), *found.names("pullers")}
     left = list(found.strangers)
     now = now_of(raw)
     for kind in (*found.lists, *found.zsets, *found.hashes, *found.strings):
         if kind in ("rates", "closed") and min(found.zsets[kind].values()) > now - KEPT:
             continue  # they end by themselves, and `promote` comes often enough
-        if kind not in (*_STAYS, "tasks") and not (kind == "daemons" and leased):
+        if kind not in (*_STAYS, "tasks") and not (kind in ("daemons", "pullers") and leased):
             left.append(keys(kind))
+    left += [keys(f"pool_{kind}", pool) for kind in found.pools for pool in found.pools[kind]]
     left += [keys("lane", group) for group in found.lanes]
     left += [keys("lock", group) for group in found.locks]
     left += [keys("waits", place) for place in found.waits]

@@ -14,14 +14,17 @@ from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 
-_NAMED = ("lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares")
+POOL_KINDS = ("pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups")
+_NAMED = (
+    "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares", *POOL_KINDS,
+)  # fmt: skip
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
     "recovering", "runs", "resumes", "schedules",
     "limits", "sharing", "rates", "closed",
-    "scans",
+    "scans", "pools", "pullers",
     "waiting_groups", "turns", "standing", "charged", "charges",
 )  # fmt: skip
 
@@ -57,6 +60,17 @@ class Snapshot:
     shares: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by pool
     waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by kind and tenant
     strangers: list[str] = field(default_factory=list)
+    # by kind, without its "pool_", and by pool
+    pools: dict[str, dict[str, dict[bytes, float]]] = field(default_factory=dict)
+
+    def indexes(self, kind: str) -> Iterator[tuple[str, dict[bytes, float]]]:
+        """An index of that kind, of what daemons claim (pool "") and of each pool."""
+        yield "", self.zsets.get(kind, {})
+        yield from self.pools.get(kind, {}).items()
+
+    def pool_of(self, element: bytes) -> str:
+        """The pool of a task; empty where daemons run it."""
+        return self.lives.get(split_element(element)[1], {}).get(b"pool", b"").decode()
 
     def count(self, name: str) -> int:
         """One of the totals."""
@@ -109,10 +123,11 @@ class Snapshot:
         for element in self.lists.get("plain", []):
             yield "plain", "", element
         lined_up = set(self.hashes.get("turns", {}).values())
-        for index in ("ordered", "suspect_plain"):
-            for element in self.zsets.get(index, {}):
-                if element not in lined_up:  # else it is among those that wait for a turn
-                    yield index, "", element
+        for kind in ("ordered", "suspect_plain"):
+            for pool, index in self.indexes(kind):
+                for element in index:
+                    if pool or element not in lined_up:  # else it waits for a turn, see below
+                        yield f"{kind}:{pool}" if pool else kind, "", element
         for place, members in self.waits.items():
             for element in members if place[0] in "pP" else ():
                 yield f"waits:{place}", "", element
@@ -195,6 +210,9 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.schedules[name] = value
         case "scan":
             found.scans[name] = value
+        case _ if kind in POOL_KINDS:
+            members = {row[0]: row[1] for row in value}
+            found.pools.setdefault(kind.removeprefix("pool_"), {})[name] = members
         case _:
             found.workers.add(name)
             found.checkpoints += [

@@ -25,14 +25,20 @@ def suspects_of(found: Snapshot) -> Iterator[Violation]:
 
 def _indexes(found: Snapshot) -> Iterator[Violation]:
     for index, is_for_suspects in (("ordered", False), ("suspect_plain", True)):
-        for element in found.zsets.get(index, {}):
-            if (found.crashes_of(element) > 0) != is_for_suspects:
-                yield Violation("L6", f"{split_element(element)[1]} waits in {index}")
+        for pool, members in found.indexes(index):
+            for element in members:
+                if (found.crashes_of(element) > 0) != is_for_suspects:
+                    yield Violation("L6", f"{split_element(element)[1]} waits in {index}")
+                if found.pool_of(element) != pool:
+                    yield Violation("S8", f"{split_element(element)[1]} waits in pool {pool!r}")
     for index, is_for_suspects in (("ready", False), ("suspect_groups", True)):
-        for group in found.names(index):
-            head = found.lanes.get(group, [b""])[-1]
-            if head and (found.crashes_of(head) > 0) != is_for_suspects:
-                yield Violation("L6", f"the group {group} is in {index}")
+        for pool, members in found.indexes(index):
+            for group in map(bytes.decode, members):
+                head = found.lanes.get(group, [b""])[-1]
+                if head and (found.crashes_of(head) > 0) != is_for_suspects:
+                    yield Violation("L6", f"the group {group} is in {index}")
+                if head and found.pool_of(head) != pool:
+                    yield Violation("S8", f"the group {group} is ready in pool {pool!r}")
 
 
 def _running(found: Snapshot, daemon: str) -> Iterator[Violation]:

@@ -103,10 +103,14 @@ def _places(found: Snapshot) -> Iterator[Violation]:
         if indexes and group.encode() not in turns:
             yield Violation("S4", f"the group {group} is in {indexes[0]} out of turn")
         element = found.lanes.get(group, [b""])[-1]
+        if element and found.pool_of(element):
+            yield Violation("S9", f"the group {group} is a pool's, and waits in {waits_in}")
         if element and (whose := _tenant_of(found, element)) != waits_in[1:]:
             yield Violation("S9", f"the group {group} of {whose} waits in {waits_in}")
     for place, members in found.waits.items():
         for element in members if place[0] in "pP" else ():
+            if found.pool_of(element):
+                yield Violation("S9", f"{element!r} is a pool's, and waits in {place}")
             if (whose := _tenant_of(found, element)) != place[1:]:
                 yield Violation("S9", f"{element!r} of {whose} waits in {place}")
 

@@ -22,26 +22,26 @@ class Arrivals(Machine):
     def enqueue(self, group: str, scope: str, priority: float, again: bool) -> None:
         """A batch of new tasks."""
         new = [f"t{next(self.ids)}" for _ in range(2)]
-        self._enqueue(new, group, priority, 0.0, scope=scope, again=again)
+        self.enqueue_tasks(new, group, priority, 0.0, scope=scope, again=again)
 
     @rule(group=groups)
     def fill(self, group: str) -> None:
         """A batch of tasks of which none is special."""
-        self._enqueue([f"t{next(self.ids)}" for _ in range(4)], group, 0.0, 0.0)
+        self.enqueue_tasks([f"t{next(self.ids)}" for _ in range(4)], group, 0.0, 0.0)
 
     @rule(group=groups, aside=st.booleans())
     def enqueue_delayed(self, group: str, aside: bool) -> None:
         """A task that is not to run before a time."""
-        self._enqueue([f"t{next(self.ids)}"], group, 0.0, 3600.0, aside=aside)
+        self.enqueue_tasks([f"t{next(self.ids)}"], group, 0.0, 3600.0, aside=aside)
 
     @rule(group=groups, pick=numbers, scope=scopes)
     def enqueue_duplicate(self, group: str, pick: int, scope: str) -> None:
         """An id that has come before, wherever its task is by now, from its sender or another."""
         if self.promise.tasks:
             known = sorted({task.message for task in self.promise.tasks.values()})
-            self._enqueue([known[pick % len(known)]], group, 0.0, 0.0, scope=scope, again=True)
+            self.enqueue_tasks([known[pick % len(known)]], group, 0.0, 0.0, scope=scope, again=True)
 
-    def _enqueue(
+    def enqueue_tasks(
         self,
         ids: list[str],
         group: str,
@@ -51,11 +51,16 @@ class Arrivals(Machine):
         scope: str = SCOPES[0],
         aside: bool = False,
         again: bool = False,
+        pool: str = "",
     ) -> None:
+        """Take new tasks in, and check which are new."""
         arrivals = [
             Arrival(
                 id_,
-                Envelope("t", group or None, TENANTS[scope], group or None, {}, b"{}", scope),
+                Envelope(
+                    *("t", group or None, TENANTS[scope], group or None, {}, b"{}", scope),
+                    pool or None,
+                ),
                 priority=priority,
                 delay=delay,
                 steps_aside=aside,
@@ -71,7 +76,7 @@ class Arrivals(Machine):
             if expected[n]:
                 name = answer.renamed.get(n, id_)
                 task = self.promise.enqueue(name, id_, scope, group, due=delay == 0, aside=aside)
-                task.priority = priority
+                task.priority, task.pool = priority, pool
 
     @rule()
     def deaths_get_old(self) -> None:

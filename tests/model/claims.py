@@ -81,7 +81,7 @@ class ClaimsAndSettles(Machine):
         if claim is one.suspect:
             one.suspect = None
         task = self.promise.tasks[claim.task.id]
-        settlement = self._settle_both(how, claim, task, option=option)
+        settlement = self.settle_both(how, claim, task, option=option)
         self.promise.runs_of.pop(task.group, None)
         if one.runs.pop(worker, None) is not None and isinstance(settlement, settlements.Complete):
             settlement = settlements.Proceed([settlement], None)
@@ -89,7 +89,7 @@ class ClaimsAndSettles(Machine):
         assert answer.refused == []
         one.stale.append(claim)
 
-    def _settle_both(
+    def settle_both(
         self, how: str, claim: settlements.Claim, task: ModelTask, *, option: bool
     ) -> settlements.Settlement:
         """What the store is told, and what it means for the promise."""

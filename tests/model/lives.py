@@ -7,11 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.errors import SessionLost
+from groupflow.store.clock import MICROSECONDS
 from tests.model.machine import LEASE, Machine, daemons
 
 
 class Lives(Machine):
     """A daemon's life, from its start to its crash or its leave."""
+
+    aged = 0  # suspects that were made to have run for long
 
     @rule(daemon=daemons, again=st.booleans())
     def start(self, daemon: str, again: bool) -> None:
@@ -72,9 +75,11 @@ class Lives(Machine):
             return
         key, slot = self.keys("worker", daemon), one.suspect.slot
         checkpoint = self.raw.hget(key, slot)
-        self.raw.hset(key, slot, checkpoint[:33] + b"%016d" % 1 + checkpoint[49:])
+        self.aged += 1  # a lease behind the one that grew old before
+        since = b"%016d" % int(self.aged * LEASE * MICROSECONDS)
+        self.raw.hset(key, slot, checkpoint[:33] + since + checkpoint[49:])
         mark = self.raw.hget(self.keys("daemon", daemon), "suspect")
         if one.suspect.task.crashes == 1:
-            self.raw.hset(self.keys("daemon", daemon), "suspect", mark[:16] + b"%016d" % 1)
+            self.raw.hset(self.keys("daemon", daemon), "suspect", mark[:16] + since)
             one.suspect = None
         self.renew(daemon)

@@ -35,6 +35,7 @@ class Kept:
         held: what they held.
         runs: what was left of their runs.
         suspects: which of that was a suspect.
+        pulled: what workers held that pull.
     """
 
     epoch: int = 0
@@ -44,6 +45,7 @@ class Kept:
     held: dict[str, dict[str, Claim]] = field(default_factory=dict)
     suspects: dict[str, Claim | None] = field(default_factory=dict)
     runs: dict[str, dict[str, list[Claim]]] = field(default_factory=dict)
+    pulled: dict[str, list[Claim]] = field(default_factory=dict)
 
 
 class Losses(Machine):
@@ -66,6 +68,7 @@ class Losses(Machine):
             {name: dict(one.held) for name, one in up.items()},
             {name: one.suspect for name, one in up.items()},
             {name: deepcopy(one.runs) for name, one in up.items()},
+            {name: list(one.held.values()) for name, one in self.pullers.items()},
         )
 
     @rule(order=st.permutations(DAEMONS))
@@ -92,7 +95,23 @@ class Losses(Machine):
         is_whole = bool(kept.processes) and kept.processes.keys() <= proofs
         assert self.raw.exists(self.keys("recovering")) == (was_led and not is_whole)
         self._end_recovery(kept)
+        if was_led:
+            self._let_pullers_come(kept)
         self.witness()
+
+    def _let_pullers_come(self, kept: Kept) -> None:
+        """All that they held waits again, and nothing is given until their lease has passed."""
+        for name, one in self.pullers.items():
+            key = self.keys("daemon", one.puller.daemon)
+            if self.raw.exists(key):
+                self.raw.hset(key, "epoch", _name(kept.epoch))
+            assert self.run(one.store.visit(one.puller, opens=False)).session is None
+            one.forget()
+            for claim in kept.pulled[name]:
+                self._put_back(claim, crashed=False)
+        for one in self.pullers.values():
+            assert self.run(one.store.visit(one.puller, 5)).heads == []
+        self.raw.hset(self.keys("epoch"), "since", 1)
 
     def _fall_back(self, kept: Kept) -> None:
         real = (self.raw.hget(self.keys("epoch"), "id") or b"").decode()

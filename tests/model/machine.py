@@ -24,6 +24,7 @@ from groupflow.store.envelope import Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
+from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.sessions import Session, Sessions
 from tests.model.promise import BURST, MOST_OF_FEW, Promise
 
@@ -52,6 +53,27 @@ pools = st.sampled_from(("plain", "grouped"))
 numbers = st.integers(0, 50)
 
 _births = itertools.count(1)
+POOL = "couriers"
+PULLERS = ("anna", "carl")
+
+
+class PullingWorker:
+    """A worker that pulls: what it believes to hold."""
+
+    def __init__(self, client: StoreClient, name: str) -> None:
+        self.puller = Puller(POOL, name, LEASE)
+        self.store = Pulling(client, LEASE)
+        self.held: dict[int, settlements.Claim] = {}  # by fence
+        self.stale: list[settlements.Claim] = []
+        self.suspect: int | None = None  # the fence of its claim
+
+    def forget(self) -> list[settlements.Claim]:
+        """Its claims are gone."""
+        gone = list(self.held.values())
+        self.stale += gone
+        self.held.clear()
+        self.suspect = None
+        return gone
 
 
 class Daemon:
@@ -118,6 +140,7 @@ class Machine(RuleBasedStateMachine):
         self.waiting = WaitingTasks(self.client)
         limits = LIMITS if self.limited else Limits()
         self.daemons = {name: Daemon(self.client, name, limits) for name in DAEMONS}
+        self.pullers = {name: PullingWorker(self.client, name) for name in PULLERS}
         self.ids = itertools.count()
 
     def run(self, call: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -149,7 +172,19 @@ class Machine(RuleBasedStateMachine):
             heads = [each for each in self.promise.lane("") if self.promise.may_start(each)]
         if self.promise.all_paused:
             return set()
-        return {task.id for task in heads if not (task.crashes and one.suspect)}
+        return {task.id for task in heads if not (task.pool or (task.crashes and one.suspect))}
+
+    def claimable_in_pool(self, one: PullingWorker) -> set[str]:
+        """The same for a worker that pulls; of suspects one of each kind is told at a time."""
+        if self.promise.all_paused:
+            return set()
+        heads = [*self.promise.claimable_heads(), *self.promise.lane("")]
+        ids = {task.id for task in heads if task.pool and not task.crashes}
+        suspects = [task for task in heads if task.pool and task.crashes]
+        if one.suspect is None:
+            kinds = {bool(task.group): task.id for task in suspects}
+            ids |= set(kinds.values())
+        return ids
 
     def begin(self, one: Daemon, claim: settlements.Claim) -> None:
         """A slot holds a claim, and maybe the run behind it."""

@@ -26,6 +26,7 @@ class ModelTask:
         group: its group, empty for a plain one.
         place: its place in its group; a higher one comes later.
         priority: seconds by which it counts as older.
+        pool: whose workers claim it; empty where daemons do.
         state: where it is; `aside` waits without holding its group.
         is_due: whether its time has come.
         attempt: the attempt that runs or is next.
@@ -41,6 +42,7 @@ class ModelTask:
     group: str
     place: int
     priority: float = 0.0
+    pool: str = ""
     state: State = "waiting"
     is_due: bool = True
     attempt: int = 1
@@ -110,16 +112,18 @@ class Promise:
         return min(room, BURST - self.starts[group]) if group in PACED else room
 
     def may_start(self, task: ModelTask) -> bool:
-        """Whether a task may start, for all that its tenant has."""
+        """Whether a task may start, for all that its tenant has: that doesn't hold for pools."""
         tenant = task.scope
+        if task.pool:
+            return True
         if tenant in self.closed_tenants:
             return False
         if not self.is_limited:
             return True
         if tenant == SLOW:
             return self.starts_of[tenant] < BURST
-        of_tenant = [t for t in self.tasks.values() if t.scope == tenant and t.state == "running"]
-        return tenant != FEW or len(of_tenant) < MOST_OF_FEW
+        running = [t for t in self.tasks.values() if t.state == "running" and not t.pool]
+        return tenant != FEW or sum(t.scope == tenant for t in running) < MOST_OF_FEW
 
     def is_held(self, group: str) -> bool:
         """Whether somebody or something holds the group."""
@@ -157,7 +161,7 @@ class Promise:
         assert task.is_due, f"{task_id} was claimed before its time"
         assert self.may_start(task), f"{task_id} is one too many of its tenant"
         self.starts[task.group] += 1
-        self.starts_of[task.scope] += 1
+        self.starts_of[task.scope] += not task.pool
         task.state = "running"
         task.fences.append(fence)
 

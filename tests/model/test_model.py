@@ -20,12 +20,13 @@ from groupflow.operate.totals import read_totals
 from tests.history.auditor import audit, leftovers
 from tests.model.lives import Lives
 from tests.model.losses import Losses
-from tests.model.machine import DAEMONS, NAMED, WORKERS
+from tests.model.machine import DAEMONS, NAMED, PULLERS, WORKERS
 from tests.model.people import TimeAndPeople
+from tests.model.pulling import Pulls
 from tests.model.runs import Runs
 
 
-class StoreMachine(Runs, Lives, TimeAndPeople, Losses):
+class StoreMachine(Runs, Pulls, Lives, TimeAndPeople, Losses):
     """All rules, what must hold after every step, and the end that every history must come to."""
 
     @initialize(filled=st.sets(st.sampled_from(NAMED), max_size=2))
@@ -84,16 +85,22 @@ class StoreMachine(Runs, Lives, TimeAndPeople, Losses):
         self._end_all_deaths()
         for daemon in DAEMONS:
             self.leave(daemon)
+        for name in PULLERS:
+            self.hand_back_pulled(name, 0)
         self.start("d0", again=False)
         for _ in range(10_000):
             self.time_passes()
             self.claim("d0", "plain", WORKERS, again=False)
             self.claim("d0", "grouped", WORKERS, again=False)
-            if not self.daemons["d0"].held:
+            self.pull("anna", 6, again=False)
+            if not (self.daemons["d0"].held or self.pullers["anna"].held):
                 break
+            while self.pullers["anna"].held:
+                self.settle_pulled("anna", 0, "complete", option=False)
             while self.daemons["d0"].held:
                 self.settle("d0", 0, "complete", option=False, again=False)
         self.leave("d0")
+        self.hand_back_pulled("anna", 0)
         waiting = [t.id for t in self.promise.tasks.values() if t.state not in ("done", "dropped")]
         assert waiting == [], "some tasks could never be claimed"
         assert leftovers(self.raw, self.keys) == []

@@ -244,7 +244,7 @@ async def test_killed_at_any_step(make_world: Callable[[int], World]) -> None:
         with pytest.raises(Cut):
             await world.move(3, Killer(number, runs_it))
         if not world.raw.hexists(f"{{{world.name}}}:partitions", "moving_to"):
-            assert number < 5 or number == whole - 1
+            assert number < 8 or number == whole - 1
         else:
             with pytest.raises(ConfigError, match="on its way from 2 to 3"):
                 await agree(world.at(1)[0].client, 2)

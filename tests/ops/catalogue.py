@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from groupflow.core.measures import Measures, Vitals
+from groupflow.operate.pools import PoolStatus
 from groupflow.ops import families
 from tests.schedule.clockwork import schedule
 from tests.store.bench import totals
@@ -65,6 +66,7 @@ def _families() -> Iterator[Metric]:
     yield from families.from_vitals(vitals, lease=8.0, lag=0.0)
     yield from families.from_totals(totals())
     yield from families.from_schedules([schedule()])
+    yield from families.from_pools([PoolStatus("couriers", 0, 0, 0, 0.0)])
     yield from families.of_store(is_up=True, age=0.0)
     yield from families.of_partitions({0: True}, {0: totals()})
     yield from ProcessCollector(registry=CollectorRegistry()).collect()

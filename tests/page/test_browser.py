@@ -20,8 +20,8 @@ from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
 VIEWS = (
-    *("overview", "groups", "tasks", "dead", "types", "tenant", "schedules", "scans", "limits"),
-    *("partitions", "configuration"),
+    *("overview", "groups", "tasks", "dead", "types", "tenant", "schedules", "scans", "pools"),
+    *("limits", "partitions", "configuration"),
 )
 
 

@@ -14,7 +14,7 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from tests.endtoend.process import Process
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.rig import APP, Job, Rig, run
 
 TOKEN = "a-token-of-the-tests-0123456789"
 LOOKER, PUBLISHER = "a-token-that-only-looks", "a-token-that-only-publishes"
@@ -44,6 +44,8 @@ HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
 class World:
     """One daemon with its page, and what waits, runs, is held and is dead in its store."""
 
+    APP, SECTIONS = APP, HANDLERS + TOKENS
+
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
         self.rig = Rig(
             folder,
@@ -55,8 +57,8 @@ class World:
             fields={"delay": "delay_s"},
         )
         with self.rig.config.open("a") as file:
-            file.write(HANDLERS + TOKENS)
-        self.daemon: Process = self.rig.start("d1")
+            file.write(self.SECTIONS)
+        self.daemon: Process = self.rig.start("d1", app=self.APP)
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
         self.http = httpx.Client(base_url=self.url, timeout=10.0, trust_env=False)
         self.raw: Redis = self.rig.raw

@@ -12,6 +12,7 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.limits import Rate
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
+from groupflow.settings.pools import PoolRule
 from groupflow.settings.rules import GroupRule
 from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.types import SecretUrl
@@ -312,7 +313,7 @@ class TestExamples:
         written = tomllib.loads((CONFIG / "groupflow.toml").read_text())
         settings = load_settings(CONFIG / "groupflow.toml")
         for name in Settings.model_fields:
-            if name in ("groups", "handlers", "schedules"):
+            if name in ("groups", "handlers", "schedules", "pools"):
                 continue
             assert getattr(settings, name) == getattr(Settings(), name), name
             tables = (
@@ -323,6 +324,7 @@ class TestExamples:
         overrides = {"max_attempts", "interval", "jitter"}
         assert set(written["groups"][0]) == set(GroupRule.model_fields) - overrides
         assert set(written["schedules"][0]) == set(ScheduleRule.model_fields) - {"every"}
+        assert set(written["pools"]["couriers"]) == set(PoolRule.model_fields)
 
     def test_the_tenants_example_loads(self) -> None:
         assert len(load_settings(CONFIG / "tenants.toml").groups) > 3

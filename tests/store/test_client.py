@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -199,6 +200,24 @@ async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
         assert await first == [1, 1, 1]
         assert await second == [1, 1]
     assert happened[:2] == ["call 3", "loaded"]
+
+
+async def test_whoever_waited_too_long_for_a_connection_leaves_it_to_the_others(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call without time to be answered in would end the connection for all that share it."""
+    verb, arguments = _renewal()
+    await client.run(verb, *arguments)
+    wire = client._wire
+    assert wire is not None
+    async with client._preparing:
+        late = asyncio.create_task(client.run(verb, *arguments))
+        await asyncio.sleep(0)
+        monkeypatch.setattr("groupflow.store.client.monotonic", lambda: monotonic() + 6.0)
+    with pytest.raises(StoreUnavailable, match="does not answer: no answer within"):
+        await late
+    assert wire.is_open
+    assert client._wire is wire
 
 
 async def test_an_answer_that_looks_like_an_error_is_none(

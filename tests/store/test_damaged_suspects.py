@@ -67,8 +67,8 @@ DAMAGES = [
     Damage(
         "suspects that come last",
         Verb.CLAIM_GROUPED,
-        "local suspect = take_suspect(K.suspect_groups)",
-        "local suspect = call('ZCARD', K.ready) == 0 and take_suspect(K.suspect_groups)",
+        "local suspect = take_suspect(FROM.suspect_groups)",
+        "local suspect = call('ZCARD', K.ready) == 0 and take_suspect(FROM.suspect_groups)",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "grouped"),
     ),
     *(
@@ -84,8 +84,8 @@ DAMAGES = [
     Damage(
         "an end that nobody hears of",
         Verb.RETRY,
-        "if call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then wake() end",
-        "",
+        "elseif call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then\n    wake()",
+        "elseif false then\n    wake()",
         same(test_suspects.test_its_end_lets_the_next_one_run, "retry"),
     ),
     Damage(
@@ -147,29 +147,29 @@ DAMAGES = [
     Damage(
         "a group that is ready for anybody though its head crashed",
         Verb.LEAVE,
-        "if is_suspect then",
-        "if false then",
+        "index_of(is_suspect and 'suspect_groups' or 'ready', pool)",
+        "index_of('ready', pool)",
         test_suspects.test_why_it_waits,
     ),
     Damage(
         "a plain task that is for anybody though it crashed",
         Verb.LEAVE,
-        "is_suspect and K.suspect_plain or K.ordered",
-        "K.ordered",
+        "is_suspect and 'suspect_plain' or 'ordered'",
+        "'ordered'",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
     ),
     Damage(
         "an advance that forgets the crash",
         Verb.ADVANCE,
-        "is_suspect and K.suspect_plain or K.ordered",
-        "K.ordered",
+        "is_suspect and 'suspect_plain' or 'ordered'",
+        "'ordered'",
         same(test_suspects.test_it_stays_one_whatever_happens_to_it, "plain"),
     ),
     Damage(
         "a promotion that forgets the crash",
         Verb.PROMOTE,
-        "is_suspect and K.suspect_plain or K.ordered",
-        "K.ordered",
+        "is_suspect and 'suspect_plain' or 'ordered'",
+        "'ordered'",
         same(test_suspects.test_it_stays_one_whatever_happens_to_it, "plain"),
     ),
     Damage(
@@ -189,8 +189,8 @@ DAMAGES = [
     Damage(
         "a group that stays ready behind a suspect head",
         Verb.PROMOTE,
-        "  if is_suspect then\n    call('ZREM', K.ready, group)\n",
-        "  if is_suspect then\n",
+        "elseif is_suspect then\n    call('ZREM', K.ready, group)\n",
+        "elseif is_suspect then\n",
         test_suspects.test_it_comes_back_in_front_of_a_group_that_is_ready,
     ),
     Damage(
@@ -210,8 +210,8 @@ DAMAGES = [
     Damage(
         "a drop that looks for no suspect",
         OperatorVerb.DROP_WAITING,
-        "{ K.ordered, K.suspect_plain }",
-        "{ K.ordered }",
+        "{ index_of('ordered', pool), index_of('suspect_plain', pool) }",
+        "{ index_of('ordered', pool) }",
         same(test_suspects.test_one_that_waits_can_be_dropped, "plain"),
     ),
     Damage(

@@ -15,6 +15,16 @@ from tests.store import test_tenants
 from tests.store.damage import Damage, assert_seen, same
 
 DAMAGES = [
+    *(
+        Damage(
+            f"what a pool has in its tenant's line, by {verb}",
+            verb,
+            " and call('HGET', K.life .. id_of(element), 'pool') then return nil end",
+            " and false then return nil end",
+            test_tenants.test_what_waits_in_a_pool_is_in_no_tenants_line,
+        )
+        for verb in (Verb.ENQUEUE, Verb.RELEASE, Verb.COMPLETE)
+    ),
     Damage(
         "one more than a tenant may",
         Verb.CLAIM_GROUPED,

@@ -58,7 +58,7 @@ DAMAGES = [
     Damage(
         "a plain task out of its order is not found",
         OperatorVerb.DROP_WAITING,
-        "{ K.ordered, K.suspect_plain }",
+        "{ index_of('ordered', pool), index_of('suspect_plain', pool) }",
         "{}",
         _seen(test_waiting.test_crashed_and_retried_ones_are_found_too, None),
     ),

@@ -17,6 +17,7 @@ from groupflow.store.scripts import Order
 from groupflow.store.settlements import Complete, Release, Retry
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.life import promote
+from tests.store.test_pools import POOL, Worker
 
 SLOTS = [f"w{n}" for n in range(12)]
 
@@ -52,10 +53,13 @@ def limit(shop: Bench, concurrency: int = 0, rate: str = "", **tenants: TenantLi
     )
 
 
-def of(tenant: str, id_: str, group: str | None = None, **facts: Any) -> Arrival:
+def of(
+    tenant: str, id_: str, group: str | None = None, pool: str | None = None, **facts: Any
+) -> Arrival:
     """A message of a tenant."""
     each = arrival(id_, group, **facts)
     each.envelope.tenant, each.envelope.scope = tenant, f"{int(tenant):08x}"
+    each.envelope.named_pool = pool
     return each
 
 
@@ -364,3 +368,25 @@ async def test_why_it_waits(shop: Bench) -> None:
     status = await shop.status()
     assert (status.running_grouped, status.ready, status.delayed) == (2, 3, 4)
     assert (status.groups, status.standing, status.standing_tenants) == (9, 4, 2)
+
+
+async def test_what_waits_in_a_pool_is_in_no_tenants_line(shop: Bench) -> None:
+    """Its workers get it whatever its tenant may have, and it counts for nobody."""
+    limit(shop, 1)
+    daemon, anna = await shop.daemon(), Worker(shop)
+    await shop.enqueue(of("1", "a0", "a"), of("1", "b0", "b"), of("1", "p0"))
+    await shop.enqueue(
+        *(of("1", id_, id_[0], POOL) for id_ in ("a1", "y0")), of("1", "x0", None, POOL)
+    )
+    [claim] = await daemon.claim("grouped", *SLOTS)
+    assert claim.task.id == "a0"
+    held = {each.task.id: each for each in await anna.claim(9)}
+    assert held.keys() == {"x0", "y0"}
+    assert shop.audit() == []
+    await anna.settle(*(Release(each) for each in held.values()))
+    assert sorted(ids(await anna.claim(9))) == ["x0", "y0"]
+    await daemon.complete(claim)
+    assert shop.audit() == []
+    assert ids(await daemon.claim("grouped", *SLOTS)) == ["b0"]
+    assert await daemon.claim("plain", "p1", "p2") == []
+    assert ids(await anna.claim(9)) == ["a1"]

@@ -24,7 +24,9 @@ local function leave(element)
   if group ~= '' and is_of_run(element) then return false end
   if call('ZREM', K.delayed, element) == 1 then return true end
   if group == '' and is_limiting() and tenants().leave_plain(element, now) then return true end
-  for _, index in ipairs(group == '' and { K.ordered, K.suspect_plain } or {}) do
+  local pool = call('HGET', K.life .. id, 'pool') or nil
+  local indexes = { index_of('ordered', pool), index_of('suspect_plain', pool) }
+  for _, index in ipairs(group == '' and indexes or {}) do
     if call('ZREM', index, element) == 1 then return true end
   end
   return call('LREM', line, 1, element) == 1

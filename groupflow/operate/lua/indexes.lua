@@ -3,6 +3,12 @@
 
 local READY = { K.suspect_groups, K.ready }
 local PLAIN = { K.suspect_plain, K.ordered }
+-- Of what daemons claim from these are all; what waits in pools comes behind them.
+local OWN_READY, OWN_PLAIN = { unpack(READY) }, { unpack(PLAIN) }
+for _, pool in ipairs(pools()) do
+  READY[#READY + 1], READY[#READY + 2] = index_of('suspect_groups', pool), index_of('ready', pool)
+  PLAIN[#PLAIN + 1], PLAIN[#PLAIN + 2] = index_of('suspect_plain', pool), index_of('ordered', pool)
+end
 
 local function count_in(indexes)
   local total = 0

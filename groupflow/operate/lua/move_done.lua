@@ -10,7 +10,8 @@ local function take(group, element)
   if where == 'plain' then return call('LREM', K.plain, -1, element) end
   if where == 'lane' then return call('LREM', K.lane .. group, -1, element) end
   if where == 'dead' then return call('ZREM', K.dead, id_of(element)) end
-  return call('ZREM', K[where], element)
+  local pool = sub(where, 1, 5) == 'pool_' and call('HGET', K.life .. id_of(element), 'pool') or ''
+  return call('ZREM', K[where] .. pool, element)
 end
 
 for i = 2, #ARGV, 2 do

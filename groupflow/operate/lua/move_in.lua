@@ -23,6 +23,7 @@ local function write_life(record, id, old)
   for i = 1, #record.life, 2 do life[record.life[i]] = record.life[i + 1] end
   if life.late_for == old then life.late_for = id end
   for name, value in pairs(life) do call('HSET', K.life .. id, name, value) end
+  if life.pool then call('HSETNX', K.pools, life.pool, digits(now)) end
   add_bytes(life, 'delayed_bytes')
   add_bytes(life, 'dead_bytes')
   add_bytes(life, 'asleep')
@@ -49,7 +50,8 @@ local function write_place(record, element, id)
       groups[group] = true
     end
   else
-    call('ZADD', K[record.where == 'plain' and 'ordered' or record.where], record.score, element)
+    local pool = sub(record.where, 1, 5) == 'pool_' and call('HGET', K.life .. id, 'pool') or ''
+    call('ZADD', K[record.where == 'plain' and 'ordered' or record.where] .. pool, record.score, element)
   end
 end
 

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  any key of the partition
 -- ARGV     1 the place: 'plain', 'ordered', 'suspect_plain', 'delayed', 'dead'; 'lane' and 'hold' of a
---          group; 'letter', a dead letter · 2 that group, or that id · 3 how many to pass over, which stay
+--          group; 'pool_ordered' and 'pool_suspect_plain' of a pool; 'letter', a dead letter · 2 that group, pool, or id · 3 how many to pass over, which stay
 --          · 4 how many at most · 5 bytes at most, but for the first
 -- returns  { 1, rows of { id, group or '', the id that decides where a plain task lies, element, packed } }; or
 --          { 0, names of daemons that run }
@@ -47,7 +47,7 @@ elseif where == 'hold' then
     rows[1] = { '', ARGV[2], '', '', packed }
   end
 else
-  local members = call('ZRANGE', K[where], from, from + most - 1, 'WITHSCORES')
+  local members = call('ZRANGE', K[where] .. ARGV[2], from, from + most - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
     if where == 'dead' then
       add_letter_of(members[i], members[i + 1])

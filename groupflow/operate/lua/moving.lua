@@ -7,6 +7,7 @@
 
 local function living(now)
   local daemons = call('ZRANGE', K.daemons, 0, -1, 'WITHSCORES')
+  for _, value in ipairs(call('ZRANGE', K.pullers, 0, -1, 'WITHSCORES')) do daemons[#daemons + 1] = value end
   local names = {}
   for i = 1, #daemons, 2 do
     if tonumber(daemons[i + 1]) > now then names[#names + 1] = daemons[i] end

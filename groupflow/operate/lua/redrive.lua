@@ -9,6 +9,7 @@
 --          · 6 its tenant ('' = none) · 7 its scope
 --          · 8 bytes that may wait for delays · 9 the message id under which what is given lay in
 --          RabbitMQ, '' where it lay here · 10 its errors · 11 its context (both JSON) where they lay there
+--          · 12 its pool, where it was routed anew and comes to one, else ''
 -- returns  1; 0 where no such dead letter is there; -1 where its body lies in RabbitMQ, and was not given;
 --          -2 where it would wait for the rest of a delay, and there is no room for that
 local refusal = other_layout()
@@ -35,7 +36,11 @@ if ARGV[3] ~= '' then
 end
 if ARGV[4] ~= '' then
   call('HSET', life, 'priority', ARGV[4])
-  call('HDEL', life, 'rule') -- its envelope knows the new one
+  call('HDEL', life, 'rule', 'pool') -- its envelope knows the new rule
+  if ARGV[12] ~= '' then
+    call('HSET', life, 'pool', ARGV[12])
+    call('HSETNX', K.pools, ARGV[12], digits(now))
+  end
 end
 unpark(call('HGET', life, 'group') or '', id)
 remove_reason(id)

@@ -8,7 +8,7 @@
 --          running_groups: those of which several tasks may run, and that are counted under none of these;
 --          standing: how many of the delayed ones wait since their tenants may start nothing; standing_tenants:
 --          tenants of which something waits so; sharing: how many tasks of such groups run;
---          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed;
+--          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed by daemons;
 --          recovering: { since, until } (µs) where nothing is claimed, since this server may have lost writes;
 --          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
 local now, daemons = clock(), {}
@@ -61,8 +61,8 @@ local function waited(element)
   return math.max(0, now - math.max(arrival_of(element), tonumber(due or nil) or 0))
 end
 local plain, grouped = waited(call('LINDEX', K.plain, -1)), 0
-for _, index in ipairs(PLAIN) do plain = math.max(plain, waited(call('ZRANGE', index, 0, 0)[1])) end
-for _, index in ipairs(READY) do
+for _, index in ipairs(OWN_PLAIN) do plain = math.max(plain, waited(call('ZRANGE', index, 0, 0)[1])) end
+for _, index in ipairs(OWN_READY) do
   local group = call('ZRANGE', index, 0, 0)[1]
   grouped = math.max(grouped, waited(group and call('LINDEX', K.lane .. group, -1)))
 end

@@ -7,7 +7,7 @@
 -- ARGV     1 how many groups to walk on · 2 how many to keep
 -- returns  groups looked at
 local walked, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
-local WALKED = { K.suspect_groups, K.ready, K.held }
+local WALKED = { K.held, unpack(READY) }
 local known = cjson.decode(call('HGET', K.samples, 'longest') or '{"from":0,"groups":[]}')
 local from, total = known.from, count_in(WALKED)
 if from >= total then from = 0 end

@@ -1,10 +1,11 @@
 -- Behind the session rules in the scripts that look at many groups: who runs, and who is held.
 
--- The live claims, `most` of them at most, over every slot of every daemon; of groups alone where that is
--- asked.
+-- The live claims, `most` of them at most, over every slot of every daemon and of every worker that pulls; of
+-- groups alone where that is asked.
 local function claims(most, of_groups)
-  local found = {}
-  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
+  local found, holders = {}, call('ZRANGE', K.daemons, 0, 999)
+  for _, puller in ipairs(call('ZRANGE', K.pullers, 0, 9999)) do holders[#holders + 1] = puller end
+  for _, daemon in ipairs(holders) do
     local checkpoints = call('HGETALL', K.worker .. daemon)
     for i = 1, #checkpoints, 2 do
       if #found >= most then return found end

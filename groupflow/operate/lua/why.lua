@@ -5,8 +5,9 @@
 -- ARGV     1 group
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
---          ready, until (µs), parked, paused, everything_paused (JSON), each where it is, and pause_ends,
---          everything_ends (µs) where those pauses end by themselves; recovering: { since,
+--          ready, pool: whose workers may claim it, where daemons may not; until (µs), parked, paused,
+--          everything_paused (JSON), each where it is, and pause_ends, everything_ends (µs) where those pauses end
+--          by themselves; recovering: { since,
 --          until } (µs) where nothing is claimed, since this server may have lost writes; busy: where its head
 --          waits as a suspect, the daemons that run another one; running: how many tasks of it; where it has a
 --          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or
@@ -16,8 +17,13 @@ local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
 local claim = running[1] or {}
-local lease = claim.daemon and call('ZSCORE', K.daemons, claim.daemon)
+local lease = claim.daemon and (call('ZSCORE', K.daemons, claim.daemon) or call('ZSCORE', K.pullers, claim.daemon))
 local suspect, busy = call('ZSCORE', K.suspect_groups, group), {}
+local ready, pool = suspect or call('ZSCORE', K.ready, group), nil
+for _, name in ipairs(ready and {} or pools()) do
+  local turn = call('ZSCORE', index_of('ready', name), group) or call('ZSCORE', index_of('suspect_groups', name), group)
+  if turn then ready, pool = turn, name end
+end
 for _, daemon in ipairs(suspect and call('ZRANGE', K.daemons, 0, 999) or {}) do
   if call('HEXISTS', K.daemon .. daemon, 'suspect') == 1 then busy[#busy + 1] = daemon end
 end
@@ -45,7 +51,7 @@ return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, life = head and life_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
   lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
-  ready = suspect or call('ZSCORE', K.ready, group) or nil, ['until'] = call('ZSCORE', K.held, group) or nil,
+  ready = ready or nil, pool = pool, ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,
   everything_paused = call('GET', K.paused_all) or nil, busy = busy,
   recovering = call('EXISTS', K.recovering) == 1

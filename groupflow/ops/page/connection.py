@@ -24,6 +24,8 @@ from groupflow.ops.page.door import Door, Phase
 HEAD_BYTES = 16 * 1024  # of a request's head, which may have a group key in it
 THROWN_AWAY = 256 * 1024  # bytes of a body that nobody reads
 EVENTS = "/api/events"
+LINGERS = "groupflow.lingers"
+"""What a request's scope has where its caller was let in, and may take its time."""
 
 
 class _Requests(h11.Connection):
@@ -65,7 +67,9 @@ class Connection(H11Protocol):
 
     @property
     def is_stream(self) -> bool:
-        return self.phase is Phase.REQUEST and self.scope["path"] == EVENTS
+        if self.phase is not Phase.REQUEST:
+            return False
+        return self.scope["path"] == EVENTS or LINGERS in self.scope
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._raw = transport

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Protocol
 
 MOST = 512  # connections
+MOST_PULLING = 8192  # where there are pools: each worker that waits has one
 _FEWEST = 16
 _OTHER_FILES = 128  # for Redis, the log, and what has been accepted but not yet been turned away
 FIRST_BYTE = 5.0  # seconds: who connects has something to say
@@ -64,7 +65,7 @@ class Door:
 
     def __init__(self, most: int | None = None) -> None:
         """Nobody is in; by default so many may be as the process may have files, up to `MOST`."""
-        self._most = most or _allowed()
+        self._most = most or allowed(MOST)
         self._guests: dict[Guest, None] = {}
 
     def __len__(self) -> int:
@@ -117,9 +118,16 @@ def _is_over(guest: Guest, now: float) -> bool:
     return not guest.is_stream and now - guest.since > _LIMITS[guest.phase]
 
 
-def _allowed() -> int:
-    """Connections that leave enough of the process's files for all else."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+def allowed(most: int) -> int:
+    """Connections, up to so many, that leave enough of the process's files for all else.
+
+    Where they are more than it has by default it takes as many as it is let have.
+    """
+    files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
-        return MOST
-    return max(_FEWEST, min(MOST, files - _OTHER_FILES))
+        return most
+    wanted = most + _OTHER_FILES
+    if most > MOST and files < wanted:
+        files = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return max(_FEWEST, min(most, files - _OTHER_FILES))

@@ -5,8 +5,8 @@ The routes are made of these entries, and so is `openapi.json`, by docs/openapi.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from http import HTTPStatus
 from inspect import signature
@@ -14,14 +14,16 @@ from typing import Any, Literal
 
 import orjson
 import structlog
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.json_size import has_over
 from groupflow.ops.page.access import Gate
+from groupflow.ops.page.connection import LINGERS
 from groupflow.ops.page.problems import Refused, problem_response, refused_input
 from groupflow.ops.page.turns import Turns
 from groupflow.settings.tokens import Holder, Right
@@ -41,6 +43,11 @@ class Caller:
     sees_contents: bool
     """Whether bodies, headers and errors' words may be shown: with a token that lets its holder
     look, and where there is none at all."""
+    path: Mapping[str, str] = field(default_factory=dict)  # what stands in the path's braces
+    gone: Receive | None = None
+    """Once the body is read: answers when the caller hangs up."""
+    linger: Callable[[], None] = lambda: None
+    """Lets its request take its time, in a place that no stranger's connection takes away."""
 
     @property
     def shows_token(self) -> bool:
@@ -59,11 +66,14 @@ Handle = Callable[[Any, Caller], Awaitable[Any]]
 class Endpoint:
     """One way into the API."""
 
-    method: Literal["GET", "POST"]
-    path: str  # below /api
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str  # below /api; {names} in it come to `handle` with the caller
     summary: str  # what it is for, as a sentence without its full stop
     handle: Handle  # serves it; how it is annotated says what comes in and goes out
     right: Right | None = None  # what it takes to call it, where it does more than show
+    or_right: Right | None = None  # what will do as well
+    most_bytes: int = MAX_INPUT  # of a request's body
+    most_values: int = MOST_VALUES  # JSON values in it
     may_miss: bool = False  # it answers 404 for what isn't there
     may_be_unroutable: bool = False  # it answers 422 for what would be a dead letter from the start
     is_public: bool = False  # it is answered without the token where looking needs one
@@ -97,19 +107,24 @@ def caller_of(request: Request, gate: Gate) -> Caller:
     peer = request.client.host if request.client else "unknown"
     holder = gate.holder(request.headers)
     may_look = "look" in holder.rights if holder else not gate.has_token
-    return Caller(peer, holder, may_look)
+    return Caller(peer, holder, may_look, request.path_params, request.receive, _linger_of(request))
+
+
+def _linger_of(request: Request) -> Callable[[], None]:
+    return lambda: request.scope.__setitem__(LINGERS, True)
 
 
 async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request) -> Response:
     """Every end that a request may come to."""
     try:
-        if endpoint.method == "POST":
+        if endpoint.method != "GET":
             gate.check_origin(request)
         if endpoint.right:
-            gate.check(request, endpoint.right)
+            gate.check(request, endpoint.right, endpoint.or_right)
         elif not endpoint.is_public:
             gate.check_reading(request)
-        answer = await _answered(endpoint, turns, request, caller_of(request, gate))
+        caller = caller_of(request, gate)
+        answer = await _answered(endpoint, turns, request, caller)
         if answer is None:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
         return Response(orjson.dumps(answer), media_type="application/json")
@@ -137,7 +152,7 @@ def refused_response(refusal: Refused) -> Response:
 
 async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: Caller) -> Any:
     """Read the input, wait for a turn where one is due, and handle it."""
-    size = _body_size(request) if endpoint.method == "POST" else 0
+    size = _body_size(request, endpoint) if endpoint.method == "POST" else 0
     async with turns.body(size, is_trusted=caller.holder is not None):
         query = await _read(endpoint, request)
         if not endpoint.reads:
@@ -155,24 +170,31 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
         Refused: it can't be used.
     """
     try:
-        if endpoint.method == "GET":
+        if endpoint.method != "POST":
             return endpoint.asks.model_validate(dict(request.query_params))
-        return endpoint.asks.model_validate(_sound(await request.body(), endpoint.asks))
+        return endpoint.asks.model_validate(_sound(await request.body(), endpoint))
     except ValidationError as error:
         raise refused_input(error) from None
     except orjson.JSONDecodeError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
 
 
-def _sound(body: bytes, asks: type[BaseModel]) -> dict[str, Any]:
+def _sound(body: bytes, endpoint: Endpoint) -> Any:
     """A JSON object without unknown names; the model would make an error of each of them.
+
+    Or a JSON array, where one is asked for.
 
     Raises:
         Refused: it is none, or too much is in it.
     """
-    if has_over(body, MOST_VALUES):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body has over {MOST_VALUES} JSON values.")
+    asks, most = endpoint.asks, endpoint.most_values
+    if not body and not asks.model_fields:
+        return {}
+    if has_over(body, most):
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body has over {most} JSON values.")
     value = orjson.loads(body)
+    if issubclass(asks, RootModel):
+        return value
     if not isinstance(value, dict):
         raise Refused(HTTPStatus.BAD_REQUEST, "Send a JSON object.")
     unknown = sorted(value.keys() - asks.model_fields.keys())
@@ -184,17 +206,21 @@ def _sound(body: bytes, asks: type[BaseModel]) -> dict[str, Any]:
     return value
 
 
-def _body_size(request: Request) -> int:
+def _body_size(request: Request, endpoint: Endpoint) -> int:
     """The bytes of a body that is still to come.
 
     Raises:
         Refused: it is too long, or not declared as what it has to be.
     """
+    size = int(request.headers.get("content-length", "0"))
+    if size == 0 and not endpoint.asks.model_fields:
+        return 0  # there is nothing to say
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # A form of another site's can't send this without asking first.
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send it as application/json.")
-    size = int(request.headers.get("content-length", "0"))
-    if size > MAX_INPUT:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is over {MAX_INPUT} bytes.")
+    if size > endpoint.most_bytes:
+        raise Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is over {endpoint.most_bytes} bytes."
+        )
     return size

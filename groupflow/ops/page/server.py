@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import structlog
 import uvicorn
@@ -13,8 +13,8 @@ import uvicorn
 from groupflow.ops.listening import BACKLOG, Listening
 from groupflow.ops.page.connection import connections_of
 from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.door import Door
-from groupflow.ops.page.site import Site
+from groupflow.ops.page.door import MOST, MOST_PULLING, Door, allowed
+from groupflow.ops.page.site import Extension, Site
 from groupflow.settings.model import Http
 from groupflow.settings.transport import is_loopback
 
@@ -32,14 +32,18 @@ class _Uvicorn(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve_page(context: PageContext) -> AsyncIterator[None]:
-    """Serve a page until the block ends."""
+async def serve_page(
+    context: PageContext, extensions: Sequence[Callable[[PageContext], Extension]] = ()
+) -> AsyncIterator[None]:
+    """Serve a page, and whatever extends its API, until the block ends."""
     http = context.facts.settings.http
     end = asyncio.Event()
 
     async def serve(sock: socket.socket) -> None:
         _announce(http, sock.getsockname()[1])
-        await _serve(context, sock, end)
+        has_pools = bool(context.facts.settings.pools)
+        door = Door(allowed(MOST_PULLING if has_pools else MOST))
+        await _serve(Site(context, extensions), door, sock, end)
 
     listening = Listening("http.listen", http.listen, serve)
     task = asyncio.create_task(listening.run())
@@ -53,13 +57,8 @@ async def serve_page(context: PageContext) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _serve(context: PageContext, sock: socket.socket, end: asyncio.Event) -> None:
-    """Answer on a socket until told to end; open answers may end then, streams first.
-
-    Raises:
-        ConfigError: the token's file can't be used.
-    """
-    site, door = Site(context), Door()
+async def _serve(site: Site, door: Door, sock: socket.socket, end: asyncio.Event) -> None:
+    """Answer on a socket until told to end; open answers may end then, streams first."""
     config = uvicorn.Config(
         site.app,
         http=connections_of(door),
@@ -77,6 +76,7 @@ async def _serve(context: PageContext, sock: socket.socket, end: asyncio.Event) 
     async def stop() -> None:
         await end.wait()
         site.live.close()
+        await site.hurry()
         server.should_exit = True
 
     async with door.watched():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
 from importlib import resources
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,10 +30,26 @@ from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import Turns
 
 
+class Extension(Protocol):
+    """More of the API, of which the page knows no more than this."""
+
+    def endpoints(self) -> list[Endpoint]: ...
+
+    def routes(self, gate: Gate) -> list[Route]:
+        """What is no question with an answer in JSON."""
+
+    async def hurry(self) -> None:
+        """Answer those who wait: it is about to end."""
+
+    async def close(self) -> None: ...
+
+
 class Site:
     """One daemon's page, API and health as an ASGI application, its `app`."""
 
-    def __init__(self, context: PageContext) -> None:
+    def __init__(
+        self, context: PageContext, extensions: Sequence[Callable[[PageContext], Extension]] = ()
+    ) -> None:
         """Build all routes.
 
         Raises:
@@ -41,12 +59,21 @@ class Site:
         turns = Turns()
         reading = Reading(context)
         self._publishing = Publishing(context)
+        self._extensions = [make(context) for make in extensions]
         self.live = Live(gate, reading.overview)  # streams, which must be told when it closes
         description = resources.files(__package__).joinpath("openapi.json").read_bytes()
         as_json = partial(Response, description, media_type="application/json")
         routes = [
             *health_routes(context.health),
-            *routes_of(endpoints_of(context, gate, reading, self._publishing), gate, turns),
+            *routes_of(
+                [
+                    *endpoints_of(context, gate, reading, self._publishing),
+                    *(each for extension in self._extensions for each in extension.endpoints()),
+                ],
+                gate,
+                turns,
+            ),
+            *(route for extension in self._extensions for route in extension.routes(gate)),
             self.live.route(),
             Route("/api/openapi.json", lambda _: as_json(), methods=["GET"]),
             *file_routes(),
@@ -55,9 +82,16 @@ class Site:
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
         self.app: ASGIApp = Guard(inner, gate)
 
+    async def hurry(self) -> None:
+        """Answer those who wait for something."""
+        for extension in self._extensions:
+            await extension.hurry()
+
     async def close(self) -> None:
         """Close what it has opened."""
         await self._publishing.close()
+        for extension in self._extensions:
+            await extension.close()
 
 
 def endpoints_of(

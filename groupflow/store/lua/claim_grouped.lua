@@ -19,7 +19,7 @@ local rows, idle, before = split_slots(daemon, { unpack(ARGV, 5) }, now)
 if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 
 local slots, fences, elements, groups, count = {}, {}, {}, {}, 0
-local suspect = take_suspect(K.suspect_groups)
+local suspect = take_suspect(FROM.suspect_groups)
 local holder, lane = ' ' .. daemon .. ' ', K.lane
 
 -- The heads of so many ready groups, the best first, each under its group's lock.
@@ -50,9 +50,9 @@ end
 local function take_limited_heads()
   local looks = 2 * #idle + 100
   repeat
-    local group = suspect or call('ZRANGE', K.ready, 0, 0)[1]
+    local group = suspect or call('ZRANGE', FROM.ready, 0, 0)[1]
     if not group then return end
-    call('ZREM', K.ready, group)
+    call('ZREM', FROM.ready, group)
     tenants().leave(group, now)
     local head, may_start, tenant = call('LINDEX', lane .. group, -1), false, nil
     if head then
@@ -79,9 +79,9 @@ end
 if is_limiting() then
   take_limited_heads()
 else
-  local best = suspect and { suspect } or call('ZRANGE', K.ready, 0, #idle - 1)
+  local best = suspect and { suspect } or call('ZRANGE', FROM.ready, 0, #idle - 1)
   if #best > 0 then
-    if not suspect then call('ZREMRANGEBYRANK', K.ready, 0, #best - 1) end
+    if not suspect then call('ZREMRANGEBYRANK', FROM.ready, 0, #best - 1) end
     take_heads(best)
   end
 end

@@ -18,17 +18,17 @@ if #idle == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 -- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads
 -- goes first.
 local function next_element()
-  local best = call('ZRANGE', K.ordered, 0, 0, 'WITHSCORES')
-  local oldest = call('LINDEX', K.plain, -1)
+  local best = call('ZRANGE', FROM.ordered, 0, 0, 'WITHSCORES')
+  local oldest = call('LINDEX', FROM.plain, -1)
   if best[1] and (not oldest or tonumber(best[2]) <= arrival_of(oldest)) then
-    call('ZREM', K.ordered, best[1])
+    call('ZREM', FROM.ordered, best[1])
     return best[1]
   end
-  return call('RPOP', K.plain)
+  return call('RPOP', FROM.plain)
 end
 
 local function next_elements(number)
-  if call('ZCARD', K.ordered) == 0 then return call('RPOP', K.plain, number) or {} end
+  if call('ZCARD', FROM.ordered) == 0 then return call('RPOP', FROM.plain, number) or {} end
   local elements = {}
   while #elements < number do
     local element = next_element()
@@ -38,7 +38,7 @@ local function next_elements(number)
   return elements
 end
 
-local suspect = take_suspect(K.suspect_plain)
+local suspect = take_suspect(FROM.suspect_plain)
 
 -- Where tenants have limits: one by one. A task whose tenant may not start it waits for that from here on.
 local function next_limited_elements(number)

@@ -1,5 +1,14 @@
 -- Behind the session rules in the two claim scripts: what handing tasks to slots means.
 
+-- From where tasks are claimed: a worker that pulls finds in the indexes of its pool what a daemon's workers
+-- find in those of all. No pool has a list in order of arrival.
+local pool_asked = string.match(ARGV[1], '^pool/([^/]+)/')
+local FROM = {
+  ready = index_of('ready', pool_asked), suspect_groups = index_of('suspect_groups', pool_asked),
+  ordered = index_of('ordered', pool_asked), suspect_plain = index_of('suspect_plain', pool_asked),
+  plain = pool_asked and K.never or K.plain,
+}
+
 -- Appends what the caller has to know of a claim: seven values, of which the last, what stands behind it
 -- in its group, is filled in where that was asked for (`ahead.lua`).
 local last = 0
@@ -29,7 +38,7 @@ local function split_slots(daemon, slots, now)
       idle[count], before[slot] = slot, checkpoint
     end
   end
-  local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
+  local lease = tonumber(call('ZSCORE', pool_asked and K.pullers or K.daemons, daemon) or 0)
   if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then
     idle = {}
     -- Where a settle was lost, a claim comes to light that nobody runs. Others may have gone on behind it.

@@ -24,14 +24,14 @@ local function has_life(element) return byte(element, 17) == LIVES end
 local function with_life(element) return sub(element, 1, 16) .. '+' .. sub(element, 18) end
 
 -- The order_time of a task: arrival less its priority, or what its last settle set. Behind it: the
--- priority, whether an attempt has failed, and whether the task is a suspect.
+-- priority, whether an attempt has failed, whether the task is a suspect, and its pool, where it is of one.
 local function order_of(element)
   local arrival = arrival_of(element)
-  if not has_life(element) then return arrival, 0, false, false end
-  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt', 'crashes')
+  if not has_life(element) then return arrival, 0, false, false, nil end
+  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt', 'crashes', 'pool')
   local priority = tonumber(life[2]) or 0
   local order = tonumber(life[1]) or (arrival - priority)
-  return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0
+  return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0, life[5] or nil
 end
 
 -- Tells every daemon, once a script, that something may be claimed now, or that a due time was set
@@ -43,6 +43,31 @@ local function tell(what)
 end
 local function wake() tell('ready') end
 local function wake_at_due() tell('due') end
+
+-- A task of a pool waits for workers that pull, in indexes of that pool; each is named as the one that it
+-- stands in the place of. `pools` has the names of all that ever had a task.
+local pools_known
+local function pools()
+  pools_known = pools_known or call('HKEYS', K.pools)
+  return pools_known
+end
+
+local function index_of(kind, pool)
+  if kind == 'ready' then return pool and K.pool_ready .. pool or K.ready end
+  if kind == 'ordered' then return pool and K.pool_ordered .. pool or K.ordered end
+  if kind == 'suspect_plain' then return pool and K.pool_suspect_plain .. pool or K.suspect_plain end
+  return pool and K.pool_suspect_groups .. pool or K.suspect_groups
+end
+
+-- Takes a group out of all pools' indexes but one.
+local function leave_pools(group, stays)
+  for _, pool in ipairs(pools()) do
+    for _, kind in ipairs({ 'ready', 'suspect_groups' }) do
+      local index = index_of(kind, pool)
+      if index ~= stays then call('ZREM', index, group) end
+    end
+  end
+end
 
 -- Nearly always nothing is parked or paused at all: that is asked once a script, and only then.
 local may_withhold
@@ -62,9 +87,11 @@ end
 -- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
 local is_limiting, limits, tenants
 
--- Takes a group out of the index in which it is ready: there are two, and it is in one of them at most.
+-- Takes a group out of the index in which it is ready: there are two, and two of each pool, and it is in one
+-- of them at most.
 local function unready(group, now)
   if is_limiting() then tenants().leave(group, now) end
+  leave_pools(group)
   call('ZREM', K.ready, group)
   if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
 end
@@ -79,7 +106,7 @@ local function place_unlocked(group, now)
     call('ZREM', K.held, group)
     return false
   end
-  local order, priority, failed, is_suspect = order_of(head)
+  local order, priority, failed, is_suspect, pool = order_of(head)
   local due = has_life(head) and tonumber(call('HGET', K.life .. id_of(head), 'due') or nil) or 0
   if is_limiting() then
     local free = limits().free_at(group, head, now)
@@ -97,16 +124,21 @@ local function place_unlocked(group, now)
     return false
   end
   if has_life(head) or is_limiting() then call('ZREM', K.held, group) end
+  local index = index_of(is_suspect and 'suspect_groups' or 'ready', pool)
+  leave_pools(group, index)
   -- One that is ready already keeps its turn, whatever comes back into it meanwhile.
   local score = digits(ORDER == 'fair' and (failed and now or (now - priority)) or order)
   if is_limiting() then
     local may_start = tenants().line_up(group, head, score, is_suspect, now)
     if may_start ~= nil then return may_start end
   end
-  local index = K.ready
-  if is_suspect then
+  if pool then
     call('ZREM', K.ready, group)
-    index, may_suspect = K.suspect_groups, true
+    call('ZREM', K.suspect_groups, group)
+    tell('pool')
+  elseif is_suspect then
+    call('ZREM', K.ready, group)
+    may_suspect = true
   elseif is_suspected(group) then
     call('ZREM', K.suspect_groups, group)
   end
@@ -149,10 +181,11 @@ local function put_back(element, group, now)
     insert(K.lane .. group, element)
     return place(group, now)
   end
-  local order, _, _, is_suspect = order_of(element)
+  local order, _, _, is_suspect, pool = order_of(element)
   if is_limiting() and tenants().line_up_plain(element, digits(order), is_suspect, now) then return true end
   if has_life(element) then
-    call('ZADD', is_suspect and K.suspect_plain or K.ordered, digits(order), element)
+    call('ZADD', index_of(is_suspect and 'suspect_plain' or 'ordered', pool), digits(order), element)
+    if pool then tell('pool') end
   else
     call('RPUSH', K.plain, element)
   end

@@ -44,7 +44,11 @@ end
 local function unmark_ended(daemon, fence)
   if not mark or sub(mark, 1, 16) ~= fence then return end
   unmark(daemon)
-  if call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then wake() end
+  if sub(daemon, 1, 5) == 'pool/' then
+    tell('pool')
+  elseif call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then
+    wake()
+  end
 end
 
 local LIVE, SETTLED = byte('L'), byte('S')
@@ -138,6 +142,7 @@ local function hand_over(daemon, now, has_lived)
   end
   call('DEL', K.worker .. daemon, K.daemon .. daemon)
   call('ZREM', K.daemons, daemon)
+  call('ZREM', K.pullers, daemon)
   if #rows > 0 then
     if not has_lived then call('HINCRBY', K.count, 'crashed', #rows) end
     wake()

@@ -46,6 +46,12 @@ local function keep(id, scope, envelope)
   return keep_renamed(scope, id, newest, envelope)
 end
 
+-- A task is of a pool: nobody but its workers claims it.
+local function note_pool(id, pool, since)
+  call('HSET', K.life .. id, 'pool', pool)
+  if call('HSETNX', K.pools, pool, digits(since)) == 1 then pools_known = nil end
+end
+
 -- Takes in the messages that a list has from its place `first` on, ten arguments each, in that order.
 -- Returns what `enqueue.lua` answers.
 local function take_in(list, first)
@@ -79,10 +85,13 @@ local function take_in(list, first)
       if lives then
         call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', group, 'priority', priority)
       end
+      local pool
       if list[i + 8] ~= '' then
         local facts = cjson.decode(list[i + 8])
         call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2], 'scope', list[i + 9])
-        if facts[3] then call('HSET', K.life .. id, 'rule', facts[3]) end
+        if facts[3] and facts[3] ~= '' then call('HSET', K.life .. id, 'rule', facts[3]) end
+        pool = facts[4]
+        if pool then note_pool(id, pool, now) end
       end
       if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
       if reason ~= '' or is_crowded_out then
@@ -110,6 +119,9 @@ local function take_in(list, first)
           wake_at_due()
         elseif group ~= '' then
           if call('LPUSH', K.lane .. group, element) == 1 and place(group, now) then runnable = true end
+        elseif pool then
+          call('ZADD', index_of('ordered', pool), digits(arrival - priority), element)
+          tell('pool')
         elseif is_limiting() and tenants().line_up_plain(element, digits(arrival - priority), false, now) then
           runnable = true
         elseif straight then

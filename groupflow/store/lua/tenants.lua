@@ -55,8 +55,9 @@ function tenants()
     return (scope ~= '' and scope or NOBODY) .. name
   end
 
-  -- The tenant of a task, where it is managed; else nil.
+  -- The tenant of a task, where it is managed; else nil. What waits for workers that pull is in no such line.
   function T.of(element)
+    if has_life(element) and call('HGET', K.life .. id_of(element), 'pool') then return nil end
     local tenant = T.tenant_of(element)
     if ORDER == 'tenants' then return tenant end
     if name_of(tenant) == '' then return nil end

@@ -13,6 +13,7 @@ import { limits } from "./views/limits.js";
 import { letter } from "./views/letter.js";
 import { overview } from "./views/overview.js";
 import { partitions } from "./views/partitions.js";
+import { pools } from "./views/pools.js";
 import { scans } from "./views/scans.js";
 import { schedules } from "./views/schedules.js";
 import { task } from "./views/task.js";
@@ -20,9 +21,9 @@ import { tasks } from "./views/tasks.js";
 import { tenant } from "./views/tenant.js";
 import { types } from "./views/types.js";
 
-const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, dead, letter, schedules, limits, partitions, configuration };
+const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, configuration };
 const PARENT = { group: "groups", task: "tasks", letter: "dead" };
-const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", scans: "Scans", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -50,7 +51,7 @@ function route() {
     if (isHere) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
-  document.title = `${params.key ?? params.id ?? params.name ?? TITLES[view]} · groupflow`;
+  document.title = `${params.key ?? params.id ?? params.name ?? params.worker ?? TITLES[view]} · groupflow`;
   const isSame = shown?.name === view;
   shown = { name: view, changed: Date.now(), ...VIEWS[view](params, context) };
   main.replaceChildren(...(Array.isArray(shown.element) ? shown.element : [shown.element]));

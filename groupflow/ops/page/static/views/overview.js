@@ -78,14 +78,14 @@ export function overview(_params, context) {
     ], o.daemons)
     : empty("No daemon is running", "Tasks wait until one is: groupflow run"));
 
-  const groupTable = (caption, rows, none) => (rows.length
+  const groupTable = (caption, rows, none, title = "No group has a task waiting") => (rows.length
     ? table(caption, [
       { label: "Group", kind: "name", cell: (row) => link("group", { key: row.group }, row.group, { "data-key": `${caption} ${row.group}` }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { label: "Waiting", kind: "number", cell: (row) => count(row.waiting) },
       { label: "Oldest came", kind: "number", cell: (row) => ago(row.oldest) },
     ], rows)
-    : empty("No group has a task waiting", none));
+    : empty(title, none));
 
   return {
     element,
@@ -102,7 +102,7 @@ export function overview(_params, context) {
       const total = context.latest?.groups ?? tops.looked_at;
       looked.textContent = tops.looked_at < total ? `of ${count(tops.looked_at)} looked at: running, held, next in turn` : "";
       replace(slowest, groupTable("Waiting longest", tops.slowest, "What comes is taken at once."));
-      replace(longest, groupTable("Longest queues", tops.longest, "The survey looks again every 10 s."));
+      replace(longest, groupTable("Longest queues", tops.longest, "The survey looks again every 10 s.", tops.slowest.length ? "Not surveyed yet" : undefined));
     },
   };
 }

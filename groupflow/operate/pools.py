@@ -1,0 +1,91 @@
+"""Pools as operators see them: what waits for workers that pull, who they are, what each holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from groupflow.operate.replies import named
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.client import StoreClient
+
+MOST_WORKERS = 1000  # that are told of one by one
+
+_SILENT = 0.5  # of its lease: one that was not heard of for so long may well be gone
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWorker:
+    """A worker that pulls, as long as its lease runs."""
+
+    name: str
+    held: int  # tasks
+    since: float | None  # Unix seconds since when it holds the oldest of them
+    heard: float  # seconds since it was last heard of
+    lease_left: float  # seconds
+    is_silent: bool  # whether half of its lease, or more, is over
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """One pool."""
+
+    name: str
+    plain: int  # plain tasks that could be claimed
+    groups: int  # groups whose head could be claimed
+    held: int  # tasks that its workers hold
+    waited: float  # seconds for which the task that goes next could have been claimed
+    known: int = 0  # workers whose lease runs
+    silent: int = 0  # of them, those that were not heard of for half of it
+    workers: list[PoolWorker] = field(default_factory=list)  # so many of them
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of ``groupflow pools --json``."""
+        return {**asdict(self), "claimable": self.claimable}
+
+    @property
+    def claimable(self) -> int:
+        """How many tasks as many workers could claim just now."""
+        return self.plain + self.groups
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsSeen:
+    """The pools of one store."""
+
+    at: float  # Unix seconds by Redis's clock
+    # since when this server leads, where it came after another: for a pool's lease nothing is given
+    # out; None where there was none before
+    held_since: float | None
+    pools: list[PoolStatus]
+
+
+async def read_pools(
+    client: StoreClient, names: Sequence[str] = (), workers: int = MOST_WORKERS
+) -> PoolsSeen:
+    """Some pools, or all that ever had a task, in one instant."""
+    reply = await client.run(OperatorVerb.POOLS, workers, *names)
+    facts = named(reply, "at", "held_since")
+    pools = [_status(row) for row in facts["pools"]]
+    return PoolsSeen(facts["at"], facts.get("held_since"), pools)
+
+
+def _status(row: Sequence[Any]) -> PoolStatus:
+    facts = named(row, "waited")
+    workers = [_worker(each) for each in facts.pop("workers")]
+    return PoolStatus(**facts, workers=sorted(workers, key=lambda each: each.name))
+
+
+def _worker(row: Sequence[Any]) -> PoolWorker:
+    facts = named(row, "since", "lease_left", "lease")
+    left, lease = facts["lease_left"], facts["lease"]
+    heard = max(0.0, lease - left)
+    return PoolWorker(
+        facts["name"],
+        facts["held"],
+        facts.get("since"),
+        round(heard, 3),
+        round(left, 3),
+        heard >= lease * _SILENT,
+    )

@@ -1,0 +1,57 @@
+// Pools: what waits for workers that pull, who they are, who is silent; and of one of them, what it holds.
+
+import { get } from "../api.js";
+import { badge, card, empty, h, link, replace, short, table } from "../dom.js";
+import { ago, ahead, count, duration, moment } from "../format.js";
+
+export function pools(params) {
+  return params.worker ? worker(params.pool ?? "", params.worker) : list();
+}
+
+function list() {
+  const found = h("div", {});
+  const element = [h("div", { class: "title" }, h("h1", {}, "Pools")), found];
+  async function refresh() {
+    const all = await get("pools");
+    replace(found, all.length ? all.map(pool) : card("None", "", empty("No pools", "[pools.NAME] in the configuration sets one up: its tasks wait for workers that come and ask.")));
+  }
+  return { element, every: 2000, refresh };
+}
+
+function pool(row) {
+  const claimable = row.plain + row.groups;
+  const waits = claimable ? `${count(claimable)} could be claimed, the next one for ${duration(row.waited)}` : "nothing could be claimed";
+  const more = row.known > row.workers.length ? `, ${count(row.workers.length)} of them below` : "";
+  const told = `${waits}; ${count(row.held)} held by ${count(row.known)} workers${more}`;
+  return card(row.name, told, row.workers.length ? table(`Workers of ${row.name}`, [
+    { label: "Worker", kind: "name", cell: (one) => link("pools", { pool: row.name, worker: one.name }, one.name, { "data-key": `${row.name} ${one.name}` }) },
+    { label: "Holds", kind: "number", cell: (one) => count(one.held) },
+    { label: "The oldest since", kind: "number", cell: (one) => (one.since === null ? "–" : ago(one.since)) },
+    { label: "Heard of", kind: "number", cell: (one) => `${duration(one.heard)} ago` },
+    { label: "Lease", kind: "number", cell: (one) => `${duration(one.lease_left)} left` },
+    { label: "State", kind: "tight", cell: (one) => badge(one.is_silent ? "silent" : "heard") },
+  ], row.workers) : empty("Nobody pulls from it", "POST /api/pools/NAME/workers/WORKER/claims, or groupflow work, does."));
+}
+
+function worker(of, name) {
+  const tasks = h("div", {});
+  const lease = h("span", { class: "muted" });
+  const element = [
+    h("p", { class: "small" }, link("pools", {}, "← Pools")),
+    h("div", { class: "title" }, h("h1", {}, name)),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, `What it holds of ${of}`), lease), tasks),
+  ];
+  async function refresh() {
+    const held = await get(`pools/${encodeURIComponent(of)}/workers/${encodeURIComponent(name)}`);
+    lease.textContent = held.lease_until === null ? "it was not heard of for its lease, or ever" : `its lease runs out ${ahead(held.lease_until)}`;
+    replace(tasks, held.tasks.length ? table("Tasks", [
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
+      { label: "Type", kind: "name", cell: (row) => row.type },
+      { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group, { "data-key": `group ${row.id}` }) : "–") },
+      { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
+      { label: "Crashes", kind: "number", cell: (row) => count(row.crashes) },
+      { label: "Since", kind: "number", cell: (row) => h("span", { title: moment(row.since) }, ago(row.since)) },
+    ], held.tasks) : empty("Nothing", ""));
+  }
+  return { element, every: 2000, refresh };
+}

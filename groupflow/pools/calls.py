@@ -1,0 +1,239 @@
+"""The API that workers pull by; what each call means stands with what it calls."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+import structlog
+from starlette.routing import Route
+
+from groupflow.operate.pools import PoolStatus
+from groupflow.operate.whole.pools import read_all_pools
+from groupflow.ops.page.access import Gate
+from groupflow.ops.page.context import PageContext
+from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.shapes import Nothing
+from groupflow.pools.dispenser import Dispenser, Given
+from groupflow.pools.filling import PoolFilling
+from groupflow.pools.rights import check_pool
+from groupflow.pools.shapes import (
+    GivenTasks,
+    HeldTasks,
+    Renewed,
+    Returned,
+    SettledTask,
+    Settlements,
+    Wanted,
+    pulled,
+)
+from groupflow.pools.waiting import LOOK, Lines
+from groupflow.store.pulling import Puller, Pulling, daemon_name
+
+log = structlog.get_logger("groupflow.pools")
+
+MOST_BYTES = 16 * 1024 * 1024  # of settlements: each may bring a context
+MOST_VALUES = 1_000_000
+_WORKER = re.compile(r"[\w.@:+=-]{1,128}")
+_LEASE_SHARE = 0.5  # of a lease that a worker which holds something may wait for more
+
+
+class Pools:
+    """What workers call; one for all of a page's process."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        clients = context.namespace.clients
+        self._dispenser = Dispenser(clients, lambda: context.facts.settings)
+        self._stores = [Pulling(client, context.facts.settings.workers.lease) for client in clients]
+        self._lines = Lines(clients, self._tend)
+        self._filling = PoolFilling(context)
+        self._tended = float("-inf")
+        # One claim of a worker at a time, and none while it leaves: nobody would take what it gave.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def endpoints(self) -> list[Endpoint]:
+        worker = "/pools/{pool}/workers/{worker}"
+        return [
+            Endpoint("GET", "/pools", "The pools, and who holds how much", self._pools, reads=True),
+            Endpoint(
+                "GET",
+                "/pools/{pool}",
+                "What waits in a pool, and who holds how much of it",
+                self._pool,
+                right="look",
+                or_right="pull",
+            ),
+            Endpoint(
+                "POST",
+                f"{worker}/claims",
+                "Top a worker up to a limit; answers with all that it holds",
+                self._claim,
+                right="pull",
+            ),
+            Endpoint(
+                "POST",
+                f"{worker}/settlements",
+                "Say what became of tasks; answers with a verdict each, in that order",
+                self._settle,
+                right="pull",
+                most_bytes=MOST_BYTES,
+                most_values=MOST_VALUES,
+            ),
+            Endpoint(
+                "POST",
+                f"{worker}/renewal",
+                "Push a worker's lease back",
+                self._renew,
+                right="pull",
+            ),
+            Endpoint(
+                "GET",
+                worker,
+                "What a worker holds",
+                self._look,
+                right="look",
+                or_right="pull",
+            ),
+            Endpoint(
+                "DELETE", worker, "Let all that a worker holds go back", self._leave, right="pull"
+            ),
+        ]
+
+    def routes(self, gate: Gate) -> list[Route]:
+        """The one that takes a list."""
+        return [self._filling.route(gate)]
+
+    async def hurry(self) -> None:
+        """Send those who wait away with nothing."""
+        await self._lines.close()
+
+    async def close(self) -> None:
+        """Close what it has opened."""
+        await self._lines.close()
+
+    async def _pools(self, _: Nothing, __: Caller) -> list[PoolStatus]:
+        names = list(self._context.facts.settings.pools)
+        return await read_all_pools(self._context.namespace, names)
+
+    async def _pool(self, _: Nothing, caller: Caller) -> PoolStatus:
+        name = self._pool_of(caller)
+        return (await read_all_pools(self._context.namespace, [name]))[0]
+
+    async def _claim(self, wanted: Wanted, caller: Caller) -> GivenTasks:
+        puller = self._puller_of(caller)
+
+        async def ask() -> Given:
+            async with self._lock_of(puller):
+                return await self._dispenser.claim(puller, wanted.limit)
+
+        given = await ask()
+        if not given.is_new:
+            await self._tend()
+        if not given.is_new and len(given.claims) <= min(wanted.holding, wanted.limit - 1):
+            seconds = wanted.wait
+            if given.claims:
+                seconds = min(seconds, puller.lease * _LEASE_SHARE)
+            if seconds > 0:
+                given = await self._wait(puller, ask, seconds, caller) or given
+        tasks = [pulled(claim) for claim in given.claims]
+        return cast(
+            GivenTasks, {"tasks": tasks, "lease_until": given.lease_until, "lease": puller.lease}
+        )
+
+    async def _wait(
+        self, puller: Puller, ask: Callable[[], Any], seconds: float, caller: Caller
+    ) -> Given | None:
+        """Wait for something, as long as the caller does."""
+        caller.linger()
+        waiting = asyncio.ensure_future(self._lines.wait(puller.pool, puller.daemon, ask, seconds))
+        hanging_up = asyncio.ensure_future(_hang_up(caller))
+        try:
+            await asyncio.wait([waiting, hanging_up], return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() and not waiting.cancelled() else None
+        finally:
+            for each in (waiting, hanging_up):
+                each.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(waiting, hanging_up, return_exceptions=True)
+
+    async def _settle(self, told: Settlements, caller: Caller) -> list[SettledTask]:
+        puller = self._puller_of(caller)
+        _refuse_twice([each.id for each in told.root])
+        for each in told.root:
+            if each.outcome == "advance" and not each.stage:
+                raise Refused(HTTPStatus.BAD_REQUEST, "Name the stage that a task advances to.")
+        verdicts = await self._dispenser.settle(puller, [each.told() for each in told.root])
+        return [
+            SettledTask(each.id, verdict) for each, verdict in zip(told.root, verdicts, strict=True)
+        ]
+
+    async def _renew(self, _: Nothing, caller: Caller) -> Renewed:
+        puller = self._puller_of(caller)
+        until, fences = await self._dispenser.renew(puller)
+        return Renewed(until, puller.lease, fences)
+
+    async def _look(self, _: Nothing, caller: Caller) -> HeldTasks:
+        puller = self._puller_of(caller)
+        kept = await self._dispenser.look(daemon_name(puller.pool, puller.name))
+        tasks = [pulled(claim, since) for claim, since in kept.claims]
+        return cast(HeldTasks, {"tasks": tasks, "lease_until": kept.lease_until})
+
+    async def _leave(self, _: Nothing, caller: Caller) -> Returned:
+        puller = self._puller_of(caller)
+        self._lines.dismiss(puller.daemon)
+        async with self._lock_of(puller):
+            return Returned(await self._dispenser.leave(puller))
+
+    def _lock_of(self, puller: Puller) -> asyncio.Lock:
+        return self._locks.setdefault(puller.daemon, asyncio.Lock())
+
+    def _pool_of(self, caller: Caller) -> str:
+        """The pool that is called, where there is one that the caller may use."""
+        name = caller.path["pool"]
+        if name not in self._context.facts.settings.pools:
+            raise Refused(
+                HTTPStatus.NOT_FOUND, f"There is no pool {name[:64]!a}: [pools.NAME] sets one up."
+            )
+        check_pool(caller, name)
+        return name
+
+    def _puller_of(self, caller: Caller) -> Puller:
+        pool, worker = self._pool_of(caller), caller.path["worker"]
+        if not _WORKER.fullmatch(worker):
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                "Give the worker a name of 1 to 128 letters, digits and any of . _ @ : + = -",
+            )
+        return Puller(pool, worker, self._context.facts.settings.pools[pool].lease)
+
+    async def _tend(self) -> None:
+        """What upkeep does in daemons, as there may be none; not more often than it pays."""
+        if monotonic() - self._tended < LOOK:
+            return
+        self._tended = monotonic()
+        await asyncio.gather(*(store.tend() for store in self._stores))
+
+
+def _refuse_twice(ids: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for id_ in ids:
+        if id_ in seen:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"The id {id_[:64]!a} is in the list twice.")
+        seen.add(id_)
+
+
+async def _hang_up(caller: Caller) -> None:
+    """Return once the caller has hung up."""
+    if caller.gone is None:
+        await asyncio.Event().wait()
+        return
+    while (await caller.gone())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,277 @@
+"""What a worker that pulls is given, and how what it says is settled; in all partitions at once.
+
+Nothing is kept here that a call needs: any process may answer any. What a claim says of a task is
+remembered for a while, since it is nearly always settled where it was given; else it is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from time import time
+from typing import Any, Literal, TypeAlias
+
+import structlog
+
+from groupflow.core.errors import SessionLost
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.policy import Policies
+from groupflow.flow.settling import Ran, settlement_of
+from groupflow.settings.model import Settings
+from groupflow.store.client import StoreClient
+from groupflow.store.pulling import Head, Puller, Pulling, Visit
+from groupflow.store.settlements import Bury, Claim, Settlement
+
+log = structlog.get_logger("groupflow.pools")
+
+Verdict: TypeAlias = Literal["accepted", "stale"]
+
+_ROUNDS = 4  # calls that one claim may take: a suspect comes alone, and others were faster
+_REMEMBERED = 50_000  # claims, without their bodies
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a worker holds now."""
+
+    claims: list[Claim]  # the newest last
+    lease_until: float  # Unix seconds by Redis's clock
+    is_new: bool  # whether any was given just now
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a worker says of a task."""
+
+    id: str
+    fence: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a worker holds, told to whoever asks."""
+
+    claims: list[tuple[Claim, float]]  # and since when, Unix seconds
+    lease_until: float | None  # None where it has no session
+
+
+class Dispenser:
+    """Gives and takes, on connections of its own."""
+
+    def __init__(self, clients: Sequence[StoreClient], settings: Callable[[], Settings]) -> None:
+        """Takes the clients in the order of the partitions, and what says how tasks are settled."""
+        self._settings = settings
+        lease = settings().workers.lease
+        self._stores = [Pulling(client, lease) for client in clients]
+        self._claims: OrderedDict[int, Claim] = OrderedDict()  # by fence; the oldest first
+        self._by: tuple[Settings, Policies] | None = None
+
+    async def claim(self, puller: Puller, limit: int) -> Given:
+        """Top a worker up to a limit; where it holds more, the newest go back.
+
+        Raises:
+            StoreUnavailable: no answer; what it was given comes with its next call.
+        """
+        found: list[Claim] = []
+        visits = await self._visit(puller, limit)
+        held = sum(len(visit.held) for visit in visits)
+        if held > limit:
+            visits = await self._hand_back(puller, visits, held - limit)
+        kept = await self._read(puller, visits)
+        for _ in range(_ROUNDS):
+            room = limit - len(kept) - len(found)
+            given = await self._give(visits, room)
+            found += await self._without_poison(puller, given)
+            if not given or len(kept) + len(found) >= limit:
+                break
+            visits = await self._visit(puller, limit)
+        for claim in found:
+            self._remember(claim)
+        claims = [*kept, *sorted(found, key=lambda each: each.fence)]
+        return Given(claims, min(visit.lease_until for visit in visits), bool(found))
+
+    async def settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
+        """Settle what a worker says, and push its lease back; a verdict each, in that order.
+
+        Raises:
+            StoreUnavailable: no answer; said again it is answered as the first time.
+        """
+        visits = await self._visit(puller, opens=False)
+        policies = self._policies()
+        verdicts: list[Verdict] = ["stale"] * len(told)
+        for store, visit in zip(self._stores, visits, strict=True):
+            live = [each.fence for each in told if each.fence in visit.held]
+            known = await self._known(store, puller, visit, live)
+            settlements: list[tuple[int, Settlement]] = []
+            for place, each in enumerate(told):
+                claim = known.get(each.fence)
+                if claim is not None and claim.task.id == each.id:
+                    settlements.append((place, _settled(claim, each.outcome, policies, puller)))
+                elif each.fence in visit.settled:
+                    verdicts[place] = "accepted"
+            if settlements:
+                for place in await self._write(store, visit, settlements):
+                    verdicts[place] = "accepted"
+        return verdicts
+
+    async def renew(self, puller: Puller) -> tuple[float, list[int]]:
+        """Push a worker's lease back.
+
+        Returns:
+            When it runs out now (Unix seconds), and the fences of what it holds.
+        """
+        visits = await self._visit(puller)
+        fences = sorted(fence for visit in visits for fence in visit.held)
+        return min(visit.lease_until for visit in visits), fences
+
+    async def look(self, daemon: str) -> Kept:
+        """What a worker holds, by its name in the store; its lease is left alone."""
+        found = await asyncio.gather(*(store.holdings(daemon) for store in self._stores))
+        claims = [each for holdings in found for each in holdings.claims]
+        leases = [each.lease_until for each in found if each.lease_until]
+        claims.sort(key=_age)
+        return Kept(claims, min(leases, default=None))
+
+    async def leave(self, puller: Puller) -> int:
+        """Let all that a worker holds go back; how many."""
+        visits = await self._visit(puller, opens=False)
+        pairs = zip(self._stores, visits, strict=True)
+        await asyncio.gather(*(store.leave(visit) for store, visit in pairs))
+        return sum(len(visit.held) for visit in visits)
+
+    async def _visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> list[Visit]:
+        asking = (store.visit(puller, limit, opens=opens) for store in self._stores)
+        return list(await asyncio.gather(*asking))
+
+    async def _hand_back(self, puller: Puller, visits: list[Visit], number: int) -> list[Visit]:
+        """Let the newest go, wherever they lie."""
+        every = [
+            (held.since, held.fence, place)
+            for place, visit in enumerate(visits)
+            for held in visit.held.values()
+        ]
+        newest = Counter(place for _, _, place in sorted(every, reverse=True)[:number])
+        for place, (store, visit) in enumerate(zip(self._stores, visits, strict=True)):
+            await store.hand_back(visit, newest[place])
+        return await self._visit(puller)
+
+    async def _give(self, visits: list[Visit], room: int) -> list[Claim]:
+        """Claim the best that there is, over all partitions."""
+        heads = [(head, place) for place, visit in enumerate(visits) for head in visit.heads]
+        heads.sort(key=lambda each: each[0].order)
+        best = heads[: max(0, room)]
+        asked = [_count(head for head, at in best if at == place) for place in range(len(visits))]
+        given = await asyncio.gather(
+            *(
+                store.claim(visit, groups=groups, plain=plain)
+                for store, visit, (groups, plain) in zip(self._stores, visits, asked, strict=True)
+                if groups or plain
+            )
+        )
+        return [claim for some in given for claim in some]
+
+    async def _without_poison(self, puller: Puller, claims: list[Claim]) -> list[Claim]:
+        """Bury what has ended too many claims in a crash, in place of giving it out again."""
+        most = self._settings().workers.max_crashes
+        poison = [claim for claim in claims if claim.task.crashes >= most]
+        for claim in poison:
+            self._remember(claim)
+            reason = f"{claim.task.crashes} workers fell silent, or died, while they had it"
+            await self.settle(puller, [Told(claim.task.id, claim.fence, Dead(reason))])
+        return [claim for claim in claims if claim not in poison] if poison else claims
+
+    async def _read(self, puller: Puller, visits: list[Visit]) -> list[Claim]:
+        """What a worker held before, bodies and all."""
+        asking = [
+            store.holdings(puller.daemon, [each.slot for each in visit.held.values()])
+            for store, visit in zip(self._stores, visits, strict=True)
+            if visit.held
+        ]
+        found = await asyncio.gather(*asking) if asking else []
+        every = [each for holdings in found for each in holdings.claims]
+        return [claim for claim, _ in sorted(every, key=_age)]
+
+    async def _known(
+        self, store: Pulling, puller: Puller, visit: Visit, fences: Iterable[int]
+    ) -> dict[int, Claim]:
+        """What is known of claims; read where another process gave them."""
+        wanted = set(fences)
+        found = {fence: self._claims[fence] for fence in wanted if self._is_same(fence, visit)}
+        missing = wanted - found.keys()
+        if missing:
+            slots = [visit.held[fence].slot for fence in missing]
+            holdings = await store.holdings(puller.daemon, slots)
+            found |= {claim.fence: claim for claim, _ in holdings.claims}
+        return found
+
+    def _is_same(self, fence: int, visit: Visit) -> bool:
+        """Whether what is remembered under a fence is this claim, and no other partition's."""
+        claim, held = self._claims.get(fence), visit.held[fence]
+        return claim is not None and (claim.slot, claim.element) == (held.slot, held.element)
+
+    async def _write(
+        self, store: Pulling, visit: Visit, settlements: list[tuple[int, Settlement]]
+    ) -> list[int]:
+        """Settle; the places of what was accepted."""
+        try:
+            refused = await store.settle(visit, [each for _, each in settlements])
+        except SessionLost:
+            return []
+        accepted = [(place, each) for place, each in settlements if each not in refused]
+        for _, each in accepted:
+            self._claims.pop(each.claim.fence, None)
+            _report(each, visit)
+        return [place for place, _ in accepted]
+
+    def _remember(self, claim: Claim) -> None:
+        self._claims[claim.fence] = replace(claim, task=replace(claim.task, body=b"", headers={}))
+        while len(self._claims) > _REMEMBERED:
+            self._claims.popitem(last=False)
+
+    def _policies(self) -> Policies:
+        settings = self._settings()
+        if self._by is None or self._by[0] is not settings:
+            self._by = settings, settings.policies()
+        return self._by[1]
+
+
+def _age(held: tuple[Claim, float]) -> tuple[float, int]:
+    """What puts claims into the order in which they were made."""
+    return held[1], held[0].fence
+
+
+def _count(heads: Iterable[Head]) -> tuple[int, int]:
+    """How many groups, and how many plain tasks."""
+    kinds = [head.is_group for head in heads]
+    return kinds.count(True), kinds.count(False)
+
+
+def _settled(claim: Claim, outcome: Outcome, policies: Policies, puller: Puller) -> Settlement:
+    policy = policies.of(claim.rule, None)
+    return settlement_of(claim, outcome, policy, Ran(time(), 0.0, puller.daemon))
+
+
+def _report(settlement: Settlement, visit: Visit) -> None:
+    task = settlement.claim.task
+    names: dict[str, Any] = {
+        "task": task.id,
+        "type": task.type,
+        "group": task.group,
+        "fence": task.fence,
+        "worker": visit.session and visit.session.daemon,
+    }
+    if isinstance(settlement, Bury):
+        log.error("task.buried", **names, reason=settlement.reason)
+    else:
+        log.debug("task.settled", **names, outcome=settlement.outcome)
+
+
+OUTCOMES: dict[str, type[Outcome]] = {
+    "done": Done,
+    "retry": Retry,
+    "advance": Advance,
+    "dead": Dead,
+}

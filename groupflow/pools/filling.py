@@ -1,0 +1,161 @@
+"""PUT …/tasks: a pool made equal to a list, in pieces, whatever its length."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from dataclasses import replace
+from http import HTTPStatus
+
+import orjson
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from groupflow.core.errors import GroupflowError, StoreFull, StoreUnavailable
+from groupflow.core.routing import Router
+from groupflow.ops.page.access import Gate
+from groupflow.ops.page.context import PageContext
+from groupflow.ops.page.endpoints import caller_of, refused_response
+from groupflow.ops.page.problems import Refused, problem_response
+from groupflow.pools.lists import Line, SpooledList, WrongList
+from groupflow.pools.rights import check_pool
+from groupflow.pools.shapes import Filled
+from groupflow.store.partitions import partition_of
+from groupflow.store.pulling import PLACES, Listed, Pulling
+
+log = structlog.get_logger("groupflow.pools")
+
+PATH = "/pools/{pool}/tasks"
+SUMMARY = (
+    "Make the plain tasks that wait in a pool equal to a list; what is handed out is left alone"
+)
+ABOUT = (
+    'The body is JSON Lines, one task each: {"id": "…", "priority": seconds, "body": {…}}, and '
+    '"type" where the pool has several. What is handed out is left alone.'
+)
+MOST_BYTES = 4 * 1024 * 1024 * 1024
+PIECE = 1024 * 1024  # bytes that are checked at a time
+SLICE = 250  # tasks a script
+_TRIES = 5  # of a slice, where Redis gives no answer
+_PAUSE = 1.0  # seconds between two of them
+
+
+class PoolFilling:
+    """The endpoint that fills pools; a list at a time for each."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        lease = context.facts.settings.workers.lease
+        self._stores = [Pulling(client, lease) for client in context.namespace.clients]
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def route(self, gate: Gate) -> Route:
+        async def serve(request: Request) -> Response:
+            try:
+                gate.check_origin(request)
+                gate.check(request, "fill")
+                filled = await self._filled(request, gate)
+            except Refused as refusal:
+                return refused_response(refusal)
+            except (StoreUnavailable, StoreFull) as error:
+                detail = f"{error}. Some of the list may have been taken: send it again."
+                return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+            except ClientDisconnect:
+                return Response(status_code=HTTPStatus.BAD_REQUEST)
+            except GroupflowError as error:
+                log.error("page.failed", path=PATH, error=str(error))
+                return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+            return Response(orjson.dumps(filled), media_type="application/json")
+
+        return Route(f"/api{PATH}", serve, methods=["PUT"])
+
+    async def _filled(self, request: Request, gate: Gate) -> Filled:
+        settings, name = self._context.facts.settings, request.path_params["pool"]
+        rule = settings.pools.get(name)
+        if rule is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND, f"There is no pool {name[:64]!a}: [pools.NAME] sets one up."
+            )
+        caller = caller_of(request, gate)
+        check_pool(caller, name)
+        caller.linger()
+        if int(request.headers.get("content-length", "0")) > MOST_BYTES:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The list is over {MOST_BYTES} bytes."
+            )
+        spooled = await asyncio.to_thread(SpooledList, rule.types, settings.rabbitmq.max_body)
+        try:
+            await _spool(request, spooled)
+            async with self._locks[name]:
+                filled = await self._fill(name, spooled, settings.router())
+        except WrongList as wrong:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"Nothing was changed: {wrong}.") from None
+        finally:
+            await asyncio.to_thread(spooled.close)
+        token = caller.holder and caller.holder.name
+        log.info("pool.filled", pool=name, token=token, peer=caller.peer, **_counts(filled))
+        return filled
+
+    async def _fill(self, pool: str, spooled: SpooledList, router: Router) -> Filled:
+        numbers = [await store.begin_list(pool) for store in self._stores]
+        words: Counter[str] = Counter()
+        pieces = spooled.read(SLICE)
+        while some := await asyncio.to_thread(next, pieces, None):
+            sliced = await asyncio.to_thread(self._by_partition, pool, some, router)
+            found = await asyncio.gather(
+                *(
+                    _insist(store, pool, number, tasks)
+                    for store, number, tasks in zip(self._stores, numbers, sliced, strict=True)
+                    if tasks
+                )
+            )
+            words.update(word for each in found for word in each)
+        pruned = zip(self._stores, numbers, strict=True)
+        removed = await asyncio.gather(*(_prune(store, pool, number) for store, number in pruned))
+        filled = Filled(0, sum(removed), 0, 0, 0, 0, 0)
+        return replace(filled, **words)
+
+    def _by_partition(self, pool: str, lines: list[Line], router: Router) -> list[list[Listed]]:
+        sliced: list[list[Listed]] = [[] for _ in self._stores]
+        for line in lines:
+            place = partition_of(None, line.id, len(self._stores))
+            sliced[place].append(line.listed(pool, router))
+        return sliced
+
+
+async def _spool(request: Request, spooled: SpooledList) -> None:
+    waiting = bytearray()
+    async for chunk in request.stream():
+        waiting += chunk
+        if len(waiting) >= PIECE:
+            await asyncio.to_thread(spooled.feed, bytes(waiting))
+            waiting.clear()
+    await asyncio.to_thread(spooled.feed, bytes(waiting))
+    await asyncio.to_thread(spooled.end)
+
+
+async def _insist(store: Pulling, pool: str, number: str, tasks: list[Listed]) -> list[str]:
+    """Write a slice; once more where there was no answer, which harms nothing."""
+    for _ in range(_TRIES - 1):
+        try:
+            return [*await store.put(pool, number, tasks)]
+        except StoreUnavailable:
+            await asyncio.sleep(_PAUSE)
+    return [*await store.put(pool, number, tasks)]
+
+
+async def _prune(store: Pulling, pool: str, number: str) -> int:
+    """Remove what is not in the list; how many went."""
+    gone = 0
+    for where in PLACES:
+        cursor = None
+        while cursor != "0":
+            cursor, removed = await store.prune(pool, number, where, cursor or "0")
+            gone += removed
+    return gone
+
+
+def _counts(filled: Filled) -> dict[str, int]:
+    return {name: getattr(filled, name) for name in Filled.__slots__}

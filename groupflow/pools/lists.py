@@ -1,0 +1,164 @@
+"""A list that a pool is to be equal to: JSON Lines, kept in a file until all of it is checked.
+
+Nothing is changed before the last line has come: so a list that breaks off, or has a line that is
+wrong, or an id twice, changes nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import IO, Any
+
+import orjson
+
+from groupflow.core.exact_json import read_exactly, write_exactly
+from groupflow.core.headers import json_headers
+from groupflow.core.routing import MAX_SECONDS, Router
+from groupflow.core.template import has_controls
+from groupflow.store.envelope import Envelope
+from groupflow.store.pulling import Listed
+
+MOST_ID = 1024  # characters
+_NAMES = frozenset({"id", "priority", "body", "type"})
+_SHOWN = 80  # characters of what is wrong
+
+
+class WrongList(Exception):
+    """A list that can't be used; its text says where, and why."""
+
+
+class SpooledList:
+    """A list as it comes in, line by line. What it does takes time: call it from a thread."""
+
+    def __init__(self, types: tuple[str, ...], most_body: int) -> None:
+        """An empty one.
+
+        Args:
+            types: of the pool; the first is that of lines which name none.
+            most_body: bytes of a body.
+        """
+        self._types = types
+        self._most_body = most_body
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="groupflow-list-")  # noqa: SIM115  closed by close
+        self._rest = b""
+        self._ids = array("Q")  # digests: a million take 8 MB
+        self.lines = 0
+
+    def close(self) -> None:
+        """Throw it away."""
+        self._file.close()
+
+    def feed(self, piece: bytes) -> None:
+        """Take some of it.
+
+        Raises:
+            WrongList: a line is wrong.
+        """
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > 2 * self._most_body + 4 * MOST_ID:
+            raise WrongList(f"line {self.lines + 1} is too long")
+        for line in lines:
+            self._check(line)
+
+    def end(self) -> None:
+        """All of it has come.
+
+        Raises:
+            WrongList: its last line is wrong, or an id is in it twice.
+        """
+        self._check(self._rest)
+        self._rest = b""
+        before = None
+        for digest in sorted(self._ids):
+            if digest == before:
+                self._find_twice(digest)
+            before = digest
+
+    def read(self, number: int) -> Iterator[list[Line]]:
+        """The lines again, so many at a time."""
+        self._file.seek(0)
+        some: list[Line] = []
+        for packed in self._file:
+            some.append(Line(*orjson.loads(packed)))
+            if len(some) == number:
+                yield some
+                some = []
+        if some:
+            yield some
+
+    def _check(self, line: bytes) -> None:
+        self.lines += 1
+        if not line.strip():
+            return
+        facts = self._facts(line)
+        self._ids.append(_digest(facts[0]))
+        self._file.write(orjson.dumps(facts) + b"\n")
+
+    def _facts(self, line: bytes) -> tuple[str, float, str, str]:
+        """A line as it is kept: id, priority, type, and the body as JSON."""
+        try:
+            value: Any = read_exactly(line)
+        except (ValueError, RecursionError) as error:
+            raise self._wrong(f"is not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise self._wrong("is not a JSON object")
+        if unknown := sorted(value.keys() - _NAMES):
+            raise self._wrong(f"has an unknown name: {unknown[0][:_SHOWN]!a}")
+        id_, priority = value.get("id"), value.get("priority", 0)
+        if not isinstance(id_, str) or not 1 <= len(id_) <= MOST_ID or has_controls(id_):
+            raise self._wrong(f"has no id of 1 to {MOST_ID} characters")
+        is_number = isinstance(priority, int | float) and not isinstance(priority, bool)
+        if not is_number or not abs(priority) <= MAX_SECONDS:
+            raise self._wrong("has a priority that is no number of seconds within a year")
+        type_, body = value.get("type", self._types[0]), value.get("body", {})
+        if type_ not in self._types:
+            raise self._wrong(f"has the type {str(type_)[:_SHOWN]!a}, which isn't of this pool")
+        if not isinstance(body, dict):
+            raise self._wrong("has a body that is no JSON object")
+        try:
+            packed = write_exactly(body).decode()
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._wrong(f"has a body that can't be kept: {error}") from None
+        if len(packed) > self._most_body:
+            raise self._wrong(f"has a body over rabbitmq.max_body = {self._most_body} bytes")
+        return id_, float(priority), type_, packed
+
+    def _wrong(self, what: str) -> WrongList:
+        return WrongList(f"line {self.lines} {what}")
+
+    def _find_twice(self, digest: int) -> None:
+        """Say which id it is, unless two ids have one digest."""
+        seen: set[str] = set()
+        for some in self.read(1000):
+            for line in some:
+                if _digest(line.id) == digest:
+                    if line.id in seen:
+                        raise WrongList(f"the id {line.id[:_SHOWN]!a} is in the list twice")
+                    seen.add(line.id)
+
+
+class Line:
+    """A line of a list, checked."""
+
+    __slots__ = ("body", "id", "priority", "type")
+
+    def __init__(self, id_: str, priority: float, type_: str, body: str) -> None:
+        self.id = id_
+        self.priority = priority  # seconds
+        self.type = type_
+        self.body = body  # JSON
+
+    def listed(self, pool: str, router: Router) -> Listed:
+        """The task that it is."""
+        facts: Mapping[str, Any] = orjson.loads(self.body)
+        tenant, scope = router.owner_of(facts)
+        headers = json_headers({})
+        envelope = Envelope(self.type, None, tenant, None, headers, self.body.encode(), scope, pool)
+        return Listed(self.id, self.priority, envelope.pack(), envelope.pack_facts(), scope)
+
+
+def _digest(id_: str) -> int:
+    return int.from_bytes(blake2b(id_.encode("utf-8", "replace"), digest_size=8).digest(), "big")

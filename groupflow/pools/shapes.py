@@ -1,0 +1,164 @@
+"""What workers that pull send, and what they are answered."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import Field, RootModel
+
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.ops.page.shapes import Input, Key
+from groupflow.pools.dispenser import Told
+from groupflow.settings.types import YEAR
+from groupflow.store.pulling import MOST_HELD
+from groupflow.store.settlements import Claim
+
+LONGEST_WAIT = 60.0  # seconds
+_Seconds = Annotated[float, Field(ge=0, le=YEAR)]
+_Words = Annotated[str, Field(max_length=2000)]
+
+
+class Wanted(Input):
+    """How much a worker wants."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_HELD)] = Field(
+        description="How many tasks it wants to hold in all; of more, the newest go back."
+    )
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = Field(
+        0.0, description="Seconds to wait for something, where there is nothing."
+    )
+    holding: Annotated[int, Field(ge=0, le=MOST_HELD)] = Field(
+        0,
+        description="How many tasks it knows to hold: where it holds more, it is answered at once.",
+    )
+
+
+class Settled(Input):
+    """What became of a task."""
+
+    id: Key
+    fence: Annotated[int, Field(ge=1, lt=2**53)] = Field(description="As the claim had it.")
+    outcome: Literal["done", "retry", "advance", "dead"]
+    after: _Seconds | None = Field(
+        None, description="Seconds until the next attempt or stage; none: as the policy says."
+    )
+    reason: _Words | None = Field(None, description="Why it is to be retried, or is dead.")
+    stage: Key | None = Field(None, description="The next stage.")
+    context: Any = Field(None, description="Any JSON value, handed on to that stage.")
+
+    def told(self) -> Told:
+        """The same as the dispenser takes it."""
+        return Told(self.id, self.fence, self._outcome())
+
+    def _outcome(self) -> Outcome:
+        match self.outcome:
+            case "retry":
+                return Retry(self.after, self.reason or "")
+            case "advance":
+                return Advance(self.stage or "", self.context, self.after or 0.0)
+            case "dead":
+                return Dead(self.reason or "a worker said so")
+            case _:
+                return Done()
+
+
+class Settlements(RootModel[Annotated[list[Settled], Field(min_length=1, max_length=MOST_HELD)]]):
+    """What became of some tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class PulledTask:
+    """A task that a worker holds."""
+
+    id: str
+    type: str
+    group: str | None
+    tenant: str | None
+    attempt: int  # from 1
+    crashes: int  # claims of it that ended in silence
+    fence: int  # to be shown when it is settled
+    stage: str | None
+    context: Any
+    body: Any = None  # JSON as it was published
+    body_base64: str | None = None  # in its place, where it is no JSON
+    since: float | None = None  # since when it is held, Unix seconds, where that is told
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTasks:
+    """What a worker holds now."""
+
+    tasks: list[PulledTask]  # all of it, the newest last
+    lease_until: float  # Unix seconds by Redis's clock: when it is taken back, if nothing is heard
+    lease: float  # seconds from now until then
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTasks:
+    """What a worker holds, told to whoever asks."""
+
+    tasks: list[PulledTask]
+    lease_until: float | None  # None for one that was not heard of for its lease, or ever
+
+
+@dataclass(frozen=True, slots=True)
+class SettledTask:
+    """Whether what a worker said of a task holds."""
+
+    id: str
+    verdict: Literal["accepted", "stale"]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A lease that was pushed back."""
+
+    lease_until: float  # Unix seconds by Redis's clock
+    lease: float  # seconds from now until then
+    fences: list[int]  # of what the worker holds; what isn't among them is somebody else's by now
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a worker has given back."""
+
+    returned: int  # tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What became of a list that a pool was to be equal to."""
+
+    added: int
+    removed: int  # tasks that waited, and are not in it
+    kept: int  # that waited already; their priorities are the list's now
+    assigned: int  # that workers hold, and that were left alone
+    over: int  # that were done within the dedup window, and are not made again
+    dead: int  # that are dead letters
+    foreign: int  # whose ids other tasks have
+
+
+def pulled(claim: Claim, since: float | None = None) -> dict[str, Any]:
+    """A task as it is answered; its body byte for byte, where it is JSON."""
+    task = claim.task
+    facts = {
+        "id": task.id,
+        "type": task.type,
+        "group": task.group,
+        "tenant": task.tenant,
+        "attempt": task.attempt,
+        "crashes": task.crashes,
+        "fence": task.fence,
+        "stage": task.stage,
+        "context": task.context,
+    }
+    try:
+        orjson.loads(task.body)
+    except orjson.JSONDecodeError:
+        facts["body_base64"] = base64.b64encode(task.body).decode()
+    else:
+        facts["body"] = orjson.Fragment(task.body)
+    return facts if since is None else {**facts, "since": since}

@@ -1,0 +1,156 @@
+"""Workers that wait until there is something for them: asked again when Redis says so.
+
+Each partition's wakes are heard by one connection for all who wait. Those of a pool stand in line:
+a wake serves them one after another until one of them gets nothing. So a thousand that wait for a
+pool in which nothing happens cost nothing but their connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import structlog
+
+from groupflow.core.backoff import Backoff
+from groupflow.core.errors import GroupflowError
+from groupflow.pools.dispenser import Given
+from groupflow.store.client import StoreClient
+
+log = structlog.get_logger("groupflow.pools")
+
+LOOK = 1.0  # seconds between two looks while somebody waits, wherever nothing was heard
+REST = 0.02  # seconds between two looks: what is told within them is told once
+
+Ask = Callable[[], Awaitable[Given]]
+
+
+class _Guest:
+    """One that waits."""
+
+    def __init__(self, ask: Ask, name: str) -> None:
+        self.ask = ask
+        self.name = name
+        self.given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
+
+
+class Lines:
+    """Who waits at which pool."""
+
+    def __init__(self, clients: Sequence[StoreClient], tend: Callable[[], Awaitable[None]]) -> None:
+        """Listens to nothing before somebody waits; `tend` is called at each look, before it."""
+        self._clients = clients
+        self._tend = tend
+        self._lines: dict[str, deque[_Guest]] = defaultdict(deque)
+        self._told = asyncio.Event()
+        self._work: list[asyncio.Task[None]] = []
+        self._is_over = False
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
+    def dismiss(self, name: str) -> None:
+        """Send a worker away with nothing: it leaves."""
+        for line in self._lines.values():
+            for guest in [each for each in line if each.name == name]:
+                line.remove(guest)
+                guest.given.cancel()
+
+    async def wait(self, pool: str, name: str, ask: Ask, seconds: float) -> Given | None:
+        """Wait for a pool to give something.
+
+        Args:
+            pool: which.
+            name: of who waits, in the store.
+            ask: asks for it, when it may be there.
+            seconds: for how long.
+
+        Returns:
+            What there was, or ``None`` where there was nothing.
+        """
+        if self._is_over:
+            return None
+        if not self._work:
+            listeners = [self._listen(client) for client in self._clients]
+            self._work = [asyncio.create_task(each) for each in (self._serve(), *listeners)]
+        guest = _Guest(ask, name)
+        self._lines[pool].append(guest)
+        try:
+            async with asyncio.timeout(seconds):
+                return await guest.given
+        except TimeoutError:
+            return None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return None  # it was sent away
+        finally:
+            guest.given.cancel()
+            with contextlib.suppress(ValueError):
+                self._lines[pool].remove(guest)
+
+    async def close(self) -> None:
+        """Send all away with nothing."""
+        self._is_over = True
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        for line in self._lines.values():
+            for guest in line:
+                guest.given.cancel()
+
+    async def _serve(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), LOOK)
+            self._told.clear()
+            if len(self):
+                try:
+                    await self._tend()
+                    for pool in [pool for pool, line in self._lines.items() if line]:
+                        await self._serve_line(self._lines[pool])
+                except GroupflowError as error:
+                    log.debug("pools.look_failed", error=str(error))
+            await asyncio.sleep(REST)
+
+    async def _serve_line(self, line: deque[_Guest]) -> None:
+        """One after another, until one of them gets nothing."""
+        for _ in range(len(line)):
+            if not line:
+                return
+            guest = line[0]
+            if guest.given.done():
+                line.popleft()
+                continue
+            given = await guest.ask()
+            if not given.is_new:
+                line.rotate(-1)  # it may be this one alone that gets nothing
+                return
+            if not guest.given.done():
+                guest.given.set_result(given)
+            if line and line[0] is guest:
+                line.popleft()
+
+    async def _listen(self, client: StoreClient) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                async with client.wakes() as wakes:
+                    await self._hear(wakes, backoff)
+            except GroupflowError as error:
+                log.debug("pools.wake_interrupted", error=str(error))
+            await asyncio.sleep(backoff.next())
+
+    async def _hear(self, wakes: AsyncIterator[bytes], backoff: Backoff) -> None:
+        async for kind in wakes:
+            backoff.reset()
+            if kind != b"due":
+                self._told.set()
+
+
+def _is_cancelled() -> bool:
+    """Whether it is this task that was told to end, and not what it waits for."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0

@@ -1,0 +1,336 @@
+"""A worker that pulls, for Python programs without Redis and RabbitMQ: HTTP is all it knows.
+
+    from groupflow import Retry, Task
+    from groupflow.remote import Worker
+
+    async def deliver(task: Task) -> None:
+        ...
+
+    Worker("http://127.0.0.1:9464", "couriers", deliver, token="…", concurrency=20).run_forever()
+
+It asks for as many tasks as it may run at once, pushes its lease back while they run, and says
+what became of each until that is heard. While the server is away it goes on with what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, TypeAlias
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+import orjson
+import structlog
+
+from groupflow.core.backoff import Backoff
+from groupflow.core.errors import GroupflowError
+from groupflow.core.exact_json import read_exactly, write_exactly
+from groupflow.core.outages import Outage
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.task import Task
+
+log = structlog.get_logger("groupflow.remote")
+
+Handle: TypeAlias = Callable[[Task], Awaitable[Outcome | None]]
+_Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the same fence
+
+WAIT = 30.0  # seconds that a call for tasks may wait for some
+_TIMEOUT = 10.0  # seconds for any other call, and for a connection
+_RENEWALS = 4  # in a lease
+_MOST_SAID = 200  # settlements in a call
+_REMEMBERED = 10_000  # fences of tasks that were run: an answer may be older than their settlement
+_REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # which no second try mends
+_OF_WHAT_WAS_SAID = frozenset({400, 413})
+_MOST_WORDS = 2000  # characters of a reason
+_MOST_BYTES = 8 * 1024 * 1024  # of what is said in a call, which may have twice as many
+
+
+class Refused(GroupflowError):
+    """The server won't have this worker: a token, a pool or a name is wrong."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(f"{status} from {what}")
+        self.status = status  # of HTTP
+
+
+class Worker:
+    """Pulls tasks from a pool and runs them."""
+
+    def __init__(
+        self,
+        url: str,
+        pool: str,
+        handle: Handle,
+        *,
+        token: str = "",
+        name: str = "",
+        concurrency: int = 1,
+        drain: float = 30.0,
+    ) -> None:
+        """Asks for nothing yet.
+
+        Args:
+            url: where the server listens (`[http] listen`).
+            pool: the pool's name.
+            handle: runs one attempt. What it returns is as for any handler; what it raises makes
+                the task wait for its next attempt, by the server's policy.
+            token: with the right to pull.
+            name: tells this worker from others of the pool; made of host and process by default.
+            concurrency: tasks at once, 500 at most.
+            drain: seconds that a stop waits for tasks that run.
+        """
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        self._handle = handle
+        self._concurrency = concurrency
+        self._drain = drain
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.AsyncClient(
+            base_url=f"{url.rstrip('/')}/api/pools/{quote(pool)}/workers/{quote(self.name)}",
+            headers=headers,
+            timeout=_TIMEOUT,
+        )
+        self._running: dict[_Mark, asyncio.Task[None]] = {}
+        self._said: dict[_Mark, bytes] = {}  # settlements that were not heard yet
+        self._over: OrderedDict[_Mark, None] = OrderedDict()
+        self._outage = Outage(monotonic)
+        self._free, self._news = asyncio.Event(), asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._lease = 60.0  # seconds, until the server has told
+        self._lease_told = asyncio.Event()  # another one than was known
+
+    def stop(self) -> None:
+        """Ask for nothing more; end once what runs has ended."""
+        self._stopping.set()
+
+    def run_forever(self) -> None:
+        """Run until SIGTERM or SIGINT, on a loop of its own."""
+        asyncio.run(self._run_until_signal())
+
+    async def _run_until_signal(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        await self.run()
+
+    async def run(self) -> None:
+        """Work until `stop` is called; then let what runs end, and give the rest back.
+
+        Raises:
+            Refused: a token, a pool or a name is wrong.
+        """
+        parts = [asyncio.create_task(each()) for each in (self._renew, self._say)]
+        pulling = asyncio.create_task(self._pull())
+        stopping: asyncio.Task[Any] = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({*parts, pulling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for each in (*parts, pulling):
+                if each.done():
+                    each.result()
+            pulling.cancel()
+            # Its call is hung up before this worker says that it leaves.
+            await asyncio.gather(pulling, return_exceptions=True)
+            if self._running:
+                await asyncio.wait([*self._running.values()], timeout=self._drain)
+            await self._leave()
+        finally:
+            for each in (*parts, pulling, stopping, *self._running.values()):
+                each.cancel()
+            await asyncio.gather(*parts, pulling, *self._running.values(), return_exceptions=True)
+            await self._http.aclose()
+
+    async def _pull(self) -> None:
+        """Ask for tasks whenever there is room for some."""
+        backoff = Backoff()
+        while True:
+            holding = len(self._running) + len(self._said)
+            if len(self._running) >= self._concurrency:
+                self._free.clear()
+                await self._free.wait()
+                continue
+            limit = min(500, self._concurrency + len(self._said))
+            wanted = orjson.dumps({"limit": limit, "wait": WAIT, "holding": min(holding, 500)})
+            try:
+                answer = await self._call("POST", "/claims", wanted, WAIT + _TIMEOUT)
+            except httpx.HTTPError:
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            self._note(answer["lease"])
+            for told in answer["tasks"]:
+                mark = (told["fence"], told["id"])
+                if mark not in self._running and mark not in self._over:
+                    running = self._run(mark, _task_of(told))
+                    self._running[mark] = asyncio.create_task(running)
+
+    async def _run(self, mark: _Mark, task: Task) -> None:
+        try:
+            outcome = await self._handle(task)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001  a handler may raise anything
+            log.warning("remote.failed", task=task.id, fence=task.fence, error=repr(error))
+            outcome = Retry(reason=f"{type(error).__name__}: {error}")
+        finally:
+            self._running.pop(mark, None)
+            self._over[mark] = None
+            while len(self._over) > _REMEMBERED:
+                self._over.popitem(last=False)
+            self._free.set()
+        self._said[mark] = _settlement(mark, outcome or Done())
+        self._news.set()
+
+    async def _say(self) -> None:
+        """Say what became of tasks, again and again until it is heard."""
+        backoff = Backoff()
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._said:
+                try:
+                    await self._say_some()
+                    backoff.reset()
+                except httpx.HTTPError:
+                    await asyncio.sleep(backoff.next())
+
+    async def _say_some(self) -> None:
+        some: dict[str, _Mark] = {}
+        size = 0
+        for mark, said in [*self._said.items()][:_MOST_SAID]:
+            size += len(said)
+            if some and size > _MOST_BYTES:
+                break
+            some.setdefault(mark[1], mark)  # a list has no id twice
+        try:
+            await self._tell([*some.values()])
+        except Refused as refusal:
+            if refusal.status not in _OF_WHAT_WAS_SAID:
+                raise
+            for mark in some.values():
+                await self._tell_alone(mark)
+
+    async def _tell_alone(self, mark: _Mark) -> None:
+        """Say what became of one task; where that can't be used, its handler has failed."""
+        try:
+            await self._tell([mark])
+        except Refused as refusal:
+            if refusal.status not in _OF_WHAT_WAS_SAID:
+                raise
+            self._said[mark] = _settlement(
+                mark, Retry(reason=f"its outcome was refused: {refusal}")
+            )
+            await self._tell([mark])
+
+    async def _tell(self, marks: list[_Mark]) -> None:
+        packed = b"[" + b",".join(self._said[mark] for mark in marks) + b"]"
+        verdicts = await self._call("POST", "/settlements", packed)
+        for mark, verdict in zip(marks, verdicts, strict=True):
+            if verdict["verdict"] != "accepted":
+                log.warning("remote.stale", task=mark[1], fence=mark[0])
+            self._said.pop(mark, None)
+
+    def _note(self, lease: float) -> None:
+        if lease != self._lease:
+            self._lease = lease
+            self._lease_told.set()
+
+    async def _renew(self) -> None:
+        """Push the lease back while something is held; give up what is somebody else's by now."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lease_told.wait(), self._lease / _RENEWALS)
+            self._lease_told.clear()
+            if not self._running:
+                continue
+            known = set(self._running)
+            try:
+                answer = await self._call("POST", "/renewal")
+            except httpx.HTTPError:
+                continue
+            self._note(answer["lease"])
+            held = set(answer["fences"])
+            for mark in known:
+                fence, id_ = mark
+                if fence not in held and (running := self._running.get(mark)) is not None:
+                    log.warning("remote.lost", task=id_, fence=fence)
+                    running.cancel()
+
+    async def _leave(self) -> None:
+        """Wait until all was heard, and give back what was not finished."""
+        deadline = monotonic() + _TIMEOUT
+        while self._said and monotonic() < deadline:
+            with suppress(httpx.HTTPError):
+                await self._say_some()
+        for running in self._running.values():
+            running.cancel()
+        with suppress(httpx.HTTPError):
+            await self._call("DELETE", "")
+
+    async def _call(
+        self, method: str, path: str, body: bytes | None = None, timeout: float = _TIMEOUT
+    ) -> Any:
+        headers = {"content-type": "application/json"} if body else {}
+        try:
+            answer = await self._http.request(
+                method, path, content=body, headers=headers, timeout=timeout
+            )
+            if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                answer.raise_for_status()
+        except httpx.HTTPError as error:
+            if (news := self._outage.failed()) is not None:
+                log.warning("remote.no_answer", error=str(error) or repr(error), **news)
+            raise
+        if (seconds := self._outage.answered()) is not None:
+            log.info("remote.answered_again", away_for=seconds)
+        if answer.status_code in _REFUSED:
+            raise Refused(f"{answer.request.url}: {answer.text[:500]}", answer.status_code)
+        answer.raise_for_status()
+        return _read(answer.content)
+
+
+def _read(answer: bytes) -> Any:
+    try:
+        return read_exactly(answer)
+    except (ValueError, RecursionError):  # nested deeper than the exact way follows
+        return orjson.loads(answer)
+
+
+def _task_of(told: Mapping[str, Any]) -> Task:
+    """A task as handlers have it. A body that is JSON comes as the same value."""
+    packed = told.get("body_base64")
+    body = write_exactly(told.get("body")) if packed is None else base64.b64decode(packed)
+    names = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage", "context")
+    return Task(body=body, **{name: told[name] for name in names})
+
+
+def _settlement(mark: _Mark, outcome: Outcome) -> bytes:
+    """What is said of a task; an outcome that can't be sent is a failure of its handler."""
+    try:
+        packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(outcome)})
+        if len(packed) <= _MOST_BYTES:
+            return packed
+        why = f"its outcome has {len(packed)} bytes of JSON, and may have {_MOST_BYTES}"
+    except (TypeError, ValueError, RecursionError) as error:
+        why = f"its outcome can't be made JSON: {error}"
+    return _settlement(mark, Retry(reason=why))
+
+
+def _words_of(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Retry(after, reason):
+            return {"outcome": "retry", "after": after, "reason": reason[:_MOST_WORDS]}
+        case Advance(stage, context, after):
+            return {"outcome": "advance", "stage": stage, "context": context, "after": after}
+        case Dead(reason):
+            return {"outcome": "dead", "reason": reason[:_MOST_WORDS]}
+        case _:
+            return {"outcome": "done"}

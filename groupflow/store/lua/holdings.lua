@@ -1,0 +1,21 @@
+#!lua flags=no-writes
+-- holdings: what a worker that pulls holds, told to whoever asks; nothing is claimed, and no lease pushed back.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 worker, `pool/<pool>/<worker>` · then the slots asked about, all where none is named
+-- returns  { Redis's clock (µs), when its lease runs out (µs), 0 where it has no session, a flat list of seven
+--          a claim, as for `claim_plain` · since when (µs) in place of what stands behind it }
+local daemon = ARGV[1]
+local rows, wanted = {}, {}
+for i = 2, #ARGV do wanted[ARGV[i]] = true end
+local checkpoints = call('HGETALL', K.worker .. daemon)
+for i = 1, #checkpoints, 2 do
+  local claim = (#ARGV == 1 or wanted[checkpoints[i]]) and claim_of(checkpoints[i + 1])
+  if claim then
+    local id = id_of(claim.element)
+    local envelope = call('HGET', K.tasks, id) or ''
+    add_row(rows, checkpoints[i], claim.fence, claim.element, claim.group, id, envelope)
+    rows[last] = claim.since
+  end
+end
+return { clock(), tonumber(call('ZSCORE', K.pullers, daemon) or 0), rows }

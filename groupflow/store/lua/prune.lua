@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- prune: remove from a pool the plain tasks that wait and are in no list since the one of this number: a step of
+-- a walk. What has come since that list began is left alone, and what is handed out is in none of these places.
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 pool · 2 the list's number · 3 where: 'ordered', 'suspect_plain' or 'delayed' · 4 where the walk is,
+--          '0' to begin · 5 how many to look at, about
+-- returns  { where the walk goes on, '0' at its end; how many were removed }
+local now, pool, number, removed = clock(), ARGV[1], ARGV[2], 0
+local key = ARGV[3] == 'delayed' and K.delayed or index_of(ARGV[3], pool)
+local step = call('ZSCAN', key, ARGV[4], 'COUNT', ARGV[5])
+for i = 1, #step[2], 2 do
+  local element = step[2][i]
+  local id = id_of(element)
+  local life = call('HMGET', K.life .. id, 'pool', 'list', 'group', 'type', 'scope')
+  local is_listed = (life[2] or sub(element, 1, 16)) >= number
+  if life[1] == pool and (life[3] or '') == '' and not is_listed and call('ZREM', key, element) == 1 then
+    local line = cjson.encode({ 'dropped', life[4] or '' })
+    line = sub(line, 1, -2) .. ',null,0,0,"' .. (life[5] or '') .. '"]'
+    remove_delay(id)
+    call('HDEL', K.tasks, id)
+    call('DEL', K.life .. id)
+    call('HSET', K.history_new, id, digits(now) .. line)
+    removed = removed + 1
+  end
+end
+if removed > 0 then
+  call('HINCRBY', K.count, 'dropped', removed)
+  call('HINCRBY', K.count, 'queued_plain', -removed)
+end
+return { step[1], removed }

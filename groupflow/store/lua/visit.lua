@@ -1,0 +1,60 @@
+#!lua flags=allow-oom
+-- visit: a worker that pulls is heard of. Its session is opened, or its lease pushed back. One that was silent
+-- for its lease has lost what it held, whether anybody reaped it or not; and one that comes to a server of
+-- another epoch hands back all that is known of it there, since more may have been lost (docs/adr/0071).
+--
+-- KEYS[1]  any key of the namespace
+-- ARGV     1 worker, `pool/<pool>/<worker>` · 2 its lease (µs) · 3 a daemon's (µs) · 4 how many claims it may
+--          hold in all, 0 where it asks for none · 5 'open', or '' where it gets no session that it has not
+-- returns  { 1 where it has a session, else 0; that session, as it shows it; Redis's clock (µs); when its lease
+--          runs out (µs); the epoch; its slots and checkpoints as a flat list; what it could claim, the best
+--          first, as a flat list of two each: 'g' or 'p' for a group or a plain task · order (16 digits, behind
+--          a '-' of a suspect, which goes first) }
+local now = clock()
+local daemon, lease = ARGV[1], tonumber(ARGV[2])
+local pool = string.match(daemon, '^pool/([^/]+)/')
+local key = K.daemon .. daemon
+local refusal = other_layout()
+if refusal then return refusal end
+enter_epoch(now, tonumber(ARGV[3]))
+local known = call('HMGET', key, 'session', 'process', 'epoch', 'suspect')
+local session, ends = known[1], tonumber(call('ZSCORE', K.pullers, daemon) or 0)
+if session and (ends < now or known[3] ~= epoch.id) then
+  hand_over(daemon, now, ends >= now)
+  session, known[4] = false, false
+end
+if not session then
+  if ARGV[5] == '' then return { 0, '', now, 0, epoch.id, {}, {} } end
+  session = digits(call('INCR', K.fence))
+  call('HSET', key, 'session', session, 'process', 'pull', 'epoch', epoch.id, 'info', '{}')
+end
+call('HSET', key, 'lease', lease)
+call('ZADD', K.pullers, digits(now + lease), daemon)
+
+local checkpoints, held = call('HGETALL', K.worker .. daemon), 0
+for i = 2, #checkpoints, 2 do
+  if byte(checkpoints[i]) == LIVE then held = held + 1 end
+end
+local room, found = tonumber(ARGV[4]) - held, {}
+
+-- Until whoever may have been given something that is not known here has been silent for a lease, nothing is given.
+local since = tonumber(call('HGET', K.epoch, 'since') or nil) or 0
+local is_held_back = epoch.before ~= '' and since + lease > now
+if room > 0 and not is_held_back and call('EXISTS', K.paused_all, K.recovering) == 0 then
+  local function look(kind, index, most, front)
+    local best = call('ZRANGE', index, 0, most - 1, 'WITHSCORES')
+    for i = 2, #best, 2 do found[#found + 1] = { kind, front .. digits(best[i]) } end
+  end
+  if not known[4] then
+    look('g', index_of('suspect_groups', pool), 1, '-')
+    look('p', index_of('suspect_plain', pool), 1, '-')
+  end
+  look('g', index_of('ready', pool), room, '')
+  look('p', index_of('ordered', pool), room, '')
+  table.sort(found, function(a, b) return a[2] < b[2] end)
+end
+local flat = {}
+for i = 1, math.min(room, #found) do
+  flat[2 * i - 1], flat[2 * i] = found[i][1], found[i][2]
+end
+return { 1, session .. 'pull', now, now + lease, epoch.id, checkpoints, flat }

@@ -1,0 +1,272 @@
+"""pull: what one partition gives a worker that comes and asks, and what it takes back from it.
+
+To the store such a worker is a daemon by the name of ``pool/<pool>/<worker>``: it has a session, a
+lease, slots with checkpoints, and fences. All of that is in Redis; so each call may be answered by
+another process. It is awaited by nobody after a fail-over (docs/adr/0071).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Literal, TypeAlias
+
+from groupflow.core.errors import SessionLost
+from groupflow.store.claims import Claims, claims_from
+from groupflow.store.client import Argument, Call, StoreClient
+from groupflow.store.clock import microseconds, seconds
+from groupflow.store.epochs import Epoch
+from groupflow.store.keys import split_checkpoint
+from groupflow.store.scripts import Verb
+from groupflow.store.sessions import REAPED_AT_ONCE, Session
+from groupflow.store.settlements import Claim, Release, Settlement
+
+MOST_HELD = 500  # tasks of one worker; what one script gives at most
+Where: TypeAlias = Literal["ordered", "suspect_plain", "delayed"]
+PLACES: tuple[Where, ...] = ("ordered", "suspect_plain", "delayed")  # where plain tasks wait
+Word: TypeAlias = Literal["added", "kept", "assigned", "over", "dead", "foreign"]
+PROMOTED_AT_ONCE = 200  # tasks, and groups
+LOOKED_AT = 1000  # tasks that a step of pruning looks at, about
+
+_NUMBER = 17  # where the process begins in what a session shows
+_LIVE, _SETTLED = ord("L"), ord("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Puller:
+    """A worker that pulls."""
+
+    pool: str
+    name: str
+    lease: float  # seconds
+
+    @property
+    def daemon(self) -> str:
+        """The name under which the store knows it."""
+        return daemon_name(self.pool, self.name)
+
+
+def daemon_name(pool: str, worker: str) -> str:
+    return f"pool/{pool}/{worker}"
+
+
+def puller_of(daemon: str) -> tuple[str, str] | None:
+    """The pool and the worker that a name in the store is of; ``None`` for a daemon's."""
+    kind, _, rest = daemon.partition("/")
+    pool, _, worker = rest.partition("/")
+    return (pool, worker) if kind == "pool" and worker else None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A slot of a worker's that holds a claim."""
+
+    slot: str
+    fence: int  # rises in a partition; two partitions may give the same
+    since: float  # Unix seconds by Redis's clock
+    element: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Something that the worker could claim; the smallest order goes first."""
+
+    order: bytes
+    is_group: bool  # whether it is a group, or a plain task
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What a worker's call found."""
+
+    session: Session | None  # None where it has none, and was not to get one
+    now: float  # Unix seconds by Redis's clock
+    lease_until: float  # likewise
+    held: dict[int, Held]  # by fence
+    settled: frozenset[int]  # fences that its slots settled last
+    heads: list[Head]  # the best first
+
+    def idle(self, number: int) -> list[str]:
+        """So many of its slots that hold nothing."""
+        busy = {each.slot for each in self.held.values()}
+        free = (str(n) for n in range(MOST_HELD + len(busy)))
+        return [slot for slot, _ in zip((s for s in free if s not in busy), range(number))]  # noqa: B905
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A task of the list that a pool's plain tasks are to be."""
+
+    id: str
+    priority: float  # seconds
+    packed: bytes  # envelope and body
+    facts: bytes  # as `Envelope.pack_facts` has them
+    scope: str
+
+
+class Pulling:
+    """One partition, as workers that pull see it."""
+
+    def __init__(self, client: StoreClient, lease: float) -> None:
+        """Binds it; `lease` (s) is a daemon's."""
+        self._client = client
+        self._lease = microseconds(lease)
+
+    async def visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> Visit:
+        """Note that a worker was heard of.
+
+        Args:
+            puller: which.
+            limit: how many tasks it may hold in all; 0 where it asks for none.
+            opens: whether it gets a session where it has none.
+
+        Raises:
+            StoreUnavailable: no answer; call again.
+            OtherLayout: the namespace has another number of partitions than is configured.
+        """
+        has_one, shown, now, ends, epoch, flat, heads = await self._client.run(
+            Verb.VISIT,
+            puller.daemon,
+            microseconds(puller.lease),
+            self._lease,
+            limit,
+            "open" if opens else "",
+        )
+        session = None
+        if has_one:
+            session = Session(puller.daemon)
+            session.number, session.process = shown[: _NUMBER - 1].decode(), shown[16:].decode()
+            session.epoch = Epoch(epoch.decode(), monotonic())
+        held, settled = _slots(flat)
+        return Visit(
+            session,
+            seconds(now),
+            seconds(ends),
+            held,
+            settled,
+            [Head(order, kind == b"g") for kind, order in zip(*[iter(heads)] * 2, strict=True)],
+        )
+
+    async def claim(self, visit: Visit, *, groups: int, plain: int) -> list[Claim]:
+        """Claim heads of so many groups and so many plain tasks, at most, for idle slots.
+
+        Raises:
+            SessionLost: it was silent for its lease, meanwhile.
+            StoreUnavailable: no answer; whatever ran comes with the next visit.
+        """
+        session, found = _session_of(visit), list[Claim]()
+        slots = visit.idle(groups + plain)
+        for pool, some in (("grouped", slots[:groups]), ("plain", slots[groups:])):
+            if some:
+                answer = await Claims(self._client, session, pool).exchange([], some)  # type: ignore[arg-type]
+                found += answer.claims
+        return found
+
+    async def settle(self, visit: Visit, settlements: Sequence[Settlement]) -> list[Settlement]:
+        """Settle claims; those whose fence is stale are returned.
+
+        Raises:
+            SessionLost: none of them is its own any more.
+            StoreUnavailable: no answer; call again.
+        """
+        answer = await Claims(self._client, _session_of(visit), "plain").exchange(settlements, [])
+        return answer.refused
+
+    async def hand_back(self, visit: Visit, number: int) -> None:
+        """Let the newest claims go, so many, each task to its place.
+
+        Raises:
+            SessionLost: none is its own any more.
+            StoreUnavailable: no answer; call again.
+        """
+        newest = sorted(visit.held, reverse=True)[:number]
+        claims = await self._claims_in(visit, [visit.held[fence].slot for fence in newest])
+        await self.settle(visit, [Release(claim) for claim in claims if claim.fence in newest])
+
+    async def leave(self, visit: Visit) -> None:
+        """Let all of it go, and end the session."""
+        if visit.session is None:
+            return
+        await self.hand_back(visit, len(visit.held))
+        await self._client.run(Verb.LEAVE, visit.session.daemon, visit.session.shown, self._lease)
+
+    async def _claims_in(self, visit: Visit, slots: Sequence[str]) -> list[Claim]:
+        found = await self.holdings(_session_of(visit).daemon, slots)
+        return [claim for claim, _ in found.claims]
+
+    async def holdings(self, daemon: str, slots: Sequence[str] = ()) -> Holdings:
+        """What a worker holds, told without pushing its lease back; in some slots, or in all."""
+        now, ends, rows = await self._client.run(Verb.HOLDINGS, daemon, *slots)
+        claims = claims_from(rows, now)
+        since = [seconds(row) for row in rows[6::7]]
+        return Holdings(seconds(now), seconds(ends), list(zip(claims, since, strict=True)))
+
+    async def tend(self) -> None:
+        """Let what is due be claimed, and take from who was silent: also where no daemon runs.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        calls: list[Call] = [
+            (Verb.PROMOTE, [PROMOTED_AT_ONCE]),
+            (Verb.REAP, [REAPED_AT_ONCE, self._lease]),
+        ]
+        await self._client.run_all(calls)
+
+    async def begin_list(self, pool: str) -> str:
+        """The number of a list that begins now, higher than those of all before."""
+        number, *_ = await self._client.run(Verb.PUT, pool, "")
+        return str(number.decode())
+
+    async def put(self, pool: str, number: str, tasks: Sequence[Listed]) -> list[Word]:
+        """Make some of a list wait in a pool: what became of each. May be run again.
+
+        Raises:
+            StoreUnavailable: no answer; it may have been written.
+            StoreFull: Redis has no memory for it.
+        """
+        arguments: list[Argument] = [pool, number]
+        for task in tasks:
+            arguments += (task.id, microseconds(task.priority), task.packed, task.facts, task.scope)
+        _, *words = await self._client.run(Verb.PUT, *arguments)
+        return [word.decode() for word in words]
+
+    async def prune(self, pool: str, number: str, where: Where, cursor: str) -> tuple[str, int]:
+        """A step of removing what waits in a pool and isn't in the list.
+
+        Returns:
+            Where to go on, ``"0"`` at the end; and how many were removed.
+        """
+        following, removed = await self._client.run(
+            Verb.PRUNE, pool, number, where, cursor, LOOKED_AT
+        )
+        return following.decode(), removed
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a worker holds in a partition."""
+
+    now: float  # Unix seconds by Redis's clock
+    lease_until: float  # likewise; 0 where it has no session
+    claims: list[tuple[Claim, float]]  # and since when it holds each, Unix seconds
+
+
+def _session_of(visit: Visit) -> Session:
+    if visit.session is None:
+        raise SessionLost("it has no session")
+    return visit.session
+
+
+def _slots(flat: Sequence[bytes]) -> tuple[dict[int, Held], frozenset[int]]:
+    """The claims in a worker's checkpoints, and the fences that each slot settled last."""
+    held, settled = dict[int, Held](), set[int]()
+    for slot, checkpoint in zip(flat[::2], flat[1::2], strict=True):
+        if checkpoint[0] == _LIVE:
+            fence, since, element, _ = split_checkpoint(checkpoint)
+            held[fence] = Held(slot.decode(), fence, seconds(since), element)
+            settled.add(int(checkpoint[_NUMBER : _NUMBER + 16]))
+        elif checkpoint[0] == _SETTLED:
+            settled.add(int(checkpoint[1:_NUMBER]))
+    return held, frozenset(settled - {0})

@@ -1,0 +1,128 @@
+"""Workers that pull: they claim from one pool alone, settle, fall silent and leave."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.core.errors import SessionLost
+from groupflow.store import settlements
+from tests.model.arrivals import Arrivals
+from tests.model.claims import ClaimsAndSettles
+from tests.model.machine import POOL, PULLERS, PullingWorker, groups, numbers, scopes
+
+pullers = st.sampled_from(PULLERS)
+
+
+class Pulls(Arrivals, ClaimsAndSettles):
+    """What such workers do."""
+
+    @rule(group=groups, scope=scopes, priority=st.sampled_from((0.0, 30.0)))
+    def enqueue_pooled(self, group: str, scope: str, priority: float) -> None:
+        """Tasks of a type that the pool has, whatever their tenants may have."""
+        ids = [f"t{next(self.ids)}" for _ in range(2)]
+        self.enqueue_tasks(ids, group, priority, 0.0, scope=scope, pool=POOL)
+
+    @rule(name=pullers, limit=st.integers(1, 6), again=st.booleans())
+    def pull(self, name: str, limit: int, again: bool) -> None:
+        """A worker tops up: it gets the heads of its pool, the suspects one at a time."""
+        one = self.pullers[name]
+        if self.limited and not self.raw.exists(self.keys("limits")):
+            return  # no daemon has said yet what may run at once
+        room = max(0, limit - len(one.held))
+        possible = self.claimable_in_pool(one)
+        visit = self.twice(lambda: one.store.visit(one.puller, limit), again=again)
+        assert set(visit.held) == set(one.held)
+        assert len(visit.heads) == min(room, len(possible))
+        of_groups = sum(head.is_group for head in visit.heads)
+        claims = self.run(
+            one.store.claim(visit, groups=of_groups, plain=len(visit.heads) - of_groups)
+        )
+        has_suspect = any(self.promise.tasks[id_].crashes for id_ in possible)
+        assert has_suspect or len(claims) >= len(visit.heads)
+        for claim in sorted(claims, key=lambda each: each.fence):
+            task = self.promise.tasks[claim.task.id]
+            assert task.pool == POOL
+            self.promise.claim(task.id, claim.fence)
+            if task.crashes:
+                assert one.suspect is None, "one suspect at a time"
+                one.suspect = claim.fence
+            one.held[claim.fence] = claim
+
+    @rule(
+        name=pullers,
+        pick=numbers,
+        how=st.sampled_from(("complete", "complete", "release", "retry", "advance", "bury")),
+        option=st.booleans(),
+    )
+    def settle_pulled(self, name: str, pick: int, how: str, option: bool) -> None:
+        """It settles what it holds, through a process that has never heard of it."""
+        one = self.pullers[name]
+        if not one.held:
+            return
+        claim = one.held.pop(sorted(one.held)[pick % len(one.held)])
+        if one.suspect == claim.fence:
+            one.suspect = None
+        settlement = self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
+        visit = self.run(one.store.visit(one.puller))
+        # What was given back is nobody's to say of any more, so that isn't said twice.
+        again = option and how != "release"
+        assert self.twice(lambda: one.store.settle(visit, [settlement]), again=again) == []
+        one.stale.append(claim)
+
+    @rule(name=pullers, pick=numbers)
+    def settle_pulled_late(self, name: str, pick: int) -> None:
+        """What it doesn't hold any more it can't settle, but for what its slot settled last."""
+        one = self.pullers[name]
+        if not one.stale:
+            return
+        claim = one.stale[pick % len(one.stale)]
+        before = [task.state for task in self.promise.tasks.values()]
+        visit = self.run(one.store.visit(one.puller))
+        if claim.fence not in visit.settled:
+            late = settlements.Complete(claim)
+            assert self.run(one.store.settle(visit, [late])) == [late]
+        assert [task.state for task in self.promise.tasks.values()] == before
+
+    @rule(name=pullers, reaps=st.booleans())
+    def fall_silent(self, name: str, reaps: bool) -> None:
+        """Its lease ends; a daemon takes over, or it comes back itself: all of it is gone."""
+        one = self.pullers[name]
+        if not self.raw.zscore(self.keys("pullers"), one.puller.daemon):
+            return
+        self.raw.zadd(self.keys("pullers"), {one.puller.daemon: 1})
+        if reaps:
+            handed = self.run(self.daemons["d0"].sessions.reap())[1]
+            assert {each.id for each in handed} == {c.task.id for c in one.held.values()}
+        visit = self.run(one.store.visit(one.puller, opens=False))
+        assert visit.session is None
+        if one.held:
+            try:
+                self.run(one.store.settle(visit, []))
+            except SessionLost:
+                pass
+            else:
+                raise AssertionError("it has no session")
+        self._give_back(one, crashed=True)
+
+    @rule(name=pullers, limit=st.integers(0, 2))
+    def hand_back_pulled(self, name: str, limit: int) -> None:
+        """It wants less than it holds, or leaves."""
+        one = self.pullers[name]
+        visit = self.run(one.store.visit(one.puller))
+        if limit == 0:
+            self.run(one.store.leave(visit))
+            self._give_back(one, crashed=False)
+            return
+        self.run(one.store.hand_back(visit, max(0, len(one.held) - limit)))
+        for fence in sorted(one.held)[limit:]:
+            claim = one.held.pop(fence)
+            self.promise.tasks[claim.task.id].state = "waiting"
+            one.stale.append(claim)
+            if one.suspect == fence:
+                one.suspect = None
+
+    def _give_back(self, one: PullingWorker, *, crashed: bool) -> None:
+        for claim in one.forget():
+            task = self.promise.tasks[claim.task.id]
+            task.state, task.is_due, task.crashes = "waiting", True, task.crashes + crashed

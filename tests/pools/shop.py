@@ -1,0 +1,118 @@
+"""A pool with its API, in one process: what the tests of pools call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import orjson
+
+from groupflow.operate.archiving import Whole
+from groupflow.operate.whole.letters import AllLetters, AnyLying
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.ops.health.answers import Answers
+from groupflow.ops.metrics import StoreMetrics
+from groupflow.ops.page.context import PageContext
+from groupflow.ops.page.facts import Facts
+from groupflow.ops.page.site import Site
+from groupflow.pools.calls import Pools
+from groupflow.settings.model import Settings
+
+TOKEN, COURIER, OTHER, LOOKER = (
+    "a-token-of-the-tests", "a-token-of-couriers", "a-token-of-others", "a-token-to-look-by"
+)  # fmt: skip
+LEASE = 600.0
+SETTINGS: dict[str, Any] = {
+    "http": {
+        "listen": "127.0.0.1:9464",
+        "token": TOKEN,
+        "tokens": {
+            "couriers": {"token": COURIER, "rights": ["pull"], "pools": ["couriers"]},
+            "others": {"token": OTHER, "rights": ["pull", "fill"], "pools": ["others"]},
+            "looker": {"token": LOOKER, "rights": ["look"]},
+        },
+    },
+    "pools": {
+        "couriers": {"types": ["deliver", "t"], "lease": LEASE},
+        "others": {"types": ["else"], "lease": 1.0},
+    },
+    "retry": {"interval": -60.0, "max_attempts": 2},
+}
+
+
+def context_of(namespace: Namespace) -> PageContext:
+    """What a page's process knows."""
+    settings = Settings.model_validate(SETTINGS)
+    letters = AllLetters(namespace)
+
+    async def redrive(lying: AnyLying) -> bool:
+        return await letters.redrive(settings, lying)
+
+    async def whole(lying: AnyLying) -> Whole:
+        return await letters.whole(settings, lying)
+
+    health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
+    return PageContext(Facts("page", settings, {}), namespace, redrive, whole, health)
+
+
+@asynccontextmanager
+async def api_of(namespace: Namespace) -> AsyncIterator[httpx.AsyncClient]:
+    """One process that answers."""
+    site = Site(context_of(namespace), (Pools,))
+    headers = {"Authorization": f"Bearer {COURIER}"}
+    transport = httpx.ASGITransport(site.app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost:9464/api/pools", headers=headers
+    ) as client:
+        try:
+            yield client
+        finally:
+            await site.close()
+
+
+def as_(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+class Worker:
+    """A worker that pulls, in any language: it knows HTTP and JSON."""
+
+    def __init__(self, api: httpx.AsyncClient, name: str = "anna", pool: str = "couriers") -> None:
+        self.api = api
+        self.path = f"/{pool}/workers/{name}"
+
+    async def claim(self, limit: int = 5, **more: Any) -> list[dict[str, Any]]:
+        answer = await self.api.post(f"{self.path}/claims", json={"limit": limit, **more})
+        assert answer.status_code == 200, answer.text
+        tasks: list[dict[str, Any]] = answer.json()["tasks"]
+        return tasks
+
+    async def settle(self, *told: dict[str, Any]) -> list[str]:
+        answer = await self.api.post(f"{self.path}/settlements", json=told)
+        assert answer.status_code == 200, answer.text
+        assert [each["id"] for each in answer.json()] == [each["id"] for each in told]
+        return [each["verdict"] for each in answer.json()]
+
+    async def done(self, *tasks: dict[str, Any]) -> list[str]:
+        return await self.settle(*(said(task) for task in tasks))
+
+    async def held(self) -> list[str]:
+        answer = await self.api.get(self.path)
+        assert answer.status_code == 200, answer.text
+        return ids(answer.json()["tasks"])
+
+
+def said(task: dict[str, Any], outcome: str = "done", **more: Any) -> dict[str, Any]:
+    """A settlement of a task."""
+    return {"id": task["id"], "fence": task["fence"], "outcome": outcome, **more}
+
+
+def ids(tasks: Iterable[dict[str, Any]]) -> list[str]:
+    return [task["id"] for task in tasks]
+
+
+def lines(*rows: dict[str, Any]) -> bytes:
+    """JSON Lines."""
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)

@@ -1,0 +1,324 @@
+"""Workers as programs: `groupflow.remote.Worker`, `groupflow work` and the other verbs of pools."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect, sync_playwright
+
+from groupflow.core.outcome import Advance, Outcome, Retry
+from groupflow.core.task import Task
+from groupflow.remote import Refused, Worker
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.ports import free_ports
+from tests.endtoend.process import REPOSITORY, Process
+from tests.endtoend.rig import Job, Rig, run
+from tests.page.browsing import allow, watch
+from tests.page.chromium import launch
+from tests.page.world import TOKEN
+from tests.pools.shop import COURIER
+
+POOLS = f"""
+[pools.couriers]
+types = ["deliver"]
+[pools.brief]
+types = ["knock"]
+lease = 2.0
+[http.tokens.couriers]
+token = "{COURIER}"
+rights = ["pull"]
+"""
+
+
+class World:
+    """A daemon, its page, and a pool."""
+
+    def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
+        (port,) = free_ports(1)
+        http = {"listen": f"127.0.0.1:{port}", "token": TOKEN}
+        retry = {"max_attempts": 3, "interval": -0.1}
+        self.rig = Rig(folder, rabbitmq, redis, http=http, retry=retry)
+        with self.rig.config.open("a") as file:
+            file.write(POOLS)
+        self.folder = folder
+        self.start()
+
+    def start(self) -> None:
+        self.daemon = self.rig.start("d1")
+        self.url = self.daemon.wait_for("http.listening")["url"].rstrip("/")
+
+    def publish(self, *ids: str, entity: str | None = None, type: str = "deliver") -> None:
+        self.rig.publish(Job(id_, entity, type=type) for id_ in ids)
+
+    @contextmanager
+    def program(self, pool: str, command: str) -> Iterator[Process]:
+        """A `groupflow work`, which must end well."""
+        token = self.folder / "token"
+        token.write_text(TOKEN)
+        arguments = ("--url", self.url, "--token-file", str(token), "--pool", pool)
+        words = self.rig.command("work", *arguments, "--exec", command)
+        log = self.folder / f"work-{pool}.log"
+        program = Process("work", words, self.rig.environment(), log, REPOSITORY)
+        try:
+            yield program
+            assert program.stop() == 0, program.tail()
+        finally:
+            program.close()
+
+    def wait_for(self, done: int) -> None:
+        self.rig.until(lambda: self.rig.count("done") == done, f"{done} tasks are done")
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory,
+    rabbitmq_server: RabbitmqServer,
+    redis_server: RedisServer,
+) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("pools"), rabbitmq_server, redis_server)
+    try:
+        yield made
+    finally:
+        made.rig.close()
+
+
+def test_published_tasks_are_pulled_and_settled(world: World) -> None:
+    """From RabbitMQ to a worker's stages and retries, a group in order."""
+    ran: list[str] = []
+    before = world.rig.count("done")
+
+    async def work() -> None:
+        async def deliver(task: Task) -> Outcome | None:
+            ran.append(task.id)
+            if task.id == "staged" and task.stage is None:
+                return Advance("two", {"n": 1})
+            if task.id == "again" and task.attempt == 1:
+                return Retry(after=0.0)
+            if task.id == "raises" and task.attempt == 1:
+                raise ValueError("no")
+            if len(ran) >= 9:
+                worker.stop()
+            return None
+
+        worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
+        async with asyncio.timeout(60):
+            await worker.run()
+
+    world.publish("staged", "again", "raises")
+    world.publish("g0", "g1", "g2", entity="contact/7")
+    run(work())
+    world.wait_for(before + 6)
+    assert [id_ for id_ in ran if id_.startswith("g")] == ["g0", "g1", "g2"]
+    assert sorted(ran) == sorted(["staged", "again", "raises"] * 2 + ["g0", "g1", "g2"])
+
+
+def test_a_wrong_token_ends_a_worker(world: World) -> None:
+    async def work() -> None:
+        async def nothing(task: Task) -> None: ...
+
+        await Worker(world.url, "couriers", nothing, token="wrong").run()
+
+    with pytest.raises(Refused, match="401"):
+        run(work())
+
+
+def test_the_verbs(world: World) -> None:
+    """A list is sent, a program runs a command for each of it, and drains on SIGTERM."""
+    before = world.rig.count("done")
+    rows = [{"id": f"row{n}", "priority": n, "body": {"n": n}} for n in range(5)]
+    sent = world.folder / "list.jsonl"
+    sent.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    config = ["--config", str(world.rig.config)]
+    done = world.rig.call("pool", "sync", "couriers", str(sent), *config)
+    assert (done.returncode, done.stdout.split(b",")[0]) == (0, b"5 added"), done.stderr
+    seen = world.rig.call("pools", "--json", *config)
+    pools = {pool["name"]: pool for pool in orjson.loads(seen.stdout)}
+    assert pools["couriers"]["claimable"] == 5
+    with world.program("couriers", "cat"):
+        world.wait_for(before + 5)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    seen_then = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    assert seen_then.json()["held"] == 0
+
+
+class Slow:
+    """A command that notes each start, and runs until it is let go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ran, self._door = folder / "ran", folder / "door"
+        self._file = folder / "slow.sh"
+        os.mkfifo(self._door)
+        self.ran.touch()
+        self._file.write_text(
+            f'#!/bin/sh\necho "$GROUPFLOW_ID" >> {self.ran}\nread -r _ < {self._door}\n'
+        )
+        self._file.chmod(0o755)
+
+    def __str__(self) -> str:
+        return str(self._file)
+
+    def starts(self) -> list[str]:
+        return self.ran.read_text().split()
+
+    def let_go(self) -> None:
+        self._door.write_text("go\n")
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(tmp_path)
+
+
+def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -> None:
+    """For more than a lease, and the task runs once."""
+    before = world.rig.count("done")
+
+    def until() -> float:
+        """When the worker's lease runs out, in µs."""
+        found: Any = world.rig.raw.zrange(world.rig.keys("pullers"), 0, -1, withscores=True)
+        mine = (ends for name, ends in found if name.startswith(b"pool/brief/"))
+        return float(max(mine))
+
+    with world.program("brief", str(slow)):
+        world.publish("knock", type="knock")
+        world.rig.until(lambda: bool(slow.starts()), "the start of the command")
+        first = until()
+        world.rig.until(lambda: until() > first + 2.5e6, "renewals for more than a lease")
+        slow.let_go()
+        world.wait_for(before + 1)
+    assert slow.starts() == ["knock"]
+
+
+def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
+    """What it runs goes on while nobody answers, and is settled then; it asks for more."""
+    before = world.rig.count("done")
+    with world.program("couriers", str(slow)) as program:
+        world.publish("meanwhile")
+        world.rig.until(lambda: bool(slow.starts()), "the start of the command")
+        world.rig.kill(world.daemon)
+        slow.let_go()
+        program.wait_for("remote.no_answer")
+        world.publish("afterwards")
+        world.start()
+        world.wait_for(before + 1)
+        slow.let_go()
+        world.wait_for(before + 2)
+    assert slow.starts() == ["meanwhile", "afterwards"]
+
+
+EXAMPLES = {
+    "sh": ("example.sh", ["sh", "-eu"]),
+    "js": ("example.mjs", ["node"]),
+    "go": ("example.go", ["go", "run"]),
+}
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_the_examples_run_as_written(world: World, language: str) -> None:
+    """Each example of docs/pools.md claims a task and settles it."""
+    page = (REPOSITORY / "docs" / "pools.md").read_text()
+    name, program = EXAMPLES[language]
+    file = world.folder / name
+    file.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
+    before = world.rig.count("done")
+    world.publish(f"by-{language}")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(world.folder),
+        "GROUPFLOW_URL": world.url,
+        "GROUPFLOW_TOKEN": COURIER,
+    }
+    done = subprocess.run(
+        [*program, str(file)],
+        cwd=world.folder,
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"accepted" in done.stdout
+    world.wait_for(before + 1)
+
+
+def test_a_generated_client_settles_a_task(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is made of what the server says of its API; it fills the pool, claims, settles."""
+    description, config = tmp_path / "openapi.json", tmp_path / "config.yaml"
+    description.write_bytes(httpx.get(f"{world.url}/api/openapi.json", trust_env=False).content)
+    config.write_text("content_type_overrides: {application/x-ndjson: application/octet-stream}")
+    making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
+    files = {"--path": description, "--config": config, "--output-path": tmp_path / "couriers"}
+    options = [str(word) for pair in files.items() for word in pair]
+    made = subprocess.run([*making, *options], capture_output=True, check=False, timeout=60)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert b"will not be generated" not in made.stdout, made.stdout
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def module(name: str) -> Any:
+        return import_module(f"couriers.{name}")
+
+    models, worker = module("models"), "post_pools_pool_workers_worker"
+    client = module("client").AuthenticatedClient(base_url=world.url, token=TOKEN)
+    with client:
+        row = module("types").File(BytesIO(b'{"id": "listed", "body": {"street": "Main"}}'))
+        fill = module("api.default.put_pools_pool_tasks").sync
+        assert fill("couriers", client=client, body=row).added == 1
+        claim = module(f"api.default.{worker}_claims").sync
+        given = claim("couriers", "cleo", client=client, body=models.Wanted(limit=1))
+        [task] = given.tasks
+        assert (task.id, task.body) == ("listed", {"street": "Main"})
+        told = models.Settled(task.id, task.fence, models.SettledOutcome.DONE)
+        settle = module(f"api.default.{worker}_settlements").sync
+        [verdict] = settle("couriers", "cleo", client=client, body=[told])
+    assert (verdict.id, verdict.verdict) == ("listed", "accepted")
+
+
+def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
+    """What waits, who holds how much since when; with the token, what one of them holds."""
+    world.publish("shown", entity="street/1")
+    headers = {"authorization": f"Bearer {COURIER}"}
+    api = httpx.Client(base_url=f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    with api, sync_playwright() as playwright, launch(playwright) as browser:
+        wanted = {"limit": 5, "wait": 30}
+        [given] = api.post("/workers/ida/claims", json=wanted, timeout=60).json()["tasks"]
+        world.publish("waits")
+        looked = partial(api.get, f"{world.url}/api/pools/couriers")
+        world.rig.until(lambda: looked().json()["plain"] == 1, "a task that waits")
+        page, said = browser.new_page(base_url=world.url), list[str]()
+        watch(page, said)
+        page.goto("/#/pools")
+        expect(page.locator("main")).to_contain_text("1 could be claimed")
+        row = page.get_by_role("table", name="Workers of couriers").get_by_role("row", name="ida")
+        expect(row).to_contain_text("heard")
+        page.screenshot(path=tmp_path / "pools.png", full_page=True)
+        allow(page)
+        row.get_by_role("link").click()
+        held = page.get_by_role("table", name="Tasks")
+        expect(held.get_by_role("link", name="shown")).to_be_visible()
+        page.screenshot(path=tmp_path / "worker.png", full_page=True)
+        held.get_by_role("link", name="street/1:42").click()
+        expect(page.locator("main")).to_contain_text("held by ida")
+        assert Axe().run(page).response["violations"] == []
+        assert said == []
+        told = [{"id": "shown", "fence": given["fence"], "outcome": "done"}]
+        assert api.post("/workers/ida/settlements", json=told).json()[0]["verdict"] == "accepted"
+        api.delete("/workers/ida")
+        [task] = api.post("/workers/ida/claims", json=wanted).json()["tasks"]
+        told = [{"id": "waits", "fence": task["fence"], "outcome": "done"}]
+        assert api.post("/workers/ida/settlements", json=told).json()[0]["verdict"] == "accepted"
