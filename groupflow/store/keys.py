@@ -1,8 +1,9 @@
 """Every key that groupflow writes, and nothing else knows one.
 
 All keys of one partition share a hash tag, so that each script runs within one slot of a Redis
-Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. `Keys.as_lua` renders the
-same names for the scripts; a name is spelled only here.
+Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. Scripts say ``K.lane`` for a
+kind, which `spelled` writes out for them, behind the tag that they are called with; a name is
+spelled only here.
 
 | key | type | holds |
 |---|---|---|
@@ -61,7 +62,10 @@ looks at it has to read its body.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 ARRIVAL_DIGITS = 16
 _SINCE, _LENGTH, _ELEMENT = 33, 49, 53  # where a live checkpoint's parts begin; see sessions.lua
@@ -79,6 +83,11 @@ _PREFIXES = (
     "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups",
 )  # fmt: skip
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
+# What stands behind the tag, by what scripts say.
+_SPELLINGS = (
+    {kind: kind for kind in (*_WHOLE, "wake")} | {kind: f"{kind}:" for kind in _PREFIXES} | _HISTORY
+)
+_KIND = re.compile(r"\bK\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +116,34 @@ class Keys:
         """The channel on which scripts say that something may be claimed now."""
         return f"{self.tag}:wake"
 
-    def as_lua(self) -> str:
-        """A Lua table ``K`` of the same names; those that end in ``:`` want a name behind them."""
-        whole = {kind: self(kind) for kind in (*_WHOLE, *_HISTORY)}
-        whole |= {kind: self(kind) + ":" for kind in _PREFIXES}
-        whole["wake"] = self.wake
-        whole["never"] = self("never")  # no key has this name
-        return "local K = {" + ", ".join(f"{name} = '{key}'" for name, key in whole.items()) + "}"
+    @property
+    def front(self) -> str:
+        """What all of its keys begin with, and no key's name: scripts are called with it.
+
+        While a slot is moved from one node of a cluster to another key by key, a script would meet
+        keys that are gone and keys that are there still, and fail half-way, with its first half
+        written. A node that has begun to give the slot away refuses a key that never was, so no
+        script begins there. Where slots move as a whole (Valkey 9, Redis 8.4) none is refused.
+        """
+        return f"{self.tag}:"
+
+    def every(self) -> Iterator[tuple[str, str]]:
+        """Kind and key of each, with nothing behind those that want a name: they end in ``:``."""
+        for kind in (*_WHOLE, *_PREFIXES, *_HISTORY):
+            yield kind, self.front + _SPELLINGS[kind]
+
+
+@cache  # a rule stands in front of many verbs
+def spelled(script: str) -> str:
+    """A script with its keys written out: ``K.lane`` is ``TAG .. 'lane:'``, which wants a name.
+
+    `TAG` is what it is called with (`Keys.front`). So its text is the same for all partitions, and
+    Redis has one script of it, however many lie there.
+
+    Raises:
+        KeyError: there is no key of that kind.
+    """
+    return _KIND.sub(lambda found: f"TAG .. '{_SPELLINGS[found[1]]}'", script)
 
 
 def split_element(element: bytes) -> tuple[int, str]:

@@ -1,4 +1,7 @@
-"""The Lua scripts as they are sent: key names, the order constant and the shared rules go in front.
+"""The Lua scripts as they are sent: the order constant and the shared rules go in front.
+
+No partition is named in them: which one they work on they are told with each call, as their only
+key. So they are the same for all partitions, and for all namespaces.
 
 One file a verb under `lua/`, whose header is its contract. What several verbs share stands in files
 of its own, and each verb names those that it needs: there is nothing to resolve.
@@ -13,7 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import Literal, Self, TypeAlias
 
-from groupflow.store.keys import Keys
+from groupflow.store.keys import spelled
 
 Order: TypeAlias = Literal["oldest", "fair"]
 
@@ -100,50 +103,37 @@ def read_lua(file: str) -> str:
     return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
-# While a slot is moved from one node of a cluster to another key by key, a script meets keys that
-# are gone and keys that are there still: it would fail half-way, with its first half written. A key
-# that never was is refused by such a node, so this fails first. Where slots move as a whole (Valkey
-# 9, Redis 8.4) it never does.
-_GUARD = "redis.call('EXISTS', K.never)\n"
-
-
 def render(
-    verb: AnyVerb,
-    keys: Keys,
-    order: Order,
-    text: str,
-    *,
-    in_cluster: bool = False,
-    partitions: int = 0,
+    verb: AnyVerb, order: Order, text: str, *, in_cluster: bool = False, partitions: int = 0
 ) -> Script:
-    """Puts the key table, the constants and the shared rules in front of a verb's own text."""
+    """Puts the constants and the shared rules in front of a verb's own text.
+
+    Raises:
+        KeyError: it speaks of a key that there is none of.
+    """
     shebang = ""
     if text.startswith("#!"):  # Redis wants its flags on the very first line
         shebang, text = text.split("\n", 1)
-    front = "\n".join(map(read_lua, verb.rules))
+    front = "\n".join(spelled(read_lua(file)) for file in verb.rules)
     # In a cluster a wake goes to those who listen at the node that has the slot, not to all nodes.
     publish = "SPUBLISH" if in_cluster else "PUBLISH"
     constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
-    guard = _GUARD if in_cluster else ""
-    whole = f"{shebang}\n{keys.as_lua()}\n{guard}{constants}\n{front}\n{text}".lstrip("\n")
+    own = spelled(text)
+    whole = f"{shebang}\nlocal TAG = KEYS[1]\n{constants}\n{front}\n{own}".lstrip("\n")
     return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 
 class Scripts(dict[AnyVerb, Script]):
-    """The scripts of one namespace and one order, each rendered when it is first asked for."""
+    """The scripts of one order and number of partitions, each rendered when it is asked for."""
 
-    def __init__(
-        self, keys: Keys, order: Order, *, in_cluster: bool = False, partitions: int = 0
-    ) -> None:
-        self._keys = keys
-        self._order = order
+    def __init__(self, order: Order, *, in_cluster: bool = False, partitions: int = 0) -> None:
+        self._order: Order = order
         self._in_cluster = in_cluster
         self._partitions = partitions
 
     def __missing__(self, verb: AnyVerb) -> Script:
         script = self[verb] = render(
             verb,
-            self._keys,
             self._order,
             read_lua(verb.file),
             in_cluster=self._in_cluster,

@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from groupflow.servers import RedisServer
-from groupflow.store.keys import Keys
+from groupflow.store.keys import Keys, spelled
 from groupflow.store.scripts import AnyVerb, Script, Scripts
 from tests.store.bench import Bench
 
@@ -43,7 +43,7 @@ async def assert_seen(server: RedisServer, damage: Damage) -> None:
     """The test of a damage finds nothing wrong without it, and something with it."""
     keys = Keys("damaged")
     for broken in (False, True):
-        scripts = Scripts(keys, damage.order)
+        scripts = Scripts(damage.order)
         used = _damaged(scripts, damage) if broken else scripts
         shop = Bench(server.url, keys=keys, order=damage.order, scripts=used)
         try:
@@ -54,8 +54,9 @@ async def assert_seen(server: RedisServer, damage: Damage) -> None:
 
 def _damaged(scripts: Scripts, damage: Damage) -> Scripts:
     text = scripts[damage.verb].text
-    assert damage.sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
-    text = text.replace(damage.sound, damage.broken)
+    sound, broken = spelled(damage.sound), spelled(damage.broken)
+    assert sound in text, f"{damage.verb} has changed: {sound!r} is gone"
+    text = text.replace(sound, broken)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     scripts[damage.verb] = Script(text, sha)
     return scripts

@@ -246,12 +246,12 @@ DAMAGES = [
 ]
 
 
-def damaged(keys: Keys, damage: Damage) -> Scripts:
+def damaged(damage: Damage) -> Scripts:
     """All scripts, some of them damaged."""
-    scripts = Scripts(keys, "oldest")
+    scripts = Scripts("oldest")
     for verb in damage.verbs:
         shebang, _, text = read_lua(verb.file).partition("\n")
-        scripts[verb] = render(verb, keys, "oldest", f"{shebang}\n{damage.lua}{text}")
+        scripts[verb] = render(verb, "oldest", f"{shebang}\n{damage.lua}{text}")
     return scripts
 
 
@@ -268,7 +268,7 @@ async def test_sound_scripts_pass(store_server: RedisServer) -> None:
 async def test_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
     """What the damage breaks is named."""
     keys = Keys("damaged")
-    bench = Bench(redis_server.url, keys=keys, scripts=damaged(keys, damage))
+    bench = Bench(redis_server.url, keys=keys, scripts=damaged(damage))
     try:
         seen = {violation.invariant for violation in await live(bench)}
     finally:

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- pause: hold a group, or everything. What runs goes on to its end; what comes in waits in order.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group, '' for everything · 2 by whom
 -- returns  1, or 0 where it was paused already
 local refusal = other_layout()

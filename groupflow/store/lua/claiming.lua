@@ -5,8 +5,11 @@
 local pool_asked = string.match(ARGV[1], '^pool/([^/]+)/')
 local FROM = pool_asked and {
   ready = index_of('ready', pool_asked), suspect_groups = index_of('suspect_groups', pool_asked),
-  ordered = index_of('ordered', pool_asked), suspect_plain = index_of('suspect_plain', pool_asked), plain = K.never,
-} or K
+  ordered = index_of('ordered', pool_asked), suspect_plain = index_of('suspect_plain', pool_asked), plain = TAG,
+} or {
+  ready = K.ready, suspect_groups = K.suspect_groups,
+  ordered = K.ordered, suspect_plain = K.suspect_plain, plain = K.plain,
+}
 
 -- Appends what the caller has to know of a claim: seven values, of which the last, what stands behind it
 -- in its group, is filled in where that was asked for (`ahead.lua`).

@@ -1,5 +1,6 @@
--- What every script begins with, behind the key table K and the constant ORDER that the loader
--- renders: the clock, the element, and the one rule that says which state a group is in.
+-- What every script begins with, behind what all of the partition's keys begin with (TAG) and the constant
+-- ORDER that the loader renders: the clock, the element, and the one rule that says which state a group is
+-- in. `K.lane` stands for a key of that kind: the loader writes `TAG .. 'lane:'` in its place.
 
 local call = redis.call
 
@@ -52,7 +53,7 @@ local function pools()
   return pools_known
 end
 
-local function index_of(kind, pool) return pool and K['pool_' .. kind] .. pool or K[kind] end
+local function index_of(kind, pool) return TAG .. (pool and 'pool_' .. kind .. ':' .. pool or kind) end
 
 -- Takes a group out of all pools' indexes but one.
 local function leave_pools(group, stays)
