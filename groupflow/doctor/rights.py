@@ -56,8 +56,8 @@ ZRANGEBYSCORE KEY 0 0 · ZREM KEY a · ZREMRANGEBYRANK KEY 0 0 · ZSCAN KEY 0 ·
 _TRIES = {name: words for name, *words in map(str.split, _TABLE.split("·"))}
 
 
-def script_commands(keys: Keys) -> set[str]:
-    scripts = Scripts(keys, "oldest")
+def script_commands() -> set[str]:
+    scripts = Scripts("oldest")
     every = (scripts[verb].text for verb in (*Verb, *OperatorVerb))
     return {command for text in every for command in _CALLED.findall(text)}
 
@@ -103,7 +103,7 @@ async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: 
 
     async def try_these(commands: Sequence[tuple[str, ...]]) -> list[str]:
         arguments = [orjson.dumps(command) for command in commands]
-        replies = await ask(lambda: redis.evalsha(sha, 1, keys("count"), *arguments))
+        replies = await ask(lambda: redis.evalsha(sha, 1, keys.front, *arguments))
         return [reply.decode() for reply in replies]
 
     denied: list[str] = []
@@ -111,7 +111,7 @@ async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: 
     if refusal:
         # Without it the others would not be harmless, and nothing works anyway.
         return [_denial("SET", names[_KEY], refusal) or f"SET ({refusal})"]
-    wanted = sorted(script_commands(keys) & set(_TRIES))
+    wanted = sorted(script_commands() & set(_TRIES))
     sent = {"PUBLISH": "SPUBLISH"} if in_cluster else {}
     tries = [
         (sent.get(name, name), *(names.get(word, word) for word in _TRIES[name])) for name in wanted
@@ -130,8 +130,7 @@ async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: 
 
 def _all_kinds(keys: Keys, token: str) -> list[str]:
     """A key of every kind; of those that strangers name, one that doesn't exist."""
-    found = [name for name in re.findall(r"'([^']+)'", keys.as_lua()) if name != keys.wake]
-    return [f"{name}{token}" if name.endswith(":") else name for name in found]
+    return [f"{key}{token}" if key.endswith(":") else key for _, key in keys.every()]
 
 
 def _denial(command: str, target: str, reply: str) -> str:

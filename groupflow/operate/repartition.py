@@ -18,6 +18,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE
 
 _GROUPS = 300  # groups a look
+_STAYS = ("partitions", "scans")  # what is known of a partition that is none any more
 _IN_TURN: tuple[ListedGroups, ...] = ("ready", "delayed")
 _HELD_BACK: tuple[ListedGroups, ...] = ("parked", "paused")
 _LISTS: tuple[Place, ...] = ("plain", "ordered", "suspect_plain", "delayed")
@@ -167,7 +168,8 @@ class Repartition:
         """A partition is to be none any more: another one takes its totals over."""
         packed, *_ = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
         await heir.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "1")
-        left = await source.run(OperatorVerb.MOVE_END, "1")
+        gone = [key for kind, key in source.keys.every() if kind not in _STAYS and key[-1] != ":"]
+        left = await source.run(OperatorVerb.MOVE_END, "1", *gone)
         if left:
             raise TasksLeft(
                 f"{left} tasks or entries of {source.keys.tag} are in no list, so nobody can move "

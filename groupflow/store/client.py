@@ -76,12 +76,12 @@ class StoreClient:
         self.keys = keys
         self._url, self._order = url, order
         self.address = address_of(url)  # hosts and ports
-        self._slot = keys("count")
+        self._front = keys.front
         self._timeout = timeout
         self._measures = measures or ScriptMeasures()
-        self._whereabouts = whereabouts_of(url, self._slot)
+        self._whereabouts = whereabouts_of(url, self._front)
         in_cluster, self._partitions = self._whereabouts.is_cluster, partitions
-        self.scripts = Scripts(keys, order, in_cluster=in_cluster, partitions=partitions)
+        self.scripts = Scripts(order, in_cluster=in_cluster, partitions=partitions)
         self._node = ""  # the URL of the one that served last
         self._wire: Wire | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -159,10 +159,10 @@ class StoreClient:
             self._measures.fail(verb)
             is_silent = isinstance(error, StoreUnavailable) and not isinstance(error, _NotYet)
             if is_silent and self._hearing is not None:
-                self._hearing.failed(self._slot, str(error))
+                self._hearing.failed(self._front, str(error))
             raise
         if self._hearing is not None and self._hearing.is_away:
-            self._hearing.answered(self._slot)
+            self._hearing.answered(self._front)
         self._measures.observe(verb, perf_counter() - began)
         return replies, wire
 
@@ -198,7 +198,7 @@ class StoreClient:
             The replies, and where they came from.
         """
         packed = [
-            pack("EVALSHA", self.scripts[verb].sha, 1, self._slot, *arguments)
+            pack("EVALSHA", self.scripts[verb].sha, 1, self._front, *arguments)
             for verb, arguments in calls
         ]
         if copies is not None:

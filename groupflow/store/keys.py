@@ -1,8 +1,9 @@
 """Every key that groupflow writes, and nothing else knows one.
 
 All keys of one partition share a hash tag, so that each script runs within one slot of a Redis
-Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. `Keys.spelled_in` puts the
-same names into the scripts; a name is spelled only here.
+Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. Scripts say ``K.lane`` for a
+kind, which `spelled` writes out for them, behind the tag that they are called with; a name is
+spelled only here.
 
 | key | type | holds |
 |---|---|---|
@@ -71,7 +72,9 @@ looks at it has to read its body.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 ARRIVAL_DIGITS = 16
 _SINCE, _LENGTH, _ELEMENT = 33, 49, 53  # where a live checkpoint's parts begin; see sessions.lua
@@ -88,11 +91,13 @@ _PREFIXES = (
     "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares",
     "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups",
 )  # fmt: skip
-# A key as scripts write it, and all keys at once. What may not be in front of the K is asked behind
-# it: so a K is looked for as plain text, ten times as fast.
-_NAMED = re.compile(r"K(?<!\wK)\.(\w+)")
-_TABLE = re.compile(r"K(?:(?<!\wK)\[|(?<=\(K)\))")
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
+# What stands behind the tag, by what scripts say.
+_SPELLINGS = (
+    {kind: kind for kind in (*_WHOLE, "wake")} | {kind: f"{kind}:" for kind in _PREFIXES} | _HISTORY
+)
+# What may not be in front of the K is asked behind it: so it is looked for as plain text.
+_KIND = re.compile(r"K(?<!\wK)\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +126,34 @@ class Keys:
         """The channel on which scripts say that something may be claimed now."""
         return f"{self.tag}:wake"
 
-    def spelled_in(self, lua: str) -> str:
-        """A script's text with each ``K.name`` as the key; those that want a name end in ``:``.
+    @property
+    def front(self) -> str:
+        """What all of its keys begin with, and no key's name: scripts are called with it.
 
-        Where a script takes one by a name that it is told, the whole table ``K`` goes in front.
+        While a slot is moved from one node of a cluster to another key by key, a script would meet
+        keys that are gone and keys that are there still, and fail half-way, with its first half
+        written. A node that has begun to give the slot away refuses a key that never was, so no
+        script begins there. Where slots move as a whole (Valkey 9, Redis 8.4) none is refused.
         """
-        names = self._names()
-        spelled = _NAMED.sub(lambda found: f"'{names[found[1]]}'", lua)
-        return f"{self.as_lua()}\n{spelled}" if _TABLE.search(spelled) else spelled
+        return f"{self.tag}:"
 
-    def as_lua(self) -> str:
-        """A Lua table ``K`` of all of them."""
-        return "local K = {" + ", ".join(f"{n} = '{key}'" for n, key in self._names().items()) + "}"
+    def every(self) -> Iterator[tuple[str, str]]:
+        """Kind and key of each, with nothing behind those that want a name: they end in ``:``."""
+        for kind in (*_WHOLE, *_PREFIXES, *_HISTORY):
+            yield kind, self.front + _SPELLINGS[kind]
 
-    def _names(self) -> dict[str, str]:
-        whole = {kind: self(kind) for kind in (*_WHOLE, *_HISTORY)}
-        whole |= {kind: self(kind) + ":" for kind in _PREFIXES}
-        whole["wake"] = self.wake
-        whole["never"] = self("never")  # no key has this name
-        return whole
+
+@cache  # a rule stands in front of many verbs
+def spelled(script: str) -> str:
+    """A script with its keys written out: ``K.lane`` is ``TAG .. 'lane:'``, which wants a name.
+
+    `TAG` is what it is called with (`Keys.front`). So its text is the same for all partitions, and
+    Redis has one script of it, however many lie there.
+
+    Raises:
+        KeyError: there is no key of that kind.
+    """
+    return _KIND.sub(lambda found: f"TAG .. '{_SPELLINGS[found[1]]}'", script)
 
 
 def split_element(element: bytes) -> tuple[int, str]:

@@ -26,8 +26,6 @@ _PASSING = (
 _CROWDED = "ERR max number of clients reached"
 # Those of a node that has given its keys away; nothing ran.
 _MOVED = ("MOVED", "READONLY", "MASTERDOWN")
-# A script met a slot that is moved key by key just now; see `_GUARD` in scripts.py.
-_MOVING = "attempted to access a non local key"
 
 
 def address_of(url: str) -> str:
@@ -45,7 +43,7 @@ def translated(error: Exception, address: str) -> Exception:
     if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
         return StoreUnavailable(f"Redis at {address} does not answer: {error}")
     if isinstance(error, ResponseError) and (
-        _first_word(error) in _PASSING or str(error) == _CROWDED or _MOVING in str(error)
+        _first_word(error) in _PASSING or str(error) == _CROWDED
     ):
         return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
     return GroupflowError(f"Redis at {address} refused a script: {error}")

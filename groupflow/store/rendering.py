@@ -1,9 +1,7 @@
-"""How the text of a script becomes what Redis gets.
+"""Of the rules in front of a script, what it comes to.
 
-Redis runs a script as one function, anew each time: a table of key names would be filled again, and
-each of the shared rules made again, with a look at all the others for what it refers to. At a claim
-for one slot that was a sixth of what Redis had to do (docs/adr/0057). So each key's name is spelled
-out where it stands, and of the rules a script has only those that it comes to.
+Redis runs a script as one function, anew each time: each of the shared rules would be made again,
+with a look at all the others for what it refers to (docs/adr/0057).
 """
 
 from __future__ import annotations
@@ -11,11 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-
-from groupflow.store.keys import Keys
 
 # A function of the rules: on a line of its own, or from the margin to an `end` at the margin.
 _RULE = re.compile(
@@ -24,12 +19,6 @@ _RULE = re.compile(
 _NAMED_AHEAD = re.compile(r"^local \w+(?:, \w+)*$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
 _WORD = re.compile(r"\w+")
-
-# While a slot is moved from one node of a cluster to another key by key, a script meets keys that
-# are gone and keys that are there still: it would fail half-way, with its first half written. A key
-# that never was is refused by such a node, so this fails first. Where slots move as a whole (Valkey
-# 9, Redis 8.4) it never does.
-_GUARD = "redis.call('EXISTS', K.never)\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +32,6 @@ class Script:
     def of(cls, text: str) -> Script:
         """The script of a whole text."""
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
-def render(
-    text: str,
-    rules: Sequence[str],
-    keys: Keys,
-    order: str,
-    *,
-    in_cluster: bool = False,
-    partitions: int = 0,
-) -> Script:
-    """Put constants and rules in front of a verb's own text, and spell out its keys.
-
-    Args:
-        text: the verb's own.
-        rules: the texts of the files that it names, in order.
-        keys: of its partition.
-        order: which group goes first.
-        in_cluster: whether wakes go to those who listen at the node that has the slot, not to all
-            nodes.
-        partitions: of the namespace, 0 where that isn't asked.
-    """
-    shebang = ""
-    if text.startswith("#!"):  # Redis wants its flags on the very first line
-        shebang, text = text.split("\n", 1)
-    publish = "SPUBLISH" if in_cluster else "PUBLISH"
-    constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
-    guard = _GUARD if in_cluster else ""
-    front = without_unused(tuple(rules), text)
-    whole = keys.spelled_in(f"{guard}{constants}\n{front}\n{text}")
-    return Script.of(f"{shebang}\n{whole}".lstrip("\n"))
 
 
 @cache

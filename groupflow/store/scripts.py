@@ -1,4 +1,7 @@
-"""The Lua scripts, verb by verb; `rendering.py` makes of each what is sent.
+"""The Lua scripts as they are sent: the constants and the shared rules go in front.
+
+No partition is named in them: which one they work on they are told with each call, as their only
+key. So they are the same for all partitions, and for all namespaces.
 
 One file a verb under `lua/`, whose header is its contract. What several verbs share stands in files
 of its own, and each verb names those that it needs: there is nothing to resolve.
@@ -11,8 +14,8 @@ from functools import cache
 from importlib import resources
 from typing import Literal, Self, TypeAlias
 
-from groupflow.store.keys import Keys
-from groupflow.store.rendering import Script, render
+from groupflow.store.keys import spelled
+from groupflow.store.rendering import Script, without_unused
 
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
@@ -92,23 +95,38 @@ def read_lua(file: str) -> str:
     return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
-class Scripts(dict[AnyVerb, Script]):
-    """The scripts of one namespace and one order, each rendered when it is first asked for."""
+def render(
+    verb: AnyVerb, order: Order, text: str, *, in_cluster: bool = False, partitions: int = 0
+) -> Script:
+    """Puts the constants, and of the shared rules what it uses, in front of a verb's own text.
 
-    def __init__(
-        self, keys: Keys, order: Order, *, in_cluster: bool = False, partitions: int = 0
-    ) -> None:
-        self._keys = keys
-        self._order = order
+    Raises:
+        KeyError: it speaks of a key that there is none of.
+    """
+    shebang = ""
+    if text.startswith("#!"):  # Redis wants its flags on the very first line
+        shebang, text = text.split("\n", 1)
+    front = without_unused(tuple(read_lua(file) for file in verb.rules), text)
+    # In a cluster a wake goes to those who listen at the node that has the slot, not to all nodes.
+    publish = "SPUBLISH" if in_cluster else "PUBLISH"
+    constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
+    whole = f"{shebang}\nlocal TAG = KEYS[1]\n{constants}\n{spelled(front)}\n{spelled(text)}"
+    return Script.of(whole.lstrip("\n"))
+
+
+class Scripts(dict[AnyVerb, Script]):
+    """The scripts of one order and number of partitions, each rendered when it is asked for."""
+
+    def __init__(self, order: Order, *, in_cluster: bool = False, partitions: int = 0) -> None:
+        self._order: Order = order
         self._in_cluster = in_cluster
         self._partitions = partitions
 
     def __missing__(self, verb: AnyVerb) -> Script:
         script = self[verb] = render(
-            read_lua(verb.file),
-            [read_lua(file) for file in verb.rules],
-            self._keys,
+            verb,
             self._order,
+            read_lua(verb.file),
             in_cluster=self._in_cluster,
             partitions=self._partitions,
         )

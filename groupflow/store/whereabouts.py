@@ -56,7 +56,7 @@ def whereabouts_of(url: str, key: str) -> Whereabouts:
     Args:
         url: ``redis://``, ``rediss://``, ``unix://``; the first two with ``+cluster`` or
             ``+sentinel``, and several nodes.
-        key: any one of the keys: in a cluster its slot decides.
+        key: one with the slot of all others: in a cluster that decides.
     """
     scheme = urlsplit(url).scheme
     if scheme.endswith(CLUSTER):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
+from groupflow.store.scripts import Scripts, Verb
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job
 from tests.endtoend.test_order import mixed
@@ -31,6 +34,33 @@ def test_all_that_holds_for_one_holds_for_four(make_rig: MakeRig, order: str) ->
     taken = [int(rig.raw.hget(keys("count"), "done") or 0) for keys in rig.partitions]
     places = Counter(partition_of(job.group, job.id, 4) for job in jobs)
     assert taken == [places[n] for n in range(4)]
+
+
+def test_partitions_without_work_are_not_asked_while_one_has_some(make_rig: MakeRig) -> None:
+    """Each is at the start; from then on it hears nothing of what others have to do."""
+    rig = make_rig(redis={"partitions": 16})
+    rig.start("d1")
+    entities = [f"e{n}" for n in range(200) if partition_of(f"e{n}:42", "", 16) == 0]
+    with rig.raw.monitor() as watch:
+        rig.publish([Job(f"j{n}", entities[n % len(entities)], n=n) for n in range(400)])
+        rig.wait_for_all()
+        rig.raw.echo("over")
+        asked = Counter(_asked_for_work(watch))
+    rig.stop_all()
+    assert rig.judge(with_faults=False) == []
+    busy, *idle = (asked[keys.front] for keys in rig.partitions)
+    assert busy >= 10
+    assert max(idle) <= 2, "once in each pool, where the start's claims come late"
+
+
+def _asked_for_work(watch: Any) -> Iterator[str]:
+    """The partition of each claim and settlement that Redis has seen, up to the word."""
+    scripts = Scripts("oldest", partitions=16)
+    verbs = (Verb.CLAIM_PLAIN, Verb.CLAIM_GROUPED, Verb.COMPLETE, Verb.HAND_ON)
+    of_work = {scripts[verb].sha for verb in verbs}
+    while (said := watch.next_command()["command"].split(" ", 4))[:2] != ["ECHO", "over"]:
+        if said[0] == "EVALSHA" and said[1] in of_work:
+            yield said[3]
 
 
 def test_a_daemon_that_is_killed_leaves_nothing_in_any_partition(make_rig: MakeRig) -> None:

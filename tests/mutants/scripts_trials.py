@@ -15,7 +15,7 @@ import pytest
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.schedule.scripts import ScheduleVerb
 from groupflow.store import scripts
-from groupflow.store.keys import Keys
+from groupflow.store.keys import spelled
 from groupflow.store.scripts import AnyVerb, Verb
 from tests.mutants.lua_mutants import Mutant
 from tests.mutants.scripts_children import BEFORE, Ran, Trial, try_out
@@ -154,8 +154,8 @@ class Trials:
         front = "\n".join(texts[file] for file in verb.rules)
         own = texts[verb.file]
         shebang, own = own.split("\n", 1) if own.startswith("#!") else ("", own)
-        whole = Keys("compiled").spelled_in(f"local ORDER = 'oldest'\n{front}\n{own}")
-        return f"{shebang}\n{whole}".lstrip("\n")
+        text = spelled(f"{front}\n{own}")
+        return f"{shebang}\nlocal TAG, ORDER = KEYS[1], 'oldest'\n{text}".lstrip("\n")
 
 
 def _may_kill(item: pytest.Item) -> bool:

@@ -21,8 +21,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from groupflow.store.rendering import render
-from groupflow.store.scripts import Scripts, read_lua
+from groupflow.store.scripts import Scripts, read_lua, render
 from groupflow.store.settlements import Advance, Retry
 from tests.store.bench import Bench, arrival, bury
 
@@ -49,14 +48,12 @@ HEADERS = {f"h{n}": "x" * 4000 for n in range(10)}
 BODY = b'{"rows": "' + b"y" * 300_000 + b'"}'
 
 
-def watched(keys: Keys) -> Scripts:
+def watched() -> Scripts:
     """The scripts, of which those that look at tasks fail where they read much."""
-    scripts = Scripts(keys, "oldest")
+    scripts = Scripts("oldest")
     for verb in LOOKS:
         shebang, _, text = read_lua(verb.file).partition("\n")
-        scripts[verb] = render(
-            f"{shebang}\n{_WATCHED}{text}", [*map(read_lua, verb.rules)], keys, "oldest"
-        )
+        scripts[verb] = render(verb, "oldest", f"{shebang}\n{_WATCHED}{text}")
     return scripts
 
 
@@ -75,7 +72,7 @@ def light(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 async def test_no_look_reads_headers_or_bodies(store_server: RedisServer, make: Any) -> None:
     """Whatever state a task is in, each look tells its type and tenant, and reads little."""
     keys = Keys("looks")
-    shop = Bench(store_server.url, keys=keys, scripts=watched(keys))
+    shop = Bench(store_server.url, keys=keys, scripts=watched())
     try:
         await _look_at_all(shop, make)
     finally:

@@ -39,10 +39,7 @@ LEASE = 600.0  # never runs out within a test: `expire` says when it has
 # Works in full memory too, where a plain ZADD would be refused.
 _SET_LEASE = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1, ARGV[1])"
 
-# Redis keeps every script that it was ever sent, and a namespace's name is in its scripts' text: a
-# namespace that is empty again is used again.
 _numbers = itertools.count(1)
-_free: list[Keys] = []
 _births = itertools.count(1)  # of processes
 
 
@@ -83,8 +80,7 @@ class Bench:
         keys: Keys | None = None,
     ) -> None:
         self.url = url
-        self._is_own = keys is None
-        self.keys = keys or (_free.pop() if _free else Keys(f"bench{next(_numbers)}"))
+        self.keys = keys or Keys(f"bench{next(_numbers)}")
         self.client = StoreClient(url, self.keys, order)
         self.client.scripts.update(scripts or {})
         self.raw: Redis = Redis.from_url(url)
@@ -101,9 +97,6 @@ class Bench:
         if found:
             self.raw.delete(*found)
         self.raw.close()
-        if self._is_own:
-            _free.append(self.keys)
-            self._is_own = False
 
     def used_memory(self) -> int:
         """The server's bytes, but for what scripts left to Lua's collector (Redis 8 counts it)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from groupflow.servers import RedisServer
-from groupflow.store.keys import Keys
+from groupflow.store.keys import Keys, spelled
 from groupflow.store.rendering import Script
 from groupflow.store.scripts import AnyVerb, Order, Scripts
 from tests.store.bench import Bench
@@ -43,7 +43,7 @@ def same(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
 async def assert_seen(server: RedisServer, damage: Damage) -> None:
     """The test of a damage finds nothing wrong without it, and something with it."""
     for broken in (False, True):
-        scripts = Scripts(KEYS, damage.order)
+        scripts = Scripts(damage.order)
         used = _damaged(scripts, damage) if broken else scripts
         shop = Bench(server.url, keys=KEYS, order=damage.order, scripts=used)
         try:
@@ -54,7 +54,7 @@ async def assert_seen(server: RedisServer, damage: Damage) -> None:
 
 def _damaged(scripts: Scripts, damage: Damage) -> Scripts:
     text = scripts[damage.verb].text
-    sound, broken = KEYS.spelled_in(damage.sound), KEYS.spelled_in(damage.broken)
+    sound, broken = spelled(damage.sound), spelled(damage.broken)
     assert sound in text, f"{damage.verb} has changed: {damage.sound!r} is gone"
     scripts[damage.verb] = Script.of(text.replace(sound, broken))
     return scripts

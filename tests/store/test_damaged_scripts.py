@@ -12,8 +12,7 @@ import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.rendering import render
-from groupflow.store.scripts import Scripts, Verb, read_lua
+from groupflow.store.scripts import Scripts, Verb, read_lua, render
 from tests.store.bench import Bench
 from tests.store.scenario import live
 
@@ -247,14 +246,12 @@ DAMAGES = [
 ]
 
 
-def damaged(keys: Keys, damage: Damage) -> Scripts:
+def damaged(damage: Damage) -> Scripts:
     """All scripts, some of them damaged."""
-    scripts = Scripts(keys, "oldest")
+    scripts = Scripts("oldest")
     for verb in damage.verbs:
         shebang, _, text = read_lua(verb.file).partition("\n")
-        scripts[verb] = render(
-            f"{shebang}\n{damage.lua}{text}", [*map(read_lua, verb.rules)], keys, "oldest"
-        )
+        scripts[verb] = render(verb, "oldest", f"{shebang}\n{damage.lua}{text}")
     return scripts
 
 
@@ -271,7 +268,7 @@ async def test_sound_scripts_pass(store_server: RedisServer) -> None:
 async def test_damage_is_seen(redis_server: RedisServer, damage: Damage) -> None:
     """What the damage breaks is named."""
     keys = Keys("damaged")
-    bench = Bench(redis_server.url, keys=keys, scripts=damaged(keys, damage))
+    bench = Bench(redis_server.url, keys=keys, scripts=damaged(damage))
     try:
         seen = {violation.invariant for violation in await live(bench)}
     finally:

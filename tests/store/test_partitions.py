@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
+from groupflow.operate.totals import read_totals
+from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.keys import Keys
+from groupflow.store.keys import Keys, spelled
 from groupflow.store.partitions import agree, keys_of, partition_of
 from groupflow.store.sessions import Session, Sessions
-from tests.store.bench import Bench
+from tests.store.bench import Bench, arrival
 
 # Written down: what is stored lies where these said.
 PLACES = {
@@ -110,3 +113,26 @@ async def test_a_namespace_of_an_earlier_version_has_one(bench: Bench) -> None:
     finally:
         bench.raw.delete(keys("partitions"), keys("fence"))
         await client.close()
+
+
+async def test_redis_has_one_set_of_scripts_for_all_partitions(store_server: RedisServer) -> None:
+    """However many there are: what Lua's collector walks through would grow with each."""
+    kept = list[int]()
+    for keys in keys_of("sharing", 5):
+        shop = Bench(store_server.url, keys=keys)
+        try:
+            await shop.enqueue(arrival("a", "g"))
+            await (await shop.daemon()).work_off()
+            await read_totals(shop.client)
+            found: Any = shop.raw.info("memory")
+            kept.append(found["number_of_cached_scripts"])
+            assert shop.judge() == []
+        finally:
+            await shop.close()
+    assert len(set(kept)) == 1, kept
+
+
+def test_a_script_speaks_of_no_key_that_is_none() -> None:
+    assert spelled("call('GET', K.lane .. group)") == "call('GET', TAG .. 'lane:' .. group)"
+    with pytest.raises(KeyError, match="lanes"):
+        spelled("call('GET', K.lanes .. group)")

@@ -8,11 +8,10 @@ import pytest
 
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.schedule.scripts import ScheduleVerb
-from groupflow.store.keys import Keys
+from groupflow.store.keys import spelled
 from groupflow.store.rendering import without_unused
 from groupflow.store.scripts import AnyVerb, Scripts, Verb
 
-KEYS = Keys("n")
 RULES = """
 local once = 1
 local one, two
@@ -40,15 +39,16 @@ def test_what_a_script_names_stays_and_what_that_names() -> None:
 
 
 def test_keys_are_spelled_out() -> None:
-    assert KEYS.spelled_in("call('GET', K.lock .. group)") == "call('GET', '{n}:lock:' .. group)"
-    assert KEYS.spelled_in("LOCK.x") == "LOCK.x"
-    assert KEYS.spelled_in("return K[where]").startswith("local K = {")
+    assert spelled("call('GET', K.lock .. group)") == "call('GET', TAG .. 'lock:' .. group)"
+    assert spelled("LOCK.x") == "LOCK.x"
+    with pytest.raises(KeyError):
+        spelled("call('GET', K.unheard_of)")
 
 
 @pytest.mark.parametrize("verb", [*Verb, *OperatorVerb, *ScheduleVerb])
 def test_a_script_has_only_what_it_uses(verb: AnyVerb) -> None:
     """Each function that it is sent with is named where it is made, and by another."""
-    text = re.sub(r"--.*", "", Scripts(KEYS, "oldest")[verb].text)
+    text = re.sub(r"--.*", "", Scripts("oldest")[verb].text)
     for name in re.findall(r"^(?:local )?function (\w+)", text, re.MULTILINE):
         assert len(re.findall(rf"\b{name}\b", text)) > 1, name
     assert not re.search(r"\bK\.\w", text)

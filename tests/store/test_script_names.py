@@ -6,8 +6,7 @@ import pytest
 
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.schedule.scripts import ScheduleVerb
-from groupflow.store.keys import Keys
-from groupflow.store.scripts import AnyVerb, Scripts, Verb
+from groupflow.store.scripts import AnyVerb, Verb, read_lua, render
 from tests.mutants.lua_tokens import Token, tokens_of
 
 GIVEN = frozenset(
@@ -72,5 +71,5 @@ def test_what_is_defined_and_what_is_not() -> None:
 
 @pytest.mark.parametrize("verb", [*Verb, *OperatorVerb, *ScheduleVerb])
 def test_scripts_read_what_they_or_their_rules_define(verb: AnyVerb) -> None:
-    script = Scripts(Keys("names"), "oldest")[verb].text
+    script = render(verb, "oldest", read_lua(verb.file)).text
     assert undefined(script) == set()

@@ -3,7 +3,7 @@
 -- goes from here. Only while it is the same death, and its body is still here. What stays is what lists
 -- show and a redrive needs at once.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 died at (µs) · 3 offset in the stream · 4 message id there · 5 what stays of its
 --          envelope · 6 '1' where its errors and its context lie there too · then what stays of its
 --          reason, in four pieces at most

@@ -3,7 +3,7 @@
 -- and no more at once than are asked for. The only look that carries many bodies. One daemon archives at
 -- a time: whoever is handed some is it, until so long after its last call, or until its session ends.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 bytes that dead letters may hold here · 2 how many letters at most, 0 to let others archive
 --          · 3 bytes at most, but for the first letter · 4 daemon · 5 session · 6 for how long (µs)
 -- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope }, reason, errors

@@ -2,7 +2,7 @@
 -- busy: the groups that matter now, with what waits in them. A look, not a census: it sees what runs, and
 -- the first groups of those that are ready, delayed, parked or paused, so many of each.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many of each state at most
 -- returns  { now, rows }, a row: group, none of a plain task that runs; state, waiting; of what runs:
 --          since, task, daemon, worker

@@ -2,7 +2,7 @@
 -- dead: a page of the dead letters, the latest death first. It looks at so many and no more, whatever
 -- passes the filter, and at nothing of one but what a list shows.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many to pass over · 2 how many to look at · 3 how many to return · 4 the filter, a JSON
 --          object: a part of its `reason` or `kind`, and its `type`, `group` and `tenant`, those that
 --          are wanted

@@ -2,7 +2,7 @@
 -- delayed_of: which tasks of a group are delayed. It looks at so many places of one list and no more:
 -- of the group's lane first, then of all tasks that stand aside.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 'lane' or 'aside' · 3 how many places to pass over · 4 how many to look at
 -- returns  { places looked at, the ids that are delayed }
 local group, from, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])

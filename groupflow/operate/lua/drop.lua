@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- drop: remove a dead letter for good. A park that its death laid on its group is lifted.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 its line for the history
 -- returns  1, or 0 where no such dead letter is there
 if not call('ZSCORE', K.dead, ARGV[1]) then return 0 end

@@ -3,7 +3,7 @@
 -- never left the straight path is known by its place in the line alone: it is looked for from the
 -- young end, so many places a call, which nothing that comes or goes meanwhile can hide it from.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history · 4 place to look from, 0 to begin
 --          · 5 how many places to look at
 -- returns  { 1 (dropped), place to go on from, or -1 where there is none }; { 0, -1 }: it waits nowhere

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- envelope: the headers and the body of one task that is there. Nothing else that people ask reads a body.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 'dead' for a dead letter alone, '' for any task
 -- returns  { envelope and body, or '' where there is no such task, { group, and where its body lies in RabbitMQ's
 --          stream: offset, archived_as: its message id there } }

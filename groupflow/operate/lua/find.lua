@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- find: all facts about one task in one instant, without its headers and body.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id
 -- returns  of a task that is over: ended, its line of the history; of one that is there: now, type, group,
 --          tenant, life, and died (µs), or daemon, worker, fence and since (µs) of who runs it

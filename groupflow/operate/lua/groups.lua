@@ -3,7 +3,7 @@
 -- more, whatever passes the filter; the next page goes on where it ended. Groups that come or go
 -- meanwhile may be missed or shown twice.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'ready', 'delayed', 'running', 'parked' or 'paused' · 2 cursor, '0' to begin, '' for the total
 --          alone · 3 how many to look at · 4 how many to return (of parked and paused, what shares a step of the hash
 --          comes on top) · 5 text that the group's name must hold, '' for any · 6 tenant of its head,
@@ -57,7 +57,7 @@ elseif state == 'running' then
   end
   go_on()
 else
-  local key = K[state]
+  local key = TAG .. state
   total = call('HLEN', key)
   local page = most > 0 and call('HSCAN', key, ARGV[2], 'COUNT', most) or { '0', {} }
   for i = 1, #page[2], 2 do

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- lane: the tasks that wait in a group, the next to run first.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 how many to pass over · 3 how many at most
 -- returns  { at (now), total: waiting in all, tasks: rows of { id, enqueued_at, type, tenant, life } }
 local key, from, most = K.lane .. ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

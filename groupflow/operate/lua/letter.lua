@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- letter: one dead letter, with the errors of its attempts and without its headers and body.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id
 -- returns  what `letter_of` has, bytes that lie here of its headers and body, and errors (JSON) where it has
 --          some, and they don't lie in RabbitMQ; nothing where it is none

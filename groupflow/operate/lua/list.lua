@@ -3,7 +3,7 @@
 -- longest at it. A look, not a census: it never walks what it doesn't return, but for groups that have
 -- nothing to show, and what moves between two pages may be missed, or told twice.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'queued', 'running', 'delayed' or 'done' · 2 how many at most · where the page begins: 3 part of the
 --          list, 4 place in it, 5 place in a group's lane; '1', '0', '0' is the beginning
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- move_counters: let fences and arrivals go on above those of all partitions.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the highest fence · 2 the highest arrival (µs)
 -- returns  nothing
 local behind = tonumber(ARGV[1]) - tonumber(call('GET', K.fence) or 0)

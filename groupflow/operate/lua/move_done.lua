@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- move_done: remove what `move_in` has written elsewhere.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place, as `move_out` takes it · then two each: group · element
 -- returns  how many were still there
 local now, where, groups, removed = clock(), ARGV[1], {}, 0
@@ -11,7 +11,7 @@ local function take(group, element)
   if where == 'lane' then return call('LREM', K.lane .. group, -1, element) end
   if where == 'dead' then return call('ZREM', K.dead, id_of(element)) end
   local pool = sub(where, 1, 5) == 'pool_' and call('HGET', K.life .. id_of(element), 'pool') or ''
-  return call('ZREM', K[where] .. pool, element)
+  return call('ZREM', key_in(where, pool), element)
 end
 
 for i = 2, #ARGV, 2 do

@@ -2,7 +2,7 @@
 -- move_history: what is over: read some of it, write it elsewhere, remove it. Dedup goes by it, so
 -- each message id stays known where its message would come to.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out' · 2 'new' or 'old' · 3 cursor, '0' to begin · 4 how many to look at
 --          or 1 'in' · 2 'new' or 'old' · 3 random text, for a salt where there is none yet · then three
 --          each: id · scope ('?' where nobody knows) · line

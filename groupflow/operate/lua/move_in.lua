@@ -3,7 +3,7 @@
 -- that another task has here makes way for a derived one. What lay in the plain list goes among what is
 -- ordered by time: so what comes from several partitions stands in the order of its arrival.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 where it comes from · 2 random text, for a salt where there is none yet · 3 how many notes
 --          to remove, of what is gone where it came from · then those ids · then what `move_out` packed
 -- returns  { 1, the id that each has here }; or { 0, names of daemons that run }
@@ -51,7 +51,7 @@ local function write_place(record, element, id)
     end
   else
     local pool = sub(record.where, 1, 5) == 'pool_' and call('HGET', K.life .. id, 'pool') or ''
-    call('ZADD', K[record.where == 'plain' and 'ordered' or record.where] .. pool, record.score, element)
+    call('ZADD', key_in(record.where == 'plain' and 'ordered' or record.where, pool), record.score, element)
   end
 end
 

@@ -2,7 +2,7 @@
 -- move_notes: what a partition knows beside tasks. Read of one that others take over from, and written
 -- to those; each may be run again.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out' · 2 '1' where the partition is to be none any more, and its totals go as well
 --          or 1 'in' · 2 where it comes from · 3 what 'out' packed · 4 '1' where the totals come here
 -- returns  of 'out': { packed, the fence, the last arrival }; else nothing

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- move_out: some of what lies in a place, ready to be written elsewhere.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place: 'plain', 'ordered', 'suspect_plain', 'delayed', 'dead'; 'lane' and 'hold' of a
 --          group; 'pool_ordered' and 'pool_suspect_plain' of a pool; 'letter', a dead letter · 2 that group, pool, or id · 3 how many to pass over, which stay
 --          · 4 how many at most · 5 bytes at most, but for the first
@@ -47,7 +47,7 @@ elseif where == 'hold' then
     rows[1] = { '', ARGV[2], '', '', packed }
   end
 else
-  local members = call('ZRANGE', K[where] .. ARGV[2], from, from + most - 1, 'WITHSCORES')
+  local members = call('ZRANGE', key_in(where, ARGV[2]), from, from + most - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
     if where == 'dead' then
       add_letter_of(members[i], members[i + 1])

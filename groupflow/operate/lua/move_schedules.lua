@@ -2,7 +2,7 @@
 -- move_schedules: schedules go to where their ticks will lie. No daemon runs meanwhile. What a row leaves behind
 -- where its schedule lay before ('gone') keeps older configurations from it, and is of no use any more.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out'
 --          or 1 'in' · then what 'out' packed, one argument a schedule
 --          or 1 'done' · then names

@@ -2,7 +2,7 @@
 -- move_turns: what waits for its tenant's turn waits with all the rest from here on, where it can be moved.
 -- No daemon runs; when one does again, claims put it back where it belongs as they come upon it.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many groups, and how many plain tasks, at most, more or less
 -- returns  { how many it was, 0 where none is left }; or { -1, names of daemons that run }
 local now, most, number = clock(), tonumber(ARGV[1]), 0

@@ -5,6 +5,9 @@
 -- short is done again. What was written is noted in `moved`, under the partition that it came from,
 -- until it is gone there.
 
+-- The index of a place; of those of pools, the one of that pool.
+local function key_in(where, pool) return TAG .. where .. (pool == '' and '' or ':' .. pool) end
+
 local function living(now)
   local daemons = call('ZRANGE', K.daemons, 0, -1, 'WITHSCORES')
   for _, value in ipairs(call('ZRANGE', K.pullers, 0, -1, 'WITHSCORES')) do daemons[#daemons + 1] = value end

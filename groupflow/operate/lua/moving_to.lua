@@ -3,7 +3,7 @@
 -- Runs with the keys of the namespace itself; 'mark' and 'end' also with those of each partition that it
 -- has or had, so that nothing is brought there by those who know nothing of the move (`layout.lua`).
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'begin', 'mark', 'end', or 'cancel' · 2 the number of partitions it is to have · 3 for 'mark'
 --          the number that it has
 -- returns  { how many it has, 0 where nobody has ever used it, how many it is being moved to or 0 }

@@ -2,7 +2,7 @@
 -- number: how many partitions a namespace has. One that was written before anybody noted it has a single
 -- one. Runs with the keys of the namespace itself, not of a partition.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
 -- returns  { how many it has, 0 where nobody has ever used it, how many it is being moved to or 0 }
 local known = call('HMGET', K.partitions, 'number', 'moving_to')

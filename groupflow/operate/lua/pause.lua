@@ -3,7 +3,7 @@
 -- end; what comes in waits in order. A pause that stands takes the new one's end, but one without an end keeps
 -- that it has none.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group, '' for everything · 2 by whom · 3 for how long (µs), '' where it has no end
 -- returns  1, or 0 where it was paused already, and nothing is different now
 local refusal = other_layout()

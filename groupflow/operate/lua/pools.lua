@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- pools: what waits for workers that pull, and who they are. A look at the best of each index, not a walk.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many workers to tell of, at most · then the pools asked about; where none is named, all that
 --          ever had a task
 -- returns  { at (now), held_since: when this server began to lead, where it took over; pools }, rows of { name,

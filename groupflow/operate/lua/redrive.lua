@@ -3,7 +3,7 @@
 -- in its group: where others have gone on since, that is first. A park that its death laid on the
 -- group is lifted. One that died since there was no room for what is delayed gets the rest of its delay.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew or its body
 --          lies in RabbitMQ, else '' · 4 its priority (µs) where it was routed anew, else '' · 5 its type
 --          · 6 its tenant ('' = none) · 7 its scope

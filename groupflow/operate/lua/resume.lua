@@ -2,7 +2,7 @@
 -- resume: let a paused group, or everything, go on. A group paused by name stays so when everything
 -- is resumed.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group, '' for everything
 -- returns  1, or 0 where it was not paused
 local resumed

@@ -2,7 +2,7 @@
 -- run_now: a task that is delayed, by its message or for its next attempt, is due from now on. One that
 -- holds its group stays its head; one that stands aside goes back to its place.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain)
 -- returns  1, or 0 where no such task is delayed (any more)
 local refusal = other_layout()

@@ -3,7 +3,7 @@
 -- interval, whoever's it is, writes the totals; all of them add their latencies. The hash is a ring:
 -- a new interval takes the field of the one that has become too old.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 length of an interval (µs) · 2 how many are kept · 3 latencies of tasks that were done,
 --          a JSON list of counts, one a bucket
 -- returns  { now (µs), 1 where this call began the interval, else 0 }

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- samples: what `sample` has kept, in no order; what is too old for the ring is among it.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
 -- returns  { now (µs), samples: the hash as a flat list }
 return named({ now = clock(), samples = call('HGETALL', K.samples) })

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- schedule_drop: forget a schedule. Its tasks stay. Where a daemon still has it, it begins anew.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 name
 -- returns  1, or 0 where there is no such schedule here
 if call('HEXISTS', K.schedule .. ARGV[1], 'gone') == 1 then return 0 end

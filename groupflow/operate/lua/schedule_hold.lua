@@ -2,7 +2,7 @@
 -- schedule_hold: pause a schedule, or let it go on. While it is paused its ticks pass by, and count as
 -- nothing; one that is made by hand is made.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 name · 2 by whom it is paused, '' to let it go on
 -- returns  1; 0 where it was so already; -1 where there is no such schedule here
 local row = K.schedule .. ARGV[1]

@@ -2,7 +2,7 @@
 -- schedule_run: somebody wants a tick of a schedule now, due or not. What is due stays due. Given twice with
 -- the same moment it is the same task.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 to 5 as of `enqueue` · 6 name · 7 the moment (16 digits) · 8 the same as text
 -- returns  { 'MADE', id of its task }; { 'OPEN', id }: the last one isn't over, and they mustn't overlap;
 --          { 'UNKNOWN', '' }: there is no such schedule here

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- schedules: all schedules that lie in this partition, a thousand at most, in the order in which they are due.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
 -- returns  { at (now), schedules: rows of { name, due, told and runs (JSON), interval, decided, ticks, missed,
 --          skipped, paused (JSON), definition, by, presented; rival and rival_at: who has another definition

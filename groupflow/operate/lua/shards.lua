@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- shards: how the tasks are that shards of scans are.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     an id and its group each
 -- returns  { now (µs), a named list a task: place: 'running', 'asleep', 'waiting', 'dead' or 'gone'; context
 --          (JSON), due (µs), daemon, where it has them; held: 'paused' or 'parked' where its group is }

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- status: the totals and the daemons, read in one instant.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
 -- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by people
 --          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;

@@ -2,7 +2,7 @@
 -- stay: RabbitMQ takes others' bodies, and refuses this dead letter's: it stays here, counts on, and is
 -- handed to nobody who archives. Only while it is the same death, and its body is still here.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 died at (µs)
 -- returns  1, or 0 where it has left, or stays already
 local died = call('ZSCORE', K.bodies, ARGV[1])

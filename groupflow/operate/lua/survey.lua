@@ -3,7 +3,7 @@
 -- that are known, those that run, and the next so many of `ready` and `held`, from where the last
 -- call ended: with few groups that is all of them, with many it takes several calls.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many groups to walk on · 2 how many to keep
 -- returns  groups looked at
 local walked, keep = tonumber(ARGV[1]), tonumber(ARGV[2])

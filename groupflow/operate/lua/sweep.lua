@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- sweep: remove dead letters that are past their retention.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 retention (µs) · 2 how many at most · 3 their line for the history
 -- returns  the ids removed
 local now = clock()

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- tallies: what `tally` has kept, in no order; what is too old for the ring is among it.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- returns  { now (µs), tallies: the fields' values }
 return named({ now = clock(), tallies = call('HVALS', K.tallies) })

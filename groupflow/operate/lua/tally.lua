@@ -2,7 +2,7 @@
 -- tally: add what a daemon's handlers did to the interval that it is in. The hash is a ring: a new interval takes
 -- the field of the one that has become too old.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 length of an interval (µs) · 2 how many are kept · 3 a JSON object: busy and capacity (seconds of
 --          workers), types: by name a list of counts
 -- returns  1

@@ -3,7 +3,7 @@
 -- that are looked at: never all of them. The former are sought among the first of `ready` and `held`,
 -- what runs, and what people or deaths hold; the latter are those that `survey` has found.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many of each to return · 2 how many of each index to look at
 -- returns  { at (now), looked_at, slowest, longest }, the last two rows of { group, state, waiting in its lane,
 --          oldest: arrival of its head }

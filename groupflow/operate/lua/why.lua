@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- why: all facts about one group in one instant.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;

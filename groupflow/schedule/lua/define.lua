@@ -2,7 +2,7 @@
 -- define: write a schedule's definition: it begins here, or another configuration has changed it. What is due
 -- stays due, unless the timing has changed.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 name · 3 definition · 4 timing (digests) · 5 when its configuration was loaded (µs)
 --          · 6 when it is due, where it begins here or its timing has changed (µs) · 7 what `retire` packed
 --          in the partition where it lay before, '' for none · then its message, in the order of MESSAGE

@@ -2,7 +2,7 @@
 -- present: a daemon says which schedules its configuration has in this partition, and hears which of them
 -- are its own to make ticks of. What nobody has presented for long ends.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 µs after which a schedule that nobody presents ends, '' for this call to end none
 --          · then four a schedule: name · definition · timing (digests) · when its configuration was loaded (µs)
 -- returns  { now (µs), one row a schedule: { state, due (µs), decided (µs), who presents it, 1 where it is

@@ -2,7 +2,7 @@
 -- retire: a schedule is to lie in another partition, since its ticks have another group now. From here on
 -- no configuration that was loaded earlier makes ticks of it in this one, whether it ever did or not.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 name · 3 definition · 4 when its configuration was loaded (µs)
 -- returns  { 1, due (µs), decided (µs), what `define` takes of it, packed: '' where nothing was here };
 --          { 0, 0, 0, who presents it } where that of another configuration counts

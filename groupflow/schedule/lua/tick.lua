@@ -2,7 +2,7 @@
 -- tick: what was due of a schedule is decided: its ticks become tasks, and it is due again later, in one step.
 -- Whoever comes second finds another due time, and changes nothing.
 --
--- KEYS[1]  any key of the partition
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 to 5 as of `enqueue` · 6 name · 7 definition (digest) · 8 when it is due, as the caller knows it
 --          (16 digits) · 9 the last tick that is decided (µs) · 10 when it is due next (µs) · 11 µs from then
 --          to the tick behind it · 12 how many weren't made when they were due · then two for each tick that

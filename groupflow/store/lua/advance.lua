@@ -3,7 +3,7 @@
 -- stays the head, or lines up at the back, so that others get their turn. With a delay it waits as after
 -- a failure, as the head or aside; but not at all where somebody hastened it while it ran.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
 --          · 8 context (JSON) · 9 'hold' or 'step-aside' · 10 delay of the next stage (µs), 0 for none
 --          · 11 'anew' for a shard of a scan whose turn went well: its crashes so far don't count any more,

@@ -2,7 +2,7 @@
 -- bury: the task has failed for good and becomes a dead letter, body and all. Its group goes on, or
 -- is parked behind the death until somebody redrives or drops it.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 reason
 --          · 8 the errors of its attempts (JSON) · 9 'park' or 'skip' · 10 how many attempts failed
 --          · 11 type · 12 tenant ('' = none) · 13 kind: what the last attempt failed of, without its words

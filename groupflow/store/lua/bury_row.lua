@@ -2,7 +2,7 @@
 -- bury_row: a row of a table that a shard works through has failed for good, and becomes a dead letter
 -- of the shard's group. Only who holds that group may say so.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 fence of the claim that holds it · 3 id · 4 envelope and body · 5 type · 6 scope
 --          · 7 reason · 8 kind · 9 the errors of its attempts (JSON) · 10 how many attempts failed
 -- returns  1 (it is a dead letter, or was one before), or 0 where the fence is stale

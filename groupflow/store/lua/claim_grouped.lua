@@ -3,7 +3,7 @@
 -- group's lock; or one suspect head to one of them, where the daemon runs no suspect. A slot that holds
 -- a claim already is given that one again, so a lost reply costs nothing.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 how many of those behind each task are told with it, '0' for none
 --          · 4 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
 --          · 5… one idle slot each, 500 at most

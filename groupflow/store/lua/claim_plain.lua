@@ -3,7 +3,7 @@
 -- one of them, where the daemon runs none.
 -- A slot that holds a claim already is given that one again, so a lost reply costs nothing.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3… one idle slot each, 500 at most
 -- returns  { state, a flat list of seven a claim: slot · fence (16 digits) · element · '' · envelope
 --          and body · life as a flat list, '' where it has none · ''; Redis's clock (µs);

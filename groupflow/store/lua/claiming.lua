@@ -6,7 +6,7 @@ local pool_asked = string.match(ARGV[1], '^pool/([^/]+)/')
 local FROM = {
   ready = index_of('ready', pool_asked), suspect_groups = index_of('suspect_groups', pool_asked),
   ordered = index_of('ordered', pool_asked), suspect_plain = index_of('suspect_plain', pool_asked),
-  plain = pool_asked and K.never or K.plain,
+  plain = pool_asked and TAG or K.plain,
 }
 
 -- Appends what the caller has to know of a claim: seven values, of which the last, what stands behind it

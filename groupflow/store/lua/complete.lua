@@ -2,7 +2,7 @@
 -- complete: the tasks are done. Each leaves the store but for its line in the history, and its
 -- group goes on.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims for fewer slots right behind it,
 --          and others have to hear that a group is free · then five a claim, 500 claims at most:
 --          slot · fence (16 digits) · element · group · its line for the history

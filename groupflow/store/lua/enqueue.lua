@@ -4,7 +4,7 @@
 -- dedup window, or ended within it) is dropped as a duplicate, so a batch may be run again. Where an id
 -- is another scope's, or a letter's that died earlier, the task gets a derived one: see `ids.lua`.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the daemon, which claims right behind this call, or '' · 2 the dedup window (µs) · 3 random
 --          text, for a salt where there is none yet · 4 bytes that may wait for delays · 5 the reason of
 --          a dead letter that there is no such room for · then ten a message: id · group ('' = plain)

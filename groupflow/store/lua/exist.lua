@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- exist: which tasks are there, whatever state they are in: they wait, run, or are dead letters.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     one id each
 -- returns  one 1 or 0 an id
 local found = {}

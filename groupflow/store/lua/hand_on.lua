@@ -3,7 +3,7 @@
 -- that one is still the head, and its group would be the first to be claimed now. If not, the group goes
 -- its ordinary way, and the slot holds nothing.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence (16 digits) · 5 element · 6 group · 7 its line for the
 --          history · 8 element of the next one, which has no life · 9 how many behind that one are told
 -- returns  { state, 1 (accepted, also a repeat) or 0 (the fence is stale), the fence (16 digits) of the

@@ -2,7 +2,7 @@
 -- hasten: tasks that stand aside until they are due are due now. Of one that runs it is noted, and its next
 -- stage has no delay: so whatever has happened before this call is seen by a stage that begins later.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     one id each
 -- returns  how many of them are there. One without a life is left alone: it can't be delayed
 local now, found, any_ready = clock(), 0, false

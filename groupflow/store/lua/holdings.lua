@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- holdings: what a worker that pulls holds, told to whoever asks; nothing is claimed, and no lease pushed back.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 worker, `pool/<pool>/<worker>` · then the slots asked about, all where none is named
 -- returns  { Redis's clock (µs), when its lease runs out (µs), 0 where it has no session, a flat list of seven
 --          a claim, as for `claim_plain` · since when (µs) in place of what stands behind it }

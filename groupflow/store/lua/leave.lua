@@ -2,7 +2,7 @@
 -- leave: close a daemon's session at its orderly end. Claims that it still holds are handed over
 -- at once, as after a crash: whatever they ran, nobody settled it.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs)
 -- returns  rows of { id, group, fence } that were handed over
 local now = clock()

@@ -1,5 +1,6 @@
--- What every script begins with, behind the key table K and the constant ORDER that the loader
--- renders: the clock, the element, and the one rule that says which state a group is in.
+-- What every script begins with, behind what all of the partition's keys begin with (TAG) and the constant
+-- ORDER that the loader renders: the clock, the element, and the one rule that says which state a group is
+-- in. `K.lane` stands for a key of that kind: the loader writes `TAG .. 'lane:'` in its place.
 
 local call = redis.call
 
@@ -52,12 +53,7 @@ local function pools()
   return pools_known
 end
 
-local function index_of(kind, pool)
-  if kind == 'ready' then return pool and K.pool_ready .. pool or K.ready end
-  if kind == 'ordered' then return pool and K.pool_ordered .. pool or K.ordered end
-  if kind == 'suspect_plain' then return pool and K.pool_suspect_plain .. pool or K.suspect_plain end
-  return pool and K.pool_suspect_groups .. pool or K.suspect_groups
-end
+local function index_of(kind, pool) return TAG .. (pool and 'pool_' .. kind .. ':' .. pool or kind) end
 
 -- Takes a group out of all pools' indexes but one.
 local function leave_pools(group, stays)

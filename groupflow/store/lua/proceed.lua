@@ -3,7 +3,7 @@
 -- that one already, so nothing here may stop it: the rest of a run is its own, under its group's lock, though it
 -- stands in the lane, until the run ends, or its session.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims for fewer slots right behind it, and others
 --          have to hear that a group is free · then for each run: slot · group · fence (16 digits) and element
 --          of the next task, '' each where it ends · how many are done · three of each of those, in order:

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- promote: what was delayed and is due now may be claimed, and pauses that are over end.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many tasks, and how many groups, at most
 -- returns  { how many were promoted, µs until the next is due or -1 }
 local now = clock()

@@ -3,7 +3,7 @@
 -- priority, in place; what is handed out is left alone. All of it bears the number of the list, so that
 -- `prune` finds what is not in it. Without tasks it gives such a number, higher than all before.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 pool · 2 the list's number, '' to be given one · then five a task: id · priority (µs) · envelope
 --          and body · its type, tenant, rule and pool (JSON) · scope
 -- returns  { the list's number, one word a task: added, kept, assigned (somebody holds it), over (it was done

@@ -4,7 +4,7 @@
 -- behind the one that was made in its place, takes nothing away from the daemon that lives. Nor does a
 -- process take the name from one that was born later, whichever of the two is heard first.
 --
--- KEYS[1]  any key of the namespace (it names the slot)
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 the process, which no other
 --          one names so · 5 the number of its last session, 0 for none
 --          6 'agreed' where the caller knows the namespace's number of partitions for sure, else ''

@@ -2,7 +2,7 @@
 -- release: hand tasks back unfinished (the daemon stops, or gave up its lease): each is the next of
 -- its group again, and for anybody to claim.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · then four a claim: slot · fence · element · group
 -- returns  { state, one 1 (accepted, also a repeat) or 0 (the fence is stale) a claim }
 local daemon = ARGV[1]

@@ -2,7 +2,7 @@
 -- renew: push back the end of a daemon's lease, which covers every claim that it holds. A suspect's
 -- first attempt since its crash that is a lease old is none any more: another suspect may run beside it.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs) · 4… what else it shows (see `shown_from`)
 -- returns  { state, plain tasks that this daemon may claim, groups that it may claim, the epoch, the
 --          number of the newest session, 1 where another daemon would miss this one, else 0, µs for which

@@ -2,7 +2,7 @@
 -- retry: the attempt failed, and there will be another one. The task waits for its time: in a group
 -- either as the head, which holds those behind it, or aside, which lets them go on.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 next attempt's number
 --          · 8 delay (µs) · 9 'hold' or 'step-aside' · 10 the errors of its attempts (JSON)
 --          · 11 'group' or 'tenant' where nothing of that may start until then either, else 'task'

@@ -2,7 +2,7 @@
 -- roll: begin a new history segment and drop the oldest whole, once the newest is full or aged and
 -- the oldest has outlived the dedup window. One deletion, whatever the number of tasks in it.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 age at which the newest is closed, and that the oldest must have (µs) · 2 size at which
 --          the newest is closed (entries)
 -- returns  1 if a segment was begun, else 0

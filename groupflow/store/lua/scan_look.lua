@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- scan_look: what is agreed about a scan. Runs with the keys of the namespace itself.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the scan · 2 'carried' where what the last generation left is to be told too
 -- returns  { Redis's clock (µs), names and values as a flat list; empty where there is no such scan }.
 --          While it closes, what each shard has reported is among them.

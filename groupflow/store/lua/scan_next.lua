@@ -2,7 +2,7 @@
 -- scan_next: all shards of a generation have ended: the next one begins, with as many as are wanted by
 -- now. Runs with the keys of the namespace itself.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the scan · 2 the generation that has ended · 3 from where the next goes on ('' = from the
 --          beginning) · 4 what it has to know of single rows · 5 rows done so far
 -- returns  1, or 0 where that generation isn't the one that closes

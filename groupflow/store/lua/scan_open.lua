@@ -3,7 +3,7 @@
 -- shards than the scan has lets the present shards end: see `scan_next`. Runs with the keys of the
 -- namespace itself, not of a partition.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the scan · 2 how many shards it is to have · 3 random text, by which its tasks are known
 --          where there is none yet
 -- returns  1 where that changed what is wanted, else 0

@@ -2,7 +2,7 @@
 -- start: when a process was born that starts now: Redis's clock, or one more than the last birth that was
 -- registered here (docs/adr/0050).
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- returns  { birth }
 local last = call('HGET', K.epoch, 'birth') or 0
 return { digits(math.max(clock(), tonumber(last) + 1)) }

@@ -2,7 +2,7 @@
 -- sweep (renamed): forget scopes and message ids none of whose derived ids is known any more. Each call
 -- goes on where the last one ended.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many to look at, more or less
 -- returns  how many were forgotten
 if call('EXISTS', K.renamed) == 0 then return 0 end

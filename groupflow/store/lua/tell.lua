@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- tell: replace what others are told of a daemon, as long as the session is its own.
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · 3 what `status` tells of it (JSON)
 --          4 its configuration, passwords hidden (JSON) · 5 its limits (see `configure`)
 -- returns  { state }: OK, EXPIRED, REPLACED as for renew

@@ -3,7 +3,7 @@
 -- for its lease has lost what it held, whether anybody reaped it or not; and one that comes to a server of
 -- another epoch hands back all that is known of it there, since more may have been lost (docs/adr/0071).
 --
--- KEYS[1]  any key of the namespace
+-- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 worker, `pool/<pool>/<worker>` · 2 its lease (µs) · 3 a daemon's (µs) · 4 how many claims it may
 --          hold in all, 0 where it asks for none · 5 'open', or '' where it gets no session that it has not
 -- returns  { 1 where it has a session, else 0; that session, as it shows it; Redis's clock (µs); when its lease
