@@ -150,6 +150,19 @@ def unknown_remedy(location: Location, rest: Location = ()) -> str:
 
 def known_names(location: Location) -> set[str]:
     """The names that may stand in the section at `location`; none for what is no section."""
+    found = _annotation(location)
+    if isinstance(found, type) and issubclass(found, BaseModel):
+        return set(found.model_fields)
+    return set()
+
+
+def takes_any_name(location: Location) -> bool:
+    """Whether `location` is a section of tables that its writer names."""
+    return typing.get_origin(_annotation(location)) is dict
+
+
+def _annotation(location: Location) -> Any:
+    """What may stand at `location`."""
     found: Any = Settings
     for step in location:
         if isinstance(found, type) and issubclass(found, BaseModel):
@@ -157,9 +170,7 @@ def known_names(location: Location) -> set[str]:
             found = field.annotation if field else None
         else:
             found = _inner(found)
-    if isinstance(found, type) and issubclass(found, BaseModel):
-        return set(found.model_fields)
-    return set()
+    return found
 
 
 def _inner(annotation: Any) -> Any:
