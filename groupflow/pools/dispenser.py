@@ -30,6 +30,7 @@ Verdict: TypeAlias = Literal["accepted", "stale"]
 
 _ROUNDS = 4  # calls that one claim may take: a suspect comes alone, and others were faster
 _REMEMBERED = 50_000  # claims, without their bodies
+_AT_ONCE = 64  # calls that ask the store; others wait, before the time for an answer begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Dispenser:
         self._stores = [Pulling(client, lease) for client in clients]
         self._claims: OrderedDict[int, Claim] = OrderedDict()  # by fence; the oldest first
         self._by: tuple[Settings, Policies] | None = None
+        self._few = asyncio.Semaphore(_AT_ONCE)
 
     async def claim(self, puller: Puller, limit: int) -> Given:
         """Top a worker up to a limit; where it holds more, the newest go back.
@@ -75,6 +77,10 @@ class Dispenser:
         Raises:
             StoreUnavailable: no answer; what it was given comes with its next call.
         """
+        async with self._few:
+            return await self._claim(puller, limit)
+
+    async def _claim(self, puller: Puller, limit: int) -> Given:
         found: list[Claim] = []
         visits = await self._visit(puller, limit)
         held = sum(len(visit.held) for visit in visits)
@@ -99,6 +105,10 @@ class Dispenser:
         Raises:
             StoreUnavailable: no answer; said again it is answered as the first time.
         """
+        async with self._few:
+            return await self._settle(puller, told)
+
+    async def _settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
         visits = await self._visit(puller, opens=False)
         policies = self._policies()
         verdicts: list[Verdict] = ["stale"] * len(told)
@@ -123,7 +133,8 @@ class Dispenser:
         Returns:
             When it runs out now (Unix seconds), and the fences of what it holds.
         """
-        visits = await self._visit(puller)
+        async with self._few:
+            visits = await self._visit(puller)
         fences = sorted(fence for visit in visits for fence in visit.held)
         return min(visit.lease_until for visit in visits), fences
 
@@ -180,7 +191,7 @@ class Dispenser:
         for claim in poison:
             self._remember(claim)
             reason = f"{claim.task.crashes} workers fell silent, or died, while they had it"
-            await self.settle(puller, [Told(claim.task.id, claim.fence, Dead(reason))])
+            await self._settle(puller, [Told(claim.task.id, claim.fence, Dead(reason))])
         return [claim for claim in claims if claim not in poison] if poison else claims
 
     async def _read(self, puller: Puller, visits: list[Visit]) -> list[Claim]:

@@ -22,7 +22,13 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.meetings.search import find_meetings
 from groupflow.settings.model import Settings
 from groupflow.settings.planning import check_schedules
-from groupflow.settings.problems import dotted, known_names, problems_of, unknown_remedy
+from groupflow.settings.problems import (
+    dotted,
+    known_names,
+    problems_of,
+    takes_any_name,
+    unknown_remedy,
+)
 
 PREFIX = "GROUPFLOW_"
 DELIMITER = "__"
@@ -178,8 +184,8 @@ def _unknown(names: list[str], kind: str) -> list[Problem]:
 def _first_unknown(location: list[str]) -> list[str] | None:
     """The part of a location up to the first name that does not exist."""
     for depth, step in enumerate(location):
-        any_name = depth == 1 and location[0] == "handlers"
-        if not any_name and step not in known_names(location[:depth]):
+        above = location[:depth]
+        if not takes_any_name(above) and step not in known_names(above):
             return location[: depth + 1]
     return None
 

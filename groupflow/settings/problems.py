@@ -152,6 +152,19 @@ def unknown_remedy(location: Location, rest: Location = ()) -> str:
 
 def known_names(location: Location) -> set[str]:
     """The names that may stand in the section at `location`; none for what is no section."""
+    found = _annotation(location)
+    if isinstance(found, type) and issubclass(found, BaseModel):
+        return set(found.model_fields) - {"named"}
+    return set()
+
+
+def takes_any_name(location: Location) -> bool:
+    """Whether `location` is a section of tables that its writer names."""
+    return typing.get_origin(_annotation(location)) is dict
+
+
+def _annotation(location: Location) -> Any:
+    """What may stand at `location`."""
     found: Any = Settings
     if location[:1] == ["tenants"] and len(location) > 1:  # the table of one
         location = ["tenants", "named", *location[1:]]
@@ -161,9 +174,7 @@ def known_names(location: Location) -> set[str]:
             found = field.annotation if field else None
         else:
             found = _inner(found)
-    if isinstance(found, type) and issubclass(found, BaseModel):
-        return set(found.model_fields) - {"named"}
-    return set()
+    return found
 
 
 def _inner(annotation: Any) -> Any:

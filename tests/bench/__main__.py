@@ -3,7 +3,8 @@
 Rows of one clean commit gather in `.bench/`, run by run; `docs/benchmarks/` and the table of
 `docs/performance.md` are written from them once all families are there (`WRITE=1`: of those that
 are there). `ROWS=cost BASE=<commit>` sets processor time a task beside an older commit's, and
-writes nothing there, nor does `ROWS=scans`, which sets scans of a table beside other loops. Exit 1:
+writes nothing there, nor does `ROWS=scans`, which sets scans of a table beside other loops, nor
+`ROWS=pools`, what workers that pull get over HTTP. Exit 1:
 something could not be measured, or broke its order.
 """
 
@@ -36,6 +37,7 @@ from tests.bench.families import (
     intake,
     latency,
     partitions,
+    pools,
     scans,
     schedules,
     tenants,
@@ -59,7 +61,7 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "schedules": schedules.run,
 }
 # Of interest for who changes something, or of another kind; no rows of the table.
-ON_REQUEST = {"cost": cost.run, "scans": scans.run}
+ON_REQUEST = {"cost": cost.run, "scans": scans.run, "pools": pools.run}
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
 CHART = COMMITTED.with_name("chart.svg")
 DOCUMENT = REPOSITORY / "docs" / "performance.md"

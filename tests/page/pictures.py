@@ -24,7 +24,7 @@ from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.endtoend.rig import Job, run
 from tests.page.browsing import allow, at
 from tests.page.chromium import launch
-from tests.page.world import World
+from tests.page.world import TOKEN, World
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES = REPOSITORY / "docs" / "images"
@@ -33,8 +33,9 @@ GROUP = "contact 4711:42"
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {
     **{name: (name, {}) for name in ("overview", "groups", "tasks", "dead", "types")},
     "schedules": ("schedules", {"name": "every-second"}),
-    **{name: (name, {}) for name in ("scans", "limits", "partitions", "configuration")},
+    **{name: (name, {}) for name in ("scans", "pools", "limits", "partitions", "configuration")},
     "group": ("group", {"key": GROUP}),
+    "worker": ("pools", {"pool": "couriers", "worker": "anna@van-1"}),
     "task": ("task", {"id": "import-000000"}),
     "letter": ("letter", {"id": "refused-000003"}),
     "tenant": ("tenant", {"name": "7"}),
@@ -80,6 +81,8 @@ _HIDE = """([from, to]) => {
 class Shown(World):
     """A daemon with work whose names can be shown."""
 
+    MORE = '[pools.couriers]\ntypes = ["deliver"]\n[pools.printers]\ntypes = ["print"]\n'
+
     APP, SECTIONS = "tests.page.shown:app", SECTIONS
 
     def _fill(self) -> None:
@@ -98,6 +101,19 @@ class Shown(World):
         rig.publish([Job("no-type-000001", None, type="")])
         self.wait(lambda: rig.count("done") >= 30 and len(rig.dead()) == 13)
         self.store(lambda groups: groups.pause("contact 5001:8", "Ada"))
+        self._pull()
+
+    def _pull(self) -> None:
+        """Some couriers, and more to deliver."""
+        self.rig.publish(
+            Job(f"parcel-{n:06}", f"street {n % 9}" if n % 3 else None, type="deliver")
+            for n in range(40)
+        )
+        for name, limit in (("anna@van-1", 4), ("bert@van-2", 6), ("cleo@bike", 1)):
+            path = f"/api/pools/couriers/workers/{name}/claims"
+            token = {"Authorization": f"Bearer {TOKEN}"}
+            wanted = {"limit": limit, "wait": 30}
+            self.http.post(path, json=wanted, headers=token, timeout=60).raise_for_status()
 
     def make_up(self) -> None:
         """An hour of samples, and a day of figures by type."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,6 +154,21 @@ def test_the_verbs(world: World) -> None:
     headers = {"authorization": f"Bearer {TOKEN}"}
     seen_then = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
     assert seen_then.json()["held"] == 0
+
+
+def test_a_list_that_breaks_off_changes_nothing(world: World) -> None:
+    """Its first half is not the list: nothing is added, and nothing that waits goes."""
+    api = httpx.URL(world.url)
+    head = "PUT /api/pools/couriers/tasks HTTP/1.1\r\nhost: localhost"
+    half = b'{"id": "half"}\n{"id": "other"'
+    with socket.create_connection((api.host, api.port), timeout=30) as connection:
+        more = f"authorization: Bearer {TOKEN}\r\ncontent-length: {2 * len(half)}\r\n\r\n"
+        connection.sendall(f"{head}\r\n{more}".encode() + half)
+        connection.shutdown(socket.SHUT_WR)
+        connection.makefile("rb").read()
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    seen = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    assert (seen.json()["plain"], seen.json()["held"]) == (0, 0)
 
 
 class Slow:

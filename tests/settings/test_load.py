@@ -87,6 +87,16 @@ class TestSources:
         assert settings.groups[0].key == "{a}"
         assert settings.handlers["orders"].exec == ("./orders",)
 
+    def test_tables_that_have_names_come_from_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GROUPFLOW_POOLS__COURIERS__TYPES", '["deliver"]')
+        monkeypatch.setenv("GROUPFLOW_HTTP__TOKENS__COURIERS__TOKEN", "a-token-of-the-tests")
+        monkeypatch.setenv("GROUPFLOW_HTTP__TOKENS__COURIERS__RIGHTS", '["pull"]')
+        settings = load_settings()
+        assert settings.pools["couriers"].types == ("deliver",)
+        assert settings.http.tokens["couriers"].rights == ("pull",)
+
     def test_variables_that_are_not_settings_are_left_alone(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -196,6 +206,8 @@ def test_rules_need_names_of_their_own(load: Load) -> None:
         ("GROUPFLOW_REDIS_URL", "GROUPFLOW_REDIS_URL", "GROUPFLOW_REDIS__URL"),
         ("GROUPFLOW_GROUPS__0__KEY", "groups.0.key", "JSON"),
         ("GROUPFLOW_HANDLERS__A__EXE", "handlers.a.exe", "handlers.a.exec"),
+        ("GROUPFLOW_POOLS__A__LEAS", "pools.a.leas", "pools.a.lease"),
+        ("GROUPFLOW_HTTP__TOKENS__A__TOKE", "http.tokens.a.toke", "http.tokens.a.token"),
     ],
 )
 def test_unknown_variables_are_refused(

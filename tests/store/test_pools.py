@@ -18,6 +18,7 @@ from groupflow.store.pulling import PLACES, Listed, Puller, Pulling, Visit
 from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury, ids
 from tests.store.life import pass_time, redrive, why
+from tests.store.test_limits import limited
 
 POOL, LEASE = "couriers", 600.0
 
@@ -235,6 +236,22 @@ async def test_a_delay_and_a_pause_hold_it_back(shop: Bench) -> None:
     assert sorted(await anna.held() + ids(await anna.claim(3))) == ["a0", "p0"]
 
 
+async def test_limits_hold_for_whoever_pulls(shop: Bench) -> None:
+    """Two of a group at once, and no start sooner than its rate lets it."""
+    limited(shop, 2, "60/min burst 3")
+    await shop.enqueue(*(pooled(f"a{n}", "a") for n in range(5)))
+    await shop.daemon()
+    anna, carl = Worker(shop), Worker(shop, "carl")
+    [first] = await anna.claim(1)
+    [second] = await carl.claim(5)
+    assert await anna.claim(5) == []
+    assert await anna.complete(first) == []
+    [third] = await anna.claim(5)
+    assert await carl.complete(second) == []
+    assert await carl.claim(5) == [], "its burst is spent"
+    assert await anna.complete(third) == []
+
+
 async def test_one_that_waits_can_be_dropped(shop: Bench) -> None:
     """A plain task is found in its pool, a suspect too."""
     await shop.enqueue(pooled("p0"), pooled("p1"))
@@ -317,6 +334,17 @@ async def test_a_list_leaves_others_and_newcomers_alone(shop: Bench) -> None:
     assert await store.put(POOL, number, [listed("p"), listed("x")]) == ["foreign", "foreign"]
     assert (await store.prune(POOL, number, "ordered", "0")) == ("0", 1)
     assert sorted(ids(await Worker(shop).claim(9))) == ["g", "new"]
+
+
+async def test_a_list_that_is_sent_again_is_made_whole(shop: Bench) -> None:
+    """What was written of it before somebody died is kept, and what was not removed yet goes."""
+    await put(shop, listed("old"), listed("b"))
+    store = Pulling(shop.client, 8.0)
+    number = await store.begin_list(POOL)
+    assert await store.put(POOL, number, [listed("a"), listed("b", 5.0)]) == ["added", "kept"]
+    words, removed = await put(shop, *map(listed, "abc"))
+    assert (words, removed) == ({"a": "kept", "b": "kept", "c": "added"}, 1)
+    assert ids(await Worker(shop).claim(5)) == ["b", "a", "c"]
 
 
 async def test_a_list_knows_what_is_retried_and_what_died(shop: Bench) -> None:
