@@ -160,7 +160,7 @@ def known_names(location: Location) -> set[str]:
 
 def takes_any_name(location: Location) -> bool:
     """Whether `location` is a section of tables that its writer names."""
-    return typing.get_origin(_annotation(location)) is dict
+    return location == ["tenants"] or typing.get_origin(_annotation(location)) is dict
 
 
 def _annotation(location: Location) -> Any:

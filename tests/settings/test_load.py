@@ -93,7 +93,9 @@ class TestSources:
         monkeypatch.setenv("GROUPFLOW_POOLS__COURIERS__TYPES", '["deliver"]')
         monkeypatch.setenv("GROUPFLOW_HTTP__TOKENS__COURIERS__TOKEN", "a-token-of-the-tests")
         monkeypatch.setenv("GROUPFLOW_HTTP__TOKENS__COURIERS__RIGHTS", '["pull"]')
+        monkeypatch.setenv("GROUPFLOW_TENANTS__42__CONCURRENCY", "3")
         settings = load_settings()
+        assert settings.tenants.named["42"].concurrency == 3
         assert settings.pools["couriers"].types == ("deliver",)
         assert settings.http.tokens["couriers"].rights == ("pull",)
 
@@ -207,6 +209,7 @@ def test_rules_need_names_of_their_own(load: Load) -> None:
         ("GROUPFLOW_GROUPS__0__KEY", "groups.0.key", "JSON"),
         ("GROUPFLOW_HANDLERS__A__EXE", "handlers.a.exe", "handlers.a.exec"),
         ("GROUPFLOW_POOLS__A__LEAS", "pools.a.leas", "pools.a.lease"),
+        ("GROUPFLOW_TENANTS__42__RAT", "tenants.42.rat", "tenants.42"),
         ("GROUPFLOW_HTTP__TOKENS__A__TOKE", "http.tokens.a.toke", "http.tokens.a.token"),
     ],
 )
