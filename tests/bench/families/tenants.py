@@ -15,7 +15,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.limits import pack
-from groupflow.store.sessions import Session, Sessions
+from groupflow.store.sessions import Session, Sessions, start
 from groupflow.store.settlements import Complete, Settlement
 from tests.bench.bench import Bench
 from tests.bench.filling import BATCH, RULE, store_client
@@ -109,6 +109,7 @@ class _Market:
 
     async def _exchange(self, most: int) -> list[float]:
         session = Session("bench")
+        session.process = await start([self._client])  # it replaces the one before
         await self._sessions(session).register({})
         claims = Claims(self._client, session, "grouped")
         idle = [f"grouped-{number}" for number in range(WORKERS)]
