@@ -290,6 +290,9 @@ class StoreClient:
         with self._telling():
             async with self._preparing, asyncio.timeout(self._timeout):
                 redis = await self._located()
+                # Who knows no script was started since. Connections that stood idle meanwhile lead
+                # to the one before, and redis-py does not look.
+                await redis.connection_pool.disconnect(inuse_connections=False)
                 for room in rooms:
                     for verb in room:
                         await redis.script_load(self.scripts[verb].text)

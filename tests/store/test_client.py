@@ -357,3 +357,20 @@ async def test_a_namespace_is_erased_and_no_other(
     finally:
         await other.erase_namespace()
         await other.close()
+
+
+async def test_scripts_are_loaded_over_no_connection_of_before(redis_server: RedisServer) -> None:
+    """One that stood idle while the server was restarted is closed; nobody is told of that."""
+    client = StoreClient(redis_server.url, Keys("idle"))
+    raw = Redis.from_url(redis_server.url)
+    try:
+        await client.info("server")
+        idle = [each for each in await raw.client_list() if each["cmd"] == "info"]
+        for each in idle:
+            await raw.client_kill_filter(_id=each["id"])
+        assert idle
+        await raw.script_flush()
+        await client.run(Verb.START)
+    finally:
+        await client.close()
+        await raw.aclose()
