@@ -12,7 +12,7 @@ async def test_a_contact_without_a_name_is_dead():
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,10 +21,11 @@ import orjson
 from groupflow.core.app import App
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.task import Task
+from groupflow.flow.batches import Together
 from groupflow.flow.handling import Failed
 from groupflow.flow.python_handlers import PythonRunners
 
-__all__ = ["Failed", "make_task", "run"]
+__all__ = ["Failed", "make_task", "run", "run_batch"]
 
 
 def make_task(type: str, body: Any = None, **facts: Any) -> Task:
@@ -51,13 +52,42 @@ async def run(app: App, task: Task, state: Mapping[str, Any] | None = None) -> O
     Returns:
         The outcome; `Failed` where the handler raised, answered nonsense or ran over its time.
     """
+    return (await _run(app, [task], state))[0]
+
+
+async def run_batch(
+    app: App, tasks: Sequence[Task], state: Mapping[str, Any] | None = None
+) -> list[Outcome | Failed]:
+    """Run the batch handler of the tasks' type once on all of them, as a worker would.
+
+    Args:
+        app: the application under test; its lifespan is not run.
+        tasks: one or more, of one type and one group.
+        state: put into ``app.state`` first, in place of what the lifespan would.
+
+    Returns:
+        The outcomes up to the first that isn't done; those behind it would come again.
+
+    Raises:
+        ValueError: there are no tasks, or they have several types.
+    """
+    if len({task.type for task in tasks}) != 1:
+        raise ValueError("a batch has tasks of one type, and at least one")
+    return await _run(app, tasks, state)
+
+
+async def _run(
+    app: App, tasks: Sequence[Task], state: Mapping[str, Any] | None
+) -> list[Outcome | Failed]:
     app.state.update(state or {})
     with ThreadPoolExecutor(1) as threads:
-        runner = PythonRunners(app, threads).find(task.type)
+        runner = PythonRunners(app, threads).find(tasks[0].type)
         if runner is None:
-            return Dead(f"no handler for type {task.type!r}")
+            return [Dead(f"no handler for type {tasks[0].type!r}")]
         try:
             async with asyncio.timeout(runner.timeout):
-                return await runner.handle(task)
+                if isinstance(runner, Together):
+                    return await runner.handle_all(tasks)
+                return [await runner.handle(tasks[0])]
         except TimeoutError:
-            return Failed("TimeoutError", f"it ran over its {runner.timeout} s")
+            return [Failed("TimeoutError", f"it ran over its {runner.timeout} s")]

@@ -62,9 +62,11 @@ def check_config(
         loaded = load_app(app) if app else None
         sources = find_sources(config)
         if loaded is not None:
-            from groupflow.flow.runners import problems_with
+            from groupflow.flow.runners import problems_with, problems_with_batches
 
-            if problems := problems_with(loaded.types, settings.handlers, on_path=True):
+            problems = problems_with(loaded.types, settings.handlers, on_path=True)
+            problems += problems_with_batches(loaded, settings.handlers, settings.groups)
+            if problems:
                 raise ConfigError(problems, str(sources.file or ""))
     except ConfigError as error:
         if not as_json:

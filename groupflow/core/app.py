@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -11,9 +11,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from groupflow.core.outcome import Outcome
+from groupflow.core.policy import MOST_TOGETHER
 from groupflow.core.retry import RetryOverride
 
-Function: TypeAlias = Callable[..., Awaitable[Outcome | None] | Outcome | None]
+Answer: TypeAlias = Outcome | Sequence[Outcome | None] | None  # the second of batch handlers alone
+Function: TypeAlias = Callable[..., Awaitable[Answer] | Answer]
 ExceptionTypes: TypeAlias = tuple[type[BaseException], ...]
 Model: TypeAlias = type[BaseModel]
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[None]]
@@ -39,6 +41,7 @@ class Handler:
     dead_on: ExceptionTypes = ()  # exceptions after which there is no retry
     model: Model | None = None
     """The pydantic model that a body has to fit, given to the function behind the task."""
+    size: int = 0  # most tasks of a call, for a function that takes several; 0: it takes one
 
     @property
     def name(self) -> str:
@@ -100,9 +103,79 @@ class App:
             ValueError: the type is empty or already has a handler, or a number is out of range; or
                 the function can't be called with what it would be given.
         """
-        if not isinstance(type, str):  # `@app.handler` without its brackets registers nothing
+        self._check_type(type, "@app.handler")
+        retry = _checked_retry(type, timeout, max_attempts, interval, jitter)
+        given = ("task",) if model is None else ("task", "body")
+
+        def register(function: _Registered) -> _Registered:
+            _check_callable(type, function, given)
+            self._handlers[type] = Handler(
+                type, function, _is_async(function), timeout, retry, dead_on, model
+            )
+            return function
+
+        return register
+
+    def batch_handler(
+        self,
+        type: str,
+        *,
+        size: int = 100,
+        timeout: float | None = None,
+        max_attempts: int | None = None,
+        interval: float | None = None,
+        jitter: float | None = None,
+        dead_on: ExceptionTypes = (),
+        model: Model | None = None,
+    ) -> Callable[[_Registered], _Registered]:
+        """Register the decorated function for several tasks of a type, of one group, in order.
+
+        It is called with as many as wait one behind the other, up to `size` and up to the ``batch``
+        of the group's rule: with one where that says nothing, or for a task without a group. It
+        returns ``None`` (all are done), one outcome, or a sequence with one for each task, where
+        ``None`` is done. The first that isn't done ends the batch: those in front of it are done,
+        those behind it go back to their place, and come again. So do all but the first, where one
+        outcome for all isn't done, or the function raises.
+
+        Args:
+            type: as for `handler`; so are the others.
+            size: most tasks that it takes at once.
+            timeout: seconds that one call may take.
+            max_attempts: attempts before a dead letter.
+            interval: seconds between attempts.
+            jitter: share of each delay that is random, 0 to 1.
+            dead_on: exceptions after which the first task is a dead letter at once.
+            model: a pydantic model; the function gets ``(tasks, bodies)``, two sequences of one
+                length. A body that doesn't fit ends the batch in front of its task, which becomes
+                a dead letter.
+
+        Raises:
+            ValueError: as for `handler`; or the size is none from 1 to 500.
+        """
+        self._check_type(type, "@app.batch_handler")
+        if not 1 <= size <= MOST_TOGETHER:
+            raise ValueError(f"size = {size} of handler {type!r}: from 1 to {MOST_TOGETHER}")
+        retry = _checked_retry(type, timeout, max_attempts, interval, jitter)
+        given = ("tasks",) if model is None else ("tasks", "bodies")
+
+        def register(function: _Registered) -> _Registered:
+            _check_callable(type, function, given)
+            self._handlers[type] = Handler(
+                type, function, _is_async(function), timeout, retry, dead_on, model, size
+            )
+            return function
+
+        return register
+
+    def _check_type(self, type: str, decorator: str) -> None:
+        """Refuse a type that none may have.
+
+        Raises:
+            ValueError: it is empty, a scan's, or has a handler.
+        """
+        if not isinstance(type, str):  # the decorator without its brackets registers nothing
             raise ValueError(  # noqa: TRY004  as for all else that is wrong with it
-                '@app.handler wants the task type: @app.handler("import.contacts")'
+                f'{decorator} wants the task type: {decorator}("import.contacts")'
             )
         if not type:
             raise ValueError("a handler needs a non-empty task type")
@@ -112,29 +185,6 @@ class App:
             )
         if type in self._handlers:
             raise ValueError(f"the task type {type!r} already has a handler")
-        if timeout is not None and timeout <= 0:
-            raise ValueError(f"timeout = {timeout} of handler {type!r}: seconds above 0, or None")
-        if max_attempts is not None and max_attempts < 1:
-            raise ValueError(f"max_attempts = {max_attempts} of handler {type!r}: at least 1")
-        if interval is not None and interval == 0:
-            raise ValueError(f"interval = 0 of handler {type!r}: below 0 even, above 0 progressive")
-        if jitter is not None and not 0 <= jitter <= 1:
-            raise ValueError(f"jitter = {jitter} of handler {type!r}: a share from 0 to 1")
-
-        def register(function: _Registered) -> _Registered:
-            _check_callable(type, function, ("task",) if model is None else ("task", "body"))
-            self._handlers[type] = Handler(
-                type=type,
-                function=function,
-                is_async=_is_async(function),
-                timeout=timeout,
-                retry=RetryOverride(max_attempts, interval, jitter),
-                dead_on=dead_on,
-                model=model,
-            )
-            return function
-
-        return register
 
     def include(self, scan: Included) -> None:
         """Let the daemons of this application run a scan.
@@ -168,6 +218,11 @@ class App:
         """The handler of a type, or ``None``: types come from strangers."""
         return self._handlers.get(type)
 
+    def takes_several(self, type: str) -> bool:
+        """Whether the handler of a type is a batch handler."""
+        handler = self._handlers.get(type)
+        return handler is not None and handler.size > 0
+
     @property
     def names(self) -> dict[str, str]:
         """What the handlers' functions are called, by task type."""
@@ -176,6 +231,29 @@ class App:
     @property
     def types(self) -> list[str]:
         return sorted(self._handlers)
+
+
+def _checked_retry(
+    type: str,
+    timeout: float | None,
+    max_attempts: int | None,
+    interval: float | None,
+    jitter: float | None,
+) -> RetryOverride:
+    """A handler's own word on retries.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    if timeout is not None and timeout <= 0:
+        raise ValueError(f"timeout = {timeout} of handler {type!r}: seconds above 0, or None")
+    if max_attempts is not None and max_attempts < 1:
+        raise ValueError(f"max_attempts = {max_attempts} of handler {type!r}: at least 1")
+    if interval is not None and interval == 0:
+        raise ValueError(f"interval = 0 of handler {type!r}: below 0 even, above 0 progressive")
+    if jitter is not None and not 0 <= jitter <= 1:
+        raise ValueError(f"jitter = {jitter} of handler {type!r}: a share from 0 to 1")
+    return RetryOverride(max_attempts, interval, jitter)
 
 
 def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> None:

@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias
 
 from groupflow.core.retry import RetryOverride, RetryPolicy
 
+MOST_TOGETHER = 500  # tasks of a group under one claim: as many as one script hands out
+
 Standing: TypeAlias = Literal["hold", "step-aside"]
 
 # Rules of our own, for tasks that no message made; no rule of a configuration may be named so.
@@ -27,7 +29,8 @@ class GroupPolicy:
     on_retry: Standing = "hold"
     parks: bool = False
     stage_order: Standing = "hold"
-    run: int = 1  # most of a group's tasks that one claim gives
+    run: int = 1  # most of a group's tasks that are run under one claim, one after another
+    batch: int = 1  # most of them that are handed to one call under one claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Policy:
     on_retry: Standing  # whether its group waits behind it until it is tried again
     parks: bool  # whether its death stops its group
     stage_order: Standing  # whether it stays the head when it advances
+    batch: int = 1  # most tasks of its group that are handed over with it
 
 
 # A shard always lines up behind what else waits in its group, such as its rows that were redriven;
@@ -57,7 +61,7 @@ class Policies:
     @property
     def runs(self) -> dict[str, int]:
         """By rule, how many tasks of a group one claim gives at most."""
-        return {name: rule.run for name, rule in self._rules.items()}
+        return {name: max(rule.run, rule.batch) for name, rule in self._rules.items()}
 
     def of(self, rule_name: str | None, handler: RetryOverride | None) -> Policy:
         """The policy for a task of that rule, run by that handler."""
@@ -69,6 +73,6 @@ class Policies:
             rule = self._rules[name]
             default = handler.over(self._default) if handler else self._default
             found = self._found[name, handler] = Policy(
-                rule.retry.over(default), rule.on_retry, rule.parks, rule.stage_order
+                rule.retry.over(default), rule.on_retry, rule.parks, rule.stage_order, rule.batch
             )
         return found

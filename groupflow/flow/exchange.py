@@ -78,6 +78,11 @@ class Exchanger(Ledger):
         self._tell_soon()
         return True
 
+    def pass_on(self, slot: Slot) -> None:
+        """A batch's task is done: its slot holds the next one of the batch, done as well or not."""
+        if slot.run is not None:
+            self._slots.go_on(slot, slot.run)
+
     def _tell_soon(self) -> None:
         if self._pace is None:
             self._pace = asyncio.get_running_loop().call_later(PACE, self._tell_of_runs)

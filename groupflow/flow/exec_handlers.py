@@ -2,14 +2,15 @@
 
 Exit 0 is done, 75 (sysexits' "temporary failure") asks for a retry, anything else has failed. A
 command that exits 0 may name its next stage in its last line on stdout, as
-``{"stage": "transcode", "context": {…}}``; any other output is only kept where it failed.
+``{"stage": "transcode", "context": {…}}``; any other output is only kept where it failed. With a
+batch it is given lines, and may answer in lines (`lines.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -17,15 +18,18 @@ from typing import Any
 import orjson
 
 from groupflow.core.masking import mask_command, mask_secrets
-from groupflow.core.outcome import Advance, Done, Outcome, Retry
+from groupflow.core.outcome import Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
+from groupflow.flow.batches import Together
+from groupflow.flow.handling import MESSAGE_CHARS, Failed
+from groupflow.flow.lines import advance_in, lines_of, outcomes_in
 from groupflow.flow.process import Ended, Process
 from groupflow.flow.tracebacks import last_lines
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
+_SHARED = ("GROUPFLOW_TYPE", "GROUPFLOW_GROUP", "GROUPFLOW_TENANT")  # by the tasks of a batch
 
 # What systemd tells the daemon: where its passwords are, how to speak in its name, and the like.
 _OF_THE_SERVICE_MANAGER = frozenset((
@@ -46,15 +50,19 @@ class ExecRunner:
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the command on one task; when cancelled, end all that it has started."""
+        ended = await self._run(_environment(variables_of(task)), task.body)
+        return _outcome(ended) if isinstance(ended, Ended) else ended
+
+    async def _run(self, environment: dict[str, str], given: bytes) -> Ended | Failed:
         try:
-            process = Process(self._command, _environment(task), task.body)
+            process = Process(self._command, environment, given)
         except (OSError, ValueError) as error:
             # An OSError's own text has the whole path in it.
             why = getattr(error, "strerror", None) or str(error)
             name = mask_command(self._command)
             return Failed(type(error).__name__, f"{name} can't be started: {why}")
         try:
-            return _outcome(await process.ended())
+            return await process.ended()
         except asyncio.CancelledError:
             # Even where the command itself has exited: what it left may run on.
             await process.end()
@@ -63,11 +71,31 @@ class ExecRunner:
             process.close()
 
 
-def _environment(task: Task) -> dict[str, str]:
+class ExecBatchRunner(ExecRunner, Together):
+    """Runs one command for several tasks of a type: a line of JSON each on stdin, and back."""
+
+    def __init__(self, rule: HandlerRule, command: tuple[str, ...]) -> None:
+        super().__init__(rule, command)
+        self.size = rule.batch
+
+    async def handle(self, task: Task) -> Outcome | Failed:
+        """Run the command on one task, as on several."""
+        return (await self.handle_all([task]))[0]
+
+    async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
+        """Run the command on several tasks."""
+        ended = await self._run(_environment(variables_of_all(tasks)), lines_of(tasks))
+        if isinstance(ended, Failed):
+            return [ended]
+        end = _outcome(ended) if ended.code != 0 else Done()
+        return outcomes_in(ended.stdout, len(tasks), end)
+
+
+def _environment(facts: Mapping[str, str]) -> dict[str, str]:
     """The daemon's environment without what is meant for the daemon alone."""
     inherited = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     trace = {name.upper(): text for name, text in CARRIED.get().items()}
-    return {**inherited, **trace, **variables_of(task)}
+    return {**inherited, **trace, **facts}
 
 
 def _is_ours(name: str) -> bool:
@@ -90,6 +118,13 @@ def variables_of(task: Task) -> dict[str, str]:
         "ENQUEUED_AT": task.enqueued_at,
     }
     return {f"GROUPFLOW_{name}": str(fact) for name, fact in facts.items() if fact is not None}
+
+
+def variables_of_all(tasks: Sequence[Task]) -> dict[str, str]:
+    """The facts that a batch's tasks share, and how many they are."""
+    facts = variables_of(tasks[0])
+    shared = {name: facts[name] for name in _SHARED if name in facts}
+    return {**shared, "GROUPFLOW_BATCH": str(len(tasks))}
 
 
 def _outcome(ended: Ended) -> Outcome | Failed:
@@ -116,16 +151,6 @@ def _next_stage(stdout: bytes) -> Outcome | Failed:
     except orjson.JSONDecodeError:
         return Done()
     return advance_in(answer) or Done()
-
-
-def advance_in(answer: Any) -> Outcome | Failed | None:
-    """The next stage that a foreign handler's JSON answer names, ``None`` where it names none."""
-    if not isinstance(answer, dict) or "stage" not in answer:
-        return None
-    stage = answer["stage"]
-    if not isinstance(stage, str) or not stage:
-        return failed(ValueError(f"the stage in its answer is no text: {stage!r}"), is_final=True)
-    return Advance(stage, answer.get("context"))
 
 
 def _text(output: bytes) -> str:

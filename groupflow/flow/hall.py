@@ -65,6 +65,9 @@ class Source(Protocol):
     def go_on(self, slot: Slot) -> bool:
         """A run's task is done: whether its slot holds the next one of the run now."""
 
+    def pass_on(self, slot: Slot) -> None:
+        """A batch's task is done: its slot holds the next one of the batch, done as well or not."""
+
     async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
         """Settle a slot's task; whether it holds the next one of its group then."""
 

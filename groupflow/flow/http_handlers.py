@@ -10,6 +10,7 @@ Answers are asked for as they are, and never unpacked: a few bytes of gzip in gz
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import quote
@@ -21,12 +22,15 @@ from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.exec_handlers import advance_in, variables_of
+from groupflow.flow.batches import Together
+from groupflow.flow.exec_handlers import variables_of, variables_of_all
 from groupflow.flow.handling import Failed
+from groupflow.flow.lines import advance_in, lines_of, outcomes_in
 from groupflow.settings.rules import HandlerRule
 
 ANSWER_BYTES = 1024 * 1024  # of a response that are read
 SHOWN_CHARS = 500  # of a refusal's text that its dead letter keeps
+LINES = "application/x-ndjson"
 _ASKS_FOR_RETRY = (429, 503)
 _AS_IT_IS = ("", "identity")  # encodings of an answer that is read
 
@@ -55,11 +59,19 @@ class HttpRunner:
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Post one task; a cancelled attempt drops the connection."""
+        answer = await self._post(task.body, _headers_of(variables_of(task), "application/json"))
+        if isinstance(answer, Failed):
+            return answer
+        return self._scoped(_outcome(self._url, *answer))
+
+    async def _post(
+        self, content: bytes, headers: dict[str, str]
+    ) -> tuple[httpx.Response, bytes] | Failed:
         try:
             async with self._client.stream(
-                "POST", self._url, content=task.body, headers=_headers_of(task)
+                "POST", self._url, content=content, headers=headers
             ) as response:
-                return self._scoped(_outcome(self._url, response, await _read_capped(response)))
+                return response, await _read_capped(response)
         except asyncio.CancelledError as error:
             error.__traceback__ = None  # where in the client's code that was tells nothing
             raise
@@ -72,10 +84,34 @@ class HttpRunner:
         return replace(outcome, scope=self._scope) if isinstance(outcome, Retry) else outcome
 
 
-def _headers_of(task: Task) -> dict[str, str]:
+class HttpBatchRunner(HttpRunner, Together):
+    """Posts several tasks of a type to one URL: a line of JSON each, and so may the answer be."""
+
+    def __init__(self, rule: HandlerRule, url: str, client: httpx.AsyncClient) -> None:
+        super().__init__(rule, url, client)
+        self.size = rule.batch
+
+    async def handle(self, task: Task) -> Outcome | Failed:
+        """Post one task, as several are."""
+        return (await self.handle_all([task]))[0]
+
+    async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
+        """Post several tasks; the headers have what all of them share."""
+        headers = _headers_of(variables_of_all(tasks), LINES)
+        answer = await self._post(lines_of(tasks), headers)
+        if isinstance(answer, Failed):
+            return [answer]
+        response, read = answer
+        end = self._scoped(_outcome(self._url, response, read))
+        if not response.is_success:  # what it says then is for people
+            return [end]
+        return outcomes_in(read, len(tasks), _packed(response) or Done())
+
+
+def _headers_of(variables: Mapping[str, str], content: str) -> dict[str, str]:
     """The facts as ``Groupflow-*`` headers, percent-encoded where HTTP can't carry their text."""
-    facts = {name.title().replace("_", "-"): _carried(f) for name, f in variables_of(task).items()}
-    return {"Content-Type": "application/json", **CARRIED.get(), **facts}
+    facts = {name.title().replace("_", "-"): _carried(f) for name, f in variables.items()}
+    return {"Content-Type": content, **CARRIED.get(), **facts}
 
 
 def _carried(fact: str) -> str:
@@ -122,16 +158,22 @@ def _retry_after(response: httpx.Response) -> float | None:
 def _next_stage(response: httpx.Response, answer: bytes) -> Outcome | Failed:
     if not response.headers.get("content-type", "").startswith("application/json"):
         return Done()
-    encoding = _encoding(response)
-    if encoding not in _AS_IT_IS:
-        # It may name a next stage: to take it for done would lose that one without a word.
-        return Failed(
-            "ContentEncoding",
-            f"HTTP {response.status_code} came with Content-Encoding {encoding[:80]!a}, though "
-            "identity was asked for: have the handler answer without it",
-            is_final=True,
-        )
+    if failure := _packed(response):
+        return failure
     try:
         return advance_in(orjson.loads(answer)) or Done()
     except orjson.JSONDecodeError:
         return Done()
+
+
+def _packed(response: httpx.Response) -> Failed | None:
+    """What becomes of an answer that can't be read: taken for done, what it says would be lost."""
+    encoding = _encoding(response)
+    if encoding in _AS_IT_IS:
+        return None
+    return Failed(
+        "ContentEncoding",
+        f"HTTP {response.status_code} came with Content-Encoding {encoding[:80]!a}, though "
+        "identity was asked for: have the handler answer without it",
+        is_final=True,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from groupflow.core.app import App, Handler
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.task import Task
+from groupflow.flow.batches import Together, outcomes_of, until_one_is_not_done
 from groupflow.flow.handling import Failed, checked, failed, was_cancelled
 
 log = structlog.get_logger("groupflow.handling")
@@ -36,13 +37,27 @@ class PythonRunner:
         and what the function then answers holds.
         """
         arguments: tuple[Any, ...] = (task,)
+        if self._handler.model is not None:
+            body = self._parsed(self._handler.model, task)
+            if isinstance(body, (Dead, Failed)):
+                return body
+            arguments = (task, body)
+        answer = await self._answer(task, arguments)
+        return answer if isinstance(answer, Failed) else checked(answer)
+
+    def _parsed(self, model: type[BaseModel], task: Task) -> BaseModel | Dead | Failed:
+        """The body as the function wants it; else what becomes of the task."""
         try:
-            if self._handler.model is not None:
-                try:
-                    arguments = (task, _parsed(self._handler.model, task))
-                except ValidationError as error:
-                    return Dead(_what_does_not_fit(error))
-            return checked(await self._call(task, arguments))
+            return model.model_validate_json(task.body)
+        except ValidationError as error:
+            return Dead(_what_does_not_fit(error))
+        except BaseException as error:  # noqa: BLE001  a validator is the application's code
+            return failed(error, is_final=isinstance(error, self._handler.dead_on))
+
+    async def _answer(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        """What the function returns; `Failed` where it raises."""
+        try:
+            return await self._call(task, arguments)
         except asyncio.CancelledError as error:
             if was_cancelled():
                 raise
@@ -84,6 +99,37 @@ class PythonRunner:
         return asyncio.wrap_future(done)
 
 
+class PythonBatchRunner(PythonRunner, Together):
+    """Runs one registered function that takes several tasks."""
+
+    def __init__(self, handler: Handler, threads: Executor) -> None:
+        super().__init__(handler, threads)
+        self.size = handler.size
+
+    async def handle(self, task: Task) -> Outcome | Failed:
+        """Run the function on one task, as on several."""
+        return (await self.handle_all([task]))[0]
+
+    async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
+        """Run the function on those in front of the first whose body doesn't fit."""
+        arguments: tuple[Any, ...] = (tasks,)
+        misfit: list[Outcome | Failed] = []
+        if self._handler.model is not None:
+            bodies = []
+            for task in tasks:
+                body = self._parsed(self._handler.model, task)
+                if isinstance(body, (Dead, Failed)):
+                    misfit = [body]
+                    break
+                bodies.append(body)
+            tasks = tasks[: len(bodies)]
+            arguments = (tasks, bodies)
+        if not tasks:
+            return misfit
+        answer = await self._answer(tasks[0], arguments)
+        return until_one_is_not_done([*outcomes_of(answer, len(tasks)), *misfit])
+
+
 class PythonRunners:
     """The runners of an application's functions."""
 
@@ -92,7 +138,8 @@ class PythonRunners:
         for type_ in app.types:
             handler = app.find(type_)
             if handler is not None:
-                self._runners[type_] = PythonRunner(handler, threads)
+                kind = PythonBatchRunner if handler.size else PythonRunner
+                self._runners[type_] = kind(handler, threads)
 
     def find(self, type: str) -> PythonRunner | None:
         """The runner of a type, or ``None``."""
@@ -110,10 +157,6 @@ def _settle(done: Future[Any], call: Callable[[], Any]) -> None:
         done.set_exception(raised.with_traceback(error.__traceback__))
     except BaseException as error:  # noqa: BLE001  its attempt's failure, and not the thread's
         done.set_exception(error)
-
-
-def _parsed(model: type[BaseModel], task: Task) -> BaseModel:
-    return model.model_validate_json(task.body)
 
 
 def _what_does_not_fit(error: ValidationError) -> str:

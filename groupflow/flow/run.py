@@ -39,6 +39,11 @@ class Run:
         return bool(self._rest) and not self.is_ending and monotonic() < self._until
 
     @property
+    def rest(self) -> Iterable[Claim]:
+        """What is left of it behind the task that runs, in order."""
+        return tuple(self._rest)
+
+    @property
     def has_news(self) -> bool:
         """Whether some of it has ended that the store isn't known to know."""
         return bool(self._done)

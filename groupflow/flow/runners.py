@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from groupflow.core.app import SCAN_TYPES, App
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.flow.exec_handlers import ExecRunner, what_is_wrong
+from groupflow.flow.exec_handlers import ExecBatchRunner, ExecRunner, what_is_wrong
 from groupflow.flow.handling import Runner
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.settings.rules import HandlerRule
+from groupflow.settings.rules import GroupRule, HandlerRule
 
 if TYPE_CHECKING:
     import httpx
@@ -42,6 +42,25 @@ def problems_with(
         if wrong := what_is_wrong(rule.exec[0]):
             problems.append(Problem(f"{setting}.exec", rule.exec[0], wrong))
     return problems
+
+
+def problems_with_batches(
+    app: App, rules: Mapping[str, HandlerRule], groups: Sequence[GroupRule]
+) -> list[Problem]:
+    """Rules of groups with a batch that no handler would be given."""
+    if any(app.takes_several(type_) for type_ in app.types):
+        return []
+    if any(rule.batch > 1 for rule in rules.values()):
+        return []
+    remedy = (
+        "No handler takes more than one task: register one with @app.batch_handler, or set batch "
+        "in its [handlers] table, or leave this out."
+    )
+    return [
+        Problem(f"groups[{number}].batch", str(group.batch), remedy)
+        for number, group in enumerate(groups)
+        if group.batch > 1
+    ]
 
 
 class AllRunners:
@@ -76,13 +95,18 @@ class AllRunners:
 
     def _foreign(self, rule: HandlerRule) -> Runner:
         if rule.exec is not None:
-            return ExecRunner(rule, rule.exec)
+            return (ExecBatchRunner if rule.batch > 1 else ExecRunner)(rule, rule.exec)
         assert rule.http is not None  # noqa: S101  exactly one of them, as the settings check
         # Whoever has no such handler does without the client, which takes its time to come and go.
-        from groupflow.flow.http_handlers import HttpRunner, open_client  # noqa: PLC0415
+        from groupflow.flow.http_handlers import (  # noqa: PLC0415
+            HttpBatchRunner,
+            HttpRunner,
+            open_client,
+        )
 
         self._http = self._http or open_client(self._connections)
-        return HttpRunner(rule, rule.http.get_secret_value(), self._http)
+        kind = HttpBatchRunner if rule.batch > 1 else HttpRunner
+        return kind(rule, rule.http.get_secret_value(), self._http)
 
     def find(self, type: str) -> Runner | None:
         """The runner of a type, or ``None``."""

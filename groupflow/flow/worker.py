@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from time import monotonic, perf_counter, time
@@ -17,6 +17,7 @@ from groupflow.core.policy import Policies
 from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
+from groupflow.flow.batches import Together, together
 from groupflow.flow.hall import Hall, Slot, Source
 from groupflow.flow.handling import Failed, Runner, Runners, failed
 from groupflow.flow.settling import Ran, settlement_of
@@ -193,14 +194,19 @@ class Worker:
             log.debug("task.claimed", **_names(claim), attempt=task.attempt, crashes=task.crashes)
         began = perf_counter()
         runner = self.rules.runners.find(task.type)
-        outcome: Outcome | Failed | None
+        outcome: Outcome | Failed | list[Outcome | Failed] | None
         if runner is None:
             outcome = Dead(f"no handler for type {task.type!r}")
         elif task.crashes >= self.rules.max_crashes:
             outcome = Dead(f"{task.crashes} daemons died, or lost their lease, while they ran it")
         else:
             crash_point("before_handler")
-            outcome = await self._handle(runner, slot, task)
+            batch = (
+                ()
+                if slot.run is None
+                else together(claim, slot.run, runner, self.rules.policies.of(claim.rule, None))
+            )
+            outcome = await self._handle(runner, slot, task, batch)
             seconds = perf_counter() - began
             self._types.of(task.type).handling.observe(seconds)
             if slot.run is not None:
@@ -213,6 +219,8 @@ class Worker:
         if outcome is None:
             log.info("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))
             return Release(claim)
+        if isinstance(outcome, list):
+            claim, outcome = self._pass_on(slot, outcome)
         if isinstance(outcome, Done):  # nearly always, and no policy has a say in it
             settlement: Settlement = Complete(claim)
         else:
@@ -224,7 +232,19 @@ class Worker:
             _report(settlement, round(perf_counter() - began, 6))
         return settlement
 
-    async def _handle(self, runner: Runner, slot: Slot, task: Task) -> Outcome | Failed | None:
+    def _pass_on(
+        self, slot: Slot, outcomes: Sequence[Outcome | Failed]
+    ) -> tuple[Claim, Outcome | Failed]:
+        """A batch's tasks in front of the last one of which something is said are done."""
+        for _ in outcomes[1:]:
+            if self._tells_all:
+                log.debug("task.settled", **_names(slot.held), outcome="complete")
+            slot.source.pass_on(slot)
+        return slot.held, outcomes[-1]
+
+    async def _handle(
+        self, runner: Runner, slot: Slot, task: Task, batch: Sequence[Task]
+    ) -> Outcome | Failed | list[Outcome | Failed] | None:
         """Run one attempt within its time. ``None`` where it was cut off, or must not begin."""
         # The lease may have ended since the claim, where another handler blocked the loop: others
         # have gone on without us.
@@ -233,6 +253,8 @@ class Worker:
         seconds = runner.timeout
         limit = None if seconds is None else _Limit(task, seconds)
         try:
+            if batch and isinstance(runner, Together):
+                return await runner.handle_all(batch)
             return await runner.handle(task)
         except asyncio.CancelledError as error:
             if limit is not None and limit.is_over:

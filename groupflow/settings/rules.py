@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from groupflow.core.limits import Limit, Rate
-from groupflow.core.policy import GroupPolicy
+from groupflow.core.policy import MOST_TOGETHER, GroupPolicy
 from groupflow.core.retry import RetryOverride
 from groupflow.core.routing import Rule
 from groupflow.core.template import Template
@@ -25,8 +25,6 @@ from groupflow.settings.types import (
     Tenants,
     Whole,
 )
-
-MOST_RUN = 500  # tasks: as many as one script hands out
 
 
 class Override(Section):
@@ -65,8 +63,10 @@ class GroupRule(Override):
     """Whether a task stays the head when it goes to its next stage."""
     on_delay: Literal["hold", "step-aside"] = "hold"
     """Whether a delayed task holds those behind it."""
-    run: Whole = Field(default=1, ge=1, le=MOST_RUN)
+    run: Whole = Field(default=1, ge=1, le=MOST_TOGETHER)
     """Most tasks of a group claimed at once, run one after another by one worker."""
+    batch: Whole = Field(default=1, ge=1, le=MOST_TOGETHER)
+    """Most tasks of a group that one call of a batch handler is given."""
     priority: Seconds = Field(default=0.0, ge=-YEAR, le=YEAR)
     """Seconds by which its tasks count as older."""
     concurrency: Whole = Field(default=1, ge=1, le=10_000)
@@ -76,8 +76,13 @@ class GroupRule(Override):
 
     @model_validator(mode="after")
     def _runs_have_no_limits(self) -> GroupRule:
-        if self.run > 1 and (self.concurrency > 1 or self.rate):
-            raise ValueError("Leave out run, or concurrency and rate: a run is started as a whole.")
+        if self.run > 1 and self.batch > 1:
+            raise ValueError("Leave out run or batch: a batch is a run handed over at once.")
+        for name, most in (("run", self.run), ("batch", self.batch)):
+            if most > 1 and (self.concurrency > 1 or self.rate):
+                raise ValueError(
+                    f"Leave out {name}, or concurrency and rate: a {name} is started as a whole."
+                )
         return self
 
     def rule(self) -> Rule:
@@ -92,7 +97,9 @@ class GroupRule(Override):
     def policy(self) -> GroupPolicy:
         """What settling needs of it."""
         parks = self.on_dead == "park"
-        return GroupPolicy(self.retry(), self.on_retry, parks, self.stage_order, self.run)
+        return GroupPolicy(
+            self.retry(), self.on_retry, parks, self.stage_order, self.run, self.batch
+        )
 
 
 class TenantRule(Section):
@@ -115,6 +122,8 @@ class HandlerRule(Override):
     """URL that the body is posted to; 2xx done, 429 and 503 retry."""
     timeout: Seconds | None = Field(default=None, gt=0)
     """Seconds that one attempt may take; none: no limit."""
+    batch: Whole = Field(default=1, ge=1, le=MOST_TOGETHER)
+    """Most tasks of a group that one call is given, as JSON Lines; 1: the body alone."""
     scope: Literal["task", "group", "tenant"] = "task"
     """What waits after a 429 or 503 of a URL: the task alone, all of its group, or its tenant."""
 

@@ -46,6 +46,8 @@ class Store:
     def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
         return False
 
+    def pass_on(self, slot: Slot) -> None: ...
+
     async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
         raise AssertionError("may_hand_on said no")
 

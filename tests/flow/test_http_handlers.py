@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
 import orjson
 import pytest
 
 from groupflow.core.app import App
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.flow.handling import Failed, Runner
-from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS
+from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS, HttpBatchRunner
 from groupflow.flow.runners import AllRunners
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
@@ -389,3 +390,27 @@ async def test_the_rules_own_words_on_time_and_retries() -> None:
     async with running("http://127.0.0.1:9/", timeout=1.5, max_attempts=2, interval=-3) as runner:
         assert runner.timeout == 1.5
         assert (runner.retry.max_attempts, runner.retry.interval) == (2, -3)
+
+
+async def test_a_batch_is_posted_in_lines_and_answered_in_lines(server: Server) -> None:
+    tasks = [task(body=b'{"n": %d}' % n) for n in range(3)]
+    rule = HandlerRule(http=SecretUrl(server.url), batch=10)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        runner = HttpBatchRunner(rule, server.url, client)
+        server.answer = response("200 OK", b'{"outcome": "done"}\n{"outcome": "dead"}\n')
+        assert await runner.handle_all(tasks) == [Done(), Dead("its handler says so")]
+        server.answer = response("204 No Content")
+        assert await runner.handle_all(tasks) == [Done()] * 3
+        server.answer = response("429 Too Many Requests", b'{"outcome": "done"}\n')
+        (retry,) = await runner.handle_all(tasks)
+        assert isinstance(retry, Retry)
+        server.answer = response("200 OK", gzip.compress(b""), Content_Encoding="gzip")
+        (packed,) = await runner.handle_all(tasks)
+        assert isinstance(packed, Failed)
+    first = server.requests[0]
+    assert [orjson.loads(line)["body"] for line in first.body.splitlines()] == [
+        {"n": n} for n in range(3)
+    ]
+    assert first.headers["content-type"] == "application/x-ndjson"
+    assert first.headers["groupflow-batch"] == "3"
+    assert "groupflow-id" not in first.headers
