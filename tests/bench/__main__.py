@@ -29,6 +29,7 @@ from tests.bench.daemons import REPOSITORY
 from tests.bench.families import (
     attacks,
     backlog,
+    batches,
     beside,
     cold,
     cost,
@@ -61,7 +62,12 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "schedules": schedules.run,
 }
 # Of interest for who changes something, or of another kind; no rows of the table.
-ON_REQUEST = {"cost": cost.run, "scans": scans.run, "pools": pools.run}
+ON_REQUEST = {
+    "batches": batches.run,
+    "cost": cost.run,
+    "scans": scans.run,
+    "pools": pools.run,
+}
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
 CHART = COMMITTED.with_name("chart.svg")
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
