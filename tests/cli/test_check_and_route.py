@@ -172,6 +172,26 @@ def test_apps_that_cannot_be_loaded(
 
 
 @pytest.mark.parametrize(
+    ("source", "handlers", "said"),
+    [
+        ("", "", "groups[0].batch = 100: No handler takes more than one task"),
+        ('@app.batch_handler("b")\ndef f(tasks): ...\n', "", ""),
+        ("", '[handlers."c"]\nexec = ["sh"]\nbatch = 10\n', ""),
+    ],
+)
+def test_a_batch_that_no_handler_takes(
+    run: Run, tmp_path: Path, source: str, handlers: str, said: str
+) -> None:
+    module = f"app_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(START + source)
+    rule = '[[groups]]\napp = "crm"\nkey = "{e}"\nbatch = 100\n'
+    (tmp_path / "groupflow.toml").write_text(rule + handlers)
+    code, _, err = run("check-config", "--app", f"{module}:app")
+    assert code == (78 if said else 0), err
+    assert said in err
+
+
+@pytest.mark.parametrize(
     ("command", "mode", "said"),
     [
         ("./gone", None, "There is no such program"),

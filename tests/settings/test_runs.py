@@ -21,3 +21,10 @@ def test_a_run_and_a_limit_contradict(limit: dict[str, Any]) -> None:
 def test_a_run_is_a_number_of_tasks(run: object) -> None:
     with pytest.raises(ValidationError):
         GroupRule.model_validate({"key": "{k}", "run": run})
+
+
+@pytest.mark.parametrize("other", [{"concurrency": 2}, {"rate": "1/s"}, {"run": 2}])
+def test_a_batch_has_no_limits_beside_it(other: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="Leave out"):
+        GroupRule.model_validate({"key": "{k}", "batch": 2, **other})
+    assert GroupRule.model_validate({"key": "{k}", "batch": 2}).policy().batch == 2
