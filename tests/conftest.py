@@ -28,11 +28,11 @@ LONGEST = {
     "cli/test_partitions.py": 190,
     "endtoend/test_partitions.py": 110,
     "endtoend/test_clusters.py": 60,
-    "scans/test_daemons.py": 60,
+    "scans/test_daemons.py": 120,
     "page/test_process.py": 57,
-    "page/test_health.py": 52,
+    "page/test_health.py": 100,
     "operate/test_repartition.py": 30,
-    "endtoend/test_schedules.py": 60,
+    "endtoend/test_schedules.py": 120,
     "page/test_browser.py": 47,
     "security/test_rights.py": 46,
     "endtoend/test_rolling_restart.py": 60,
@@ -69,8 +69,15 @@ CLUSTERS = frozenset(
 # What takes long by itself, and is about things that seldom change: `make long`, likewise.
 LONG = frozenset(
     {
+        "endtoend/test_batches.py",
         "endtoend/test_blocking.py",
         "endtoend/test_held_memory.py",
+        "endtoend/test_rolling_restart.py",
+        "endtoend/test_schedules.py",
+        "operate/test_repartition.py",
+        "page/test_health.py",
+        "page/test_process.py",
+        "scans/test_daemons.py",
         "scans/test_outbox.py",
         "soak/test_short_soak.py",
     }
