@@ -64,10 +64,7 @@ local function word_of(i)
   if call('HEXISTS', K.tasks, id) == 0 then return is_over(id) and 'over' or add(i) end
   local life = call('HMGET', K.life .. id, 'pool', 'arrival', 'priority', 'order', 'group')
   if life[1] ~= pool then return 'foreign' end
-  if life[5] and life[5] ~= '' then
-    call('HSET', K.life .. id, 'list', number)
-    return 'kept'
-  end
+  if (life[5] or '') ~= '' then return 'kept' end
   return keep(id, life, ARGV[i + 1])
 end
 
