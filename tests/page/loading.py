@@ -28,7 +28,7 @@ SHOWS = {
     "groups": "main td",
     "tasks": "main td",
     "tenant?name=7": "main h2",
-    **dict.fromkeys(("dead", "types", "schedules", "scans"), "main .empty"),
+    **dict.fromkeys(("dead", "types", "schedules", "scans", "pools"), "main .empty"),
     "limits": "main .lead a",
     **dict.fromkeys(("partitions", "configuration"), "main td, main dd"),
 }
