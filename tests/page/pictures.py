@@ -68,6 +68,10 @@ type = "work"
 name = "monthly-report"
 cron = "0 6 1 * *"
 type = "work"
+[pools.couriers]
+types = ["deliver"]
+[pools.printers]
+types = ["print"]
 """
 _HIDE = """([from, to]) => {
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -80,8 +84,6 @@ _HIDE = """([from, to]) => {
 
 class Shown(World):
     """A daemon with work whose names can be shown."""
-
-    MORE = '[pools.couriers]\ntypes = ["deliver"]\n[pools.printers]\ntypes = ["print"]\n'
 
     APP, SECTIONS = "tests.page.shown:app", SECTIONS
 

@@ -44,8 +44,6 @@ HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
 class World:
     """One daemon with its page, and what waits, runs, is held and is dead in its store."""
 
-    MORE = ""  # of its configuration
-
     APP, SECTIONS = APP, HANDLERS + TOKENS
 
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
