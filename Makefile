@@ -31,7 +31,7 @@ test: .venv/.ready servers analyzers browser languages ## Run the tests, on real
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m clusters $(TESTS) $(ARGS)
 
-long: .venv/.ready servers browser ## Run the tests that take long: memory, restarts, schedules, scans, the page as a process (TESTS=…, ARGS=…)
+long: .venv/.ready servers analyzers browser ## Run the tests that take long: outages, kills, reloads, rights, schedules, scans, memory (TESTS=…, ARGS=…)
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m long $(TESTS) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities

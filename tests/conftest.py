@@ -69,9 +69,13 @@ CLUSTERS = frozenset(
 # What takes long by itself, and is about things that seldom change: `make long`, likewise.
 LONG = frozenset(
     {
+        "crash/test_crash_points.py",
+        "dev/test_dev.py",
         "endtoend/test_batches.py",
         "endtoend/test_blocking.py",
         "endtoend/test_held_memory.py",
+        "endtoend/test_outages.py",
+        "endtoend/test_reload.py",
         "endtoend/test_rolling_restart.py",
         "endtoend/test_schedules.py",
         "operate/test_repartition.py",
@@ -79,6 +83,7 @@ LONG = frozenset(
         "page/test_process.py",
         "scans/test_daemons.py",
         "scans/test_outbox.py",
+        "security/test_rights.py",
         "soak/test_short_soak.py",
     }
 )
