@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 import aio_pika
 import aiormq
@@ -23,6 +23,7 @@ from aiormq.abc import AbstractChannel
 from yarl import URL
 
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnreachable
+from groupflow.core.urls import split_url
 from groupflow.settings.transport import split_tls
 
 Connection: TypeAlias = AbstractConnection
@@ -108,12 +109,12 @@ async def close_quietly(closing: Awaitable[Any]) -> None:
 
 def address_of(url: str) -> str:
     """Hosts and ports of a broker's URL, which is all that may be shown of it."""
-    return urlsplit(url).netloc.rpartition("@")[2]
+    return split_url(url).netloc.rpartition("@")[2]
 
 
 def nodes_of(url: str) -> list[str]:
     """A URL for each of the nodes that a broker's URL names."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     user, at, hosts = parts.netloc.rpartition("@")
     return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
 

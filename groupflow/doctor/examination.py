@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -19,6 +18,7 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreUnavailable,
 )
+from groupflow.core.urls import split_url
 from groupflow.doctor.files import examine_files
 from groupflow.doctor.http import examine_http
 from groupflow.doctor.partitions import examine_partitions
@@ -137,7 +137,7 @@ def _unreachable(section: str, address: str, error: GroupflowError) -> Findings:
 
 def _transport(section: str, url: str) -> Check:
     name = f"{section}.transport"
-    scheme = urlsplit(url).scheme
+    scheme = split_url(url).scheme
     if scheme in TLS_SCHEMES:
         return Check(name, "ok", "TLS, the server's certificate is verified")
     if stays_here(url):

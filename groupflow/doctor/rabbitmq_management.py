@@ -10,7 +10,7 @@ import ssl
 from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -18,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from groupflow.broker import partitions as broker
 from groupflow.core.checkup import Check
 from groupflow.core.masking import mask_place
+from groupflow.core.urls import split_url
 from groupflow.settings.transport import split_tls
 
 BINDINGS = "rabbitmq.bindings"
@@ -78,7 +79,7 @@ async def examine_management(
     amqp_url, tls = split_tls(amqp_url)
     verify = tls or ssl.create_default_context()
     async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=verify) as client:
-        vhost = unquote(urlsplit(amqp_url).path[1:]) or "/"
+        vhost = unquote(split_url(amqp_url).path[1:]) or "/"
         api = _Api(client, url.rstrip("/"), quote(vhost, safe=""))
         try:
             queues = [await api.queue(name) for name in broker.names_of(queue, partitions)]

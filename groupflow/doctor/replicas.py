@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from redis.exceptions import NoPermissionError
 
 from groupflow.core.checkup import Check
+from groupflow.core.urls import split_url
 from groupflow.settings.transport import CLUSTER, SENTINEL
 
 Leader: TypeAlias = Literal["cluster", "sentinel"]
@@ -55,7 +55,7 @@ async def try_wait(redis: Any, ask: Any) -> list[Check]:
 
 def leader_of(url: str) -> Leader | None:
     """Who promotes another server, by the scheme of a URL."""
-    scheme = urlsplit(url).scheme
+    scheme = split_url(url).scheme
     if scheme.endswith(CLUSTER):
         return "cluster"
     return "sentinel" if scheme.endswith(SENTINEL) else None

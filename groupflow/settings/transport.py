@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from groupflow.core.urls import split_url
+
 CLUSTER, SENTINEL = "+cluster", "+sentinel"  # how Redis's schemes end where there are many nodes
 PORT, SENTINEL_PORT = 6379, 26379
 TLS_SCHEMES = frozenset({"amqps", "rediss", f"rediss{CLUSTER}", f"rediss{SENTINEL}"})
@@ -24,7 +26,7 @@ def with_tls(url: str, files: Mapping[str, str]) -> str:
         OSError: a file can't be read, or is no certificate or key.
         ValueError: it isn't PEM.
     """
-    parts = urlsplit(url)
+    parts = split_url(url)
     extra = [f"{name}={quote(path)}" for name, path in files.items()]
     query = "&".join(filter(None, [parts.query, *extra]))
     whole = urlunsplit(parts._replace(query=query))
@@ -40,7 +42,7 @@ def split_tls(url: str) -> tuple[str, ssl.SSLContext | None]:
     Raises:
         OSError: a file can't be read, or is no certificate or key.
     """
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme not in TLS_SCHEMES:
         return url, None
     files: dict[str, str] = {}
@@ -66,7 +68,7 @@ def is_loopback(listen: str) -> bool:
 
 def stays_here(url: str) -> bool:
     """Whether a connection to this URL, to any of the hosts in it, never leaves the machine."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme == "unix":
         return True
     hosts = parts.netloc.rpartition("@")[2].split(",")
