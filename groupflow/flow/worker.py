@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from time import monotonic, perf_counter, time
-from typing import Any, cast
+from typing import Any
 
 import structlog
 
@@ -41,7 +41,10 @@ class Rules:
 
 
 class Worker:
-    """Has one attempt at a time, each in a task of its own, which begins the next."""
+    """Has one attempt at a time.
+
+    Each is in a task of its own, or in that of the one before where it left nothing behind there.
+    """
 
     def __init__(self, name: str, hall: Hall, rules: Rules, tracing: Tracing | None = None) -> None:
         self.name = name  # unique within the pool
@@ -123,52 +126,91 @@ class Worker:
                 self._ended.set_result(None)
 
     async def _attend(self, slot: Slot) -> None:
-        """One claim from its attempt to its settlement. Nothing is awaited but the handler.
-
-        So a cancellation of the attempt, whenever it comes, ends the attempt and nothing else.
-        """
-        assert self._ended is not None  # noqa: S101
-        self._has_begun = True
+        """A claim, and those that it leads to."""
+        following: Slot | None = slot
         try:
-            settlement = await (
-                self._traced(slot, self._tracing) if self._tracing else self._work(slot)
-            )
-            self._slot = None
-            if self._ended.done():
-                return  # cut off at the daemon's end: whatever is left is handed over
-            if (
-                slot.run is not None
-                and isinstance(settlement, Complete)
-                and self._hall.stays(self.name)
-                and slot.source.go_on(slot)
-            ):
-                self._take(slot)
-                self._spawn(self._attend(slot))
-                return
-            if self._hall.may_go_on(self.name) and slot.source.may_hand_on(slot, settlement):
-                self._spawn(self._hand_on(slot, cast(Complete, settlement)))
-                return
-            found = self._hall.hand_in(self.name, slot, settlement)
-            if found is None:
-                self._spawn(self._wait(slot, settlement))
-            else:
-                self._take(found)
-                self._spawn(self._attend(found))
+            while following is not None:
+                following = await self._attend_to_one(following)
         except BaseException as error:  # noqa: BLE001  not foreseen: `run` raises it
             self._fail(error)
 
-    async def _hand_on(self, slot: Slot, settlement: Complete) -> None:
-        """Go on with the next task of the group, if that may be; else wait for any."""
+    async def _attend_to_one(self, slot: Slot) -> Slot | None:
+        """One claim from its attempt to its settlement.
+
+        Nothing is awaited but the handler and `_hand_on`. So a cancellation of the attempt,
+        whenever it comes, ends the attempt and nothing else.
+
+        Returns:
+            What to attend to next in this very task; ``None`` where another one goes on.
+        """
+        assert self._ended is not None  # noqa: S101
+        self._has_begun = True
+        turn = self._hall.turns.look()
+        settlement = await (
+            self._traced(slot, self._tracing) if self._tracing else self._work(slot)
+        )
+        self._slot = None
+        if self._ended.done():
+            return None  # cut off at the daemon's end: whatever is left is handed over
+        found: Slot | None
+        if isinstance(settlement, Complete) and self._runs_on(slot):
+            found = slot
+        elif isinstance(settlement, Complete) and self._may_hand_on(slot, settlement):
+            if not self._is_as_begun():
+                self._spawn(self._go_on_anew(slot, settlement))
+                return None
+            found = await self._hand_on(slot, settlement)
+        else:
+            found = self._hall.hand_in(self.name, slot, settlement)
+        if self._ended.done():
+            return None
+        if found is None:
+            self._spawn(self._wait(slot, settlement))
+            return None
+        self._take(found)
+        if self._hall.turns.have_passed(turn) and self._is_as_begun():
+            return found
+        self._spawn(self._attend(found))
+        return None
+
+    def _runs_on(self, slot: Slot) -> bool:
+        """A task is done: whether it was one of a run, and its slot holds the next one now."""
+        return slot.run is not None and self._hall.stays(self.name) and slot.source.go_on(slot)
+
+    def _may_hand_on(self, slot: Slot, settlement: Complete) -> bool:
+        return self._hall.may_go_on(self.name) and slot.source.may_hand_on(slot, settlement)
+
+    def _is_as_begun(self) -> bool:
+        """Whether a handler left nothing behind in its task: no variable, no cancellation.
+
+        If so, that task serves for another attempt: to make one takes a turn of the loop, for which
+        a group would wait.
+        """
+        current = self._attempt
+        return current is not None and not current.cancelling() and copy_context() == self._context
+
+    async def _hand_on(self, slot: Slot, settlement: Complete) -> Slot | None:
+        """Settle a task, and go on with the next one of its group, if that may be."""
+        assert self._ended is not None  # noqa: S101
         try:
-            goes_on = await slot.source.hand_on(slot, settlement)
+            return slot if await slot.source.hand_on(slot, settlement) else None
+        except asyncio.CancelledError:
+            if self._ended.done():
+                raise
+            return None  # somebody cancels an attempt that has ended: what it settles isn't theirs
+
+    async def _go_on_anew(self, slot: Slot, settlement: Complete) -> None:
+        """The same in a task of its own."""
+        try:
+            found = await self._hand_on(slot, settlement)
         except BaseException as error:  # noqa: BLE001  `run` raises it
             self._fail(error)
             return
-        if not goes_on:
+        if found is None:
             await self._wait(slot, settlement)
         elif self._ended is not None and not self._ended.done():
-            self._take(slot)
-            await self._attend(slot)
+            self._take(found)
+            await self._attend(found)
 
     def _fail(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():
