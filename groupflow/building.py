@@ -148,6 +148,7 @@ def admission_of(settings: Settings) -> Admission:
         max_body=settings.rabbitmq.max_body,
         max_headers=settings.rabbitmq.max_headers,
         step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
+        debounces=settings.debounces(),
     )
 
 

@@ -9,6 +9,7 @@ import typer
 
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
+from groupflow.cli.spans import seconds_for
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ ForOption = Annotated[
     str | None,
     typer.Option("--for", metavar="TIME", help="Then it goes on by itself: 30s, 10m, 2h, 1d."),
 ]
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST = 366 * 86400.0
 AllOption = Annotated[bool, typer.Option("--all", help="Everything, plain tasks too.")]
 
 
@@ -70,7 +69,7 @@ def pause(
       groupflow pause --all
     """
     target, by = _target(group, everything=everything), getpass.getuser()
-    length = None if for_ is None else _seconds(for_)
+    length = None if for_ is None else seconds_for(for_)
     changed = ask_store(config, lambda namespace: _groups(namespace).pause(target, by, length))
     words = "paused" if changed else "was paused already"
     if changed and length is not None:
@@ -118,16 +117,6 @@ def _target(group: str | None, *, everything: bool) -> str:
     if everything == bool(group):
         raise typer.BadParameter("Name one group, or give --all.")
     return group or ""
-
-
-def _seconds(text: str) -> float:
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not number.replace(".", "", 1).isdecimal() or not number.isascii():
-        raise typer.BadParameter(f"--for {text!r} is no time; write 30s, 10m, 2h or 1d.")
-    seconds = float(number) * _UNITS[unit]
-    if not 0 < seconds <= _LONGEST:
-        raise typer.BadParameter(f"--for {text!r} is not between 0 s and a year.")
-    return seconds
 
 
 def _report(target: str, words: str, *, as_json: bool, **facts: bool) -> None:

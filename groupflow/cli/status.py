@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from groupflow.cli.attempts import moment
+from groupflow.cli.limits import line_of
 from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import plain_text
 from groupflow.cli.store import ask_store
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 verbs = typer.Typer()
 
 HELD_SHOWN = 3  # groups of each kind that are named
+LIMITS_SHOWN = 5  # limits by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,16 @@ def paused_line(found: Totals) -> str:
     return f"PAUSED: everything, by {hold.by} since {moment(hold.since)}: groupflow resume --all"
 
 
+def limit_lines(found: Totals, most: int = LIMITS_SHOWN) -> list[str]:
+    """What is limited by hand, some of it by name."""
+    number = found.limited_groups + found.limited_tenants
+    shown = found.by_hand[:most]
+    lines = [f"by hand: {line_of(each)}" for each in shown]
+    if number > len(shown):
+        lines.append(f"by hand: {number - len(shown):,} more limits: groupflow limit")
+    return lines
+
+
 def _print(status: _Status) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -104,11 +116,15 @@ def _print(status: _Status) -> None:
         f"{found.delayed:,} delayed, {found.parked:,} parked, {found.paused:,} paused"
     )
     _print_held(console, status)
+    for line in limit_lines(found):
+        console.print(Text(plain_text(line), style="bold"))
     if found.standing_tenants:
         console.print(
             f"tenants {found.standing_tenants:,} at their limits: {found.standing:,} groups wait"
         )
-    console.print(f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}")
+    over = f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}"
+    replaced = found.superseded_total
+    console.print(f"{over}, superseded {replaced:,}" if replaced else over)
     if status.rates:
         rates = status.rates
         console.print(

@@ -85,11 +85,15 @@ class State(StrEnum):
     RUNNING = "running"
     DELAYED = "delayed"
     DONE = "done"
+    SUPERSEDED = "superseded"
 
 
 @verbs.command("tasks")
 def tasks(
-    state: Annotated[State, typer.Argument(metavar="STATE", help="queued, running, delayed, done")],
+    state: Annotated[
+        State,
+        typer.Argument(metavar="STATE", help="queued, running, delayed, done, superseded"),
+    ],
     *,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")
@@ -152,7 +156,7 @@ def _line(state: State, row: TaskRow, now: float) -> str:
 
 def _print(found: Found) -> None:
     facts = {
-        "state": found.state,
+        "state": f"superseded by {found.superseded_by}" if found.superseded_by else found.state,
         "type": found.type,
         "group": found.group or "none, it is plain",
         "tenant": found.tenant,

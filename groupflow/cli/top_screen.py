@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupflow.cli.safe import plain_text
-from groupflow.cli.status import paused_line
+from groupflow.cli.status import limit_lines, paused_line
 from groupflow.operate.busy import Busy
 from groupflow.operate.dead import DeadLetter
 from groupflow.operate.totals import Totals
@@ -38,7 +38,7 @@ class Look:
         totals = self.totals
         waiting = totals.queued_plain + totals.queued_grouped
         running = totals.running_plain + totals.running_grouped
-        return waiting + running + totals.done_total + totals.dead
+        return waiting + running + totals.done_total + totals.superseded_total + totals.dead
 
     def sorted(self, order: Order) -> list[Busy]:
         """The groups and running tasks, what matters most first."""
@@ -106,7 +106,8 @@ def draw(view: View, width: int, height: int) -> RenderableType:
     """The screen, in `height` lines of `width` columns at most."""
     away, held_back = view.now.totals.away, view.now.totals.held_back
     paused = paused_line(view.now.totals)
-    lines = [view.trouble, away, held_back, paused]
+    limits = "; ".join(limit_lines(view.now.totals))
+    lines = [view.trouble, away, held_back, paused, limits]
     rows = max(3, height - _FIXED - sum(1 for each in lines if each))
     daemons = view.now.totals.daemons
     for_daemons = min(max(1, len(daemons)), max(1, rows // 4))
@@ -115,6 +116,8 @@ def draw(view: View, width: int, height: int) -> RenderableType:
     parts: list[RenderableType] = [_head(view, width)]
     if paused:
         parts.append(_line(paused, "bold red", width))
+    if limits:
+        parts.append(_line(limits, "bold", width))
     if view.trouble:
         parts.append(_line(f"held: {view.trouble}", "bold red", width))
     if away:

@@ -1,15 +1,21 @@
-"""What may run at once, and how often it may start: of a group, by its rule, and of a tenant."""
+"""What may run at once, and how often it may start: of groups and tenants, by rule or by hand."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 _RATE = re.compile(r"(\d{1,9})\s*/\s*(s|min|h)(?:\s+burst\s+(\d{1,9}))?", re.ASCII)
 _SECONDS = {"s": 1, "min": 60, "h": 3600}
 _FASTEST = 100_000  # starts a second; Redis itself gives no more
 _MOST_BURST = 1_000_000
+LONGEST_BY_HAND = 30 * 86400.0
+"""Seconds for which a limit by hand may hold: what lasts belongs in the configuration."""
+LEAST_BY_HAND = 1.0
+MOST_AT_ONCE = 1_000_000
+LONGEST_NAME = 4096  # characters
 _GRAIN = 0.02  # seconds by which a start may come before its time, so that none is lost to a delay
 
 
@@ -55,11 +61,26 @@ class Limit:
 
     concurrency: int = 1  # tasks at once
     rate: Rate | None = None
+    batch: int = 1  # tasks that wait for more until they are so many
+    batch_wait: float = 0.0  # seconds for which they do, since the oldest one came
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether it says no more of starts than that one task runs at a time."""
+        return self.concurrency == 1 and self.rate is None
 
     @property
     def is_none(self) -> bool:
         """Whether it says no more than that a group is serial."""
-        return self.concurrency == 1 and self.rate is None
+        return self.is_serial and not self.batch_wait
+
+
+@dataclass(frozen=True, slots=True)
+class Debounce:
+    """How long a task waits for a newer one of its group and type, which replaces it."""
+
+    quiet: float  # seconds since the newest one came
+    most: float  # seconds since the first of them came, at which the newest starts anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +106,55 @@ class Limits:
     rules: Mapping[str, Limit] = field(default_factory=dict)  # by the rule's name; those that limit
     every_tenant: TenantLimit = TenantLimit()
     tenants: Mapping[str, TenantLimit] = field(default_factory=dict)  # those that have their own
+
+
+Limited: TypeAlias = Literal["group", "tenant"]
+
+
+@dataclass(frozen=True, slots=True)
+class HandLimit:
+    """What somebody says of a group, or of a tenant, in place of its configuration, for a while."""
+
+    kind: Limited
+    name: str  # the group's key, or the tenant's name: of whatever application
+    concurrency: int | None = None  # tasks at once; None: as configured; of a tenant 0: any
+    rate: str | None = None  # as written; None: as configured, empty: as many as come
+
+    def check(self, seconds: float) -> None:
+        """Look whether it can hold, for so many seconds.
+
+        Raises:
+            ValueError: it can't; the text says what would be right.
+        """
+        if not self.name or len(self.name) > LONGEST_NAME:
+            raise ValueError(f"Name a {self.kind}, in {LONGEST_NAME} characters at most.")
+        if self.concurrency is None and self.rate is None:
+            raise ValueError("Give a concurrency, a rate, or both.")
+        least = 1 if self.kind == "group" else 0
+        if self.concurrency is not None and not least <= self.concurrency <= MOST_AT_ONCE:
+            raise ValueError(f"Give a {self.kind} a concurrency of {least} to {MOST_AT_ONCE}.")
+        if self.rate is not None:
+            Rate.parse(self.rate)
+        if not LEAST_BY_HAND <= seconds <= LONGEST_BY_HAND:
+            raise ValueError(
+                "Let it hold for 1 s to 30 days: what lasts belongs in the configuration."
+            )
+
+    @property
+    def words(self) -> str:
+        """What it says, for people."""
+        said = []
+        if self.concurrency is not None:
+            said.append(f"{self.concurrency or 'any number'} at once")
+        if self.rate is not None:
+            said.append(self.rate or "any rate")
+        return ", ".join(said)
+
+
+@dataclass(frozen=True, slots=True)
+class SetByHand(HandLimit):
+    """One that holds."""
+
+    since: float = 0.0  # Unix seconds by Redis's clock, as the next
+    until: float = 0.0  # when it ends by itself
+    by: str = ""  # who set it

@@ -82,6 +82,7 @@ class PoolMeasures:
     types: Types = field(default_factory=Types)  # by task type, shared by the pools of a daemon
     claimed: int = 0  # claims that workers were given
     lost: int = 0  # claims that were somebody else's when they ended
+    superseded: int = 0  # retries that gave way to newer tasks
     waiting: Histogram = field(default_factory=lambda: Histogram(WAITING))
     """Seconds from when a task could first have been claimed until it was."""
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))
@@ -94,6 +95,7 @@ class IntakeMeasures:
     enqueued: int = 0  # those that became a task
     duplicates: int = 0  # those whose id was known already
     buried: int = 0  # those that could not be routed, and became a dead letter
+    superseded: int = 0  # waiting tasks that newer ones have replaced
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))  # messages an enqueue
     terms: int = 0  # connections on which it has begun to consume
     handed_over: int = 0  # queues given up for another daemon, so that each has its share

@@ -6,12 +6,14 @@ Pure, and it never raises: whatever a stranger sends, the batch around it goes o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 from uuid import uuid4
 
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
 from groupflow.core.headers import json_headers
+from groupflow.core.limits import Debounce
 from groupflow.core.routing import Router
 from groupflow.core.template import has_controls
 from groupflow.store.enqueue import Arrival
@@ -20,6 +22,7 @@ from groupflow.store.envelope import Envelope
 HEAD_BYTES = 4096  # of a body over the limit that its dead letter keeps; and of headers
 HEADER_CHARS = 256  # of a text in headers over the limit that is kept whole
 SHOWN_CHARS = 80  # of a stranger's text in a reason
+_NONE: Final[Mapping[str, Debounce]] = MappingProxyType({})
 
 
 class Admission:
@@ -32,15 +35,19 @@ class Admission:
         max_body: int,
         max_headers: int = 65_536,
         step_aside: frozenset[str],
+        debounces: Mapping[str, Debounce] = _NONE,
     ) -> None:
-        """Binds a configuration's rules; `step_aside` are those whose groups go on during a delay.
+        """Binds a configuration's rules.
 
-        What is over a limit (bytes) becomes a dead letter of its head, or of short headers.
+        `step_aside` are those whose groups go on during a delay; `debounces` has those that
+        debounce. What is over a limit (bytes) becomes a dead letter of its head, or of short
+        headers.
         """
         self._router = router
         self._max_body = max_body
         self._max_headers = max_headers
         self._step_aside = step_aside
+        self._debounces = debounces
 
     def admit(self, delivery: Delivery) -> Arrival:
         """What this delivery becomes."""
@@ -83,6 +90,7 @@ class Admission:
             priority=route.priority,
             delay=route.delay,
             steps_aside=route.rule in self._step_aside,
+            debounce=self._debounces.get(route.rule or ""),
         )
 
     def _refusal(self, reason: str, headers: Mapping[str, Any]) -> Unroutable:

@@ -60,4 +60,5 @@ def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued:
     measures.duplicates += len(arrivals) - new
     measures.buried += buried
     measures.enqueued += new - buried
+    measures.superseded += enqueued.superseded
     measures.batches.observe(len(arrivals))

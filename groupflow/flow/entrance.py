@@ -91,7 +91,8 @@ class Batch:
             renamed |= {places[n]: id_ for n, id_ in part.renamed.items()}
             crowded_out |= {places[n] for n in part.crowded_out}
         queued = sum(gate.queued for gate in self._gates)
-        return Enqueued(queued, taken, renamed, frozenset(crowded_out))
+        superseded = sum(part.superseded for part in self._written.values())
+        return Enqueued(queued, taken, renamed, frozenset(crowded_out), superseded)
 
 
 class Entrance:

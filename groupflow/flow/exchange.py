@@ -132,6 +132,9 @@ class Exchanger(Ledger):
                 return False  # the next exchange meets the same, and says so
             raise
         self._end(exchange)
+        if handed.is_open:
+            self._put_back(exchange)
+            return False
         claims = [handed.claim] if handed.claim else []
         refused = [settlement] if handed.is_refused else []
         count_exchange(self._hall.measures, [settlement], refused, claims)
@@ -146,6 +149,15 @@ class Exchanger(Ledger):
         self.wake()
         self._hall.answered(self, is_short=False)
         return False
+
+    def _put_back(self, exchange: Exchange) -> None:
+        """Nothing was settled, and nothing claimed: both are for another exchange."""
+        if exchange.slots is self._slots:
+            self._slots.due.extendleft(exchange.settling)
+        else:
+            self._drop(exchange.settling)
+        self.wake()
+        self._stir.set()
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
@@ -240,7 +252,9 @@ class Exchanger(Ledger):
             raise
         self._end(exchange)
         self._is_well = True
-        count_exchange(self._hall.measures, finished, answer.refused, answer.claims)
+        measures = self._hall.measures
+        count_exchange(measures, finished, answer.refused, answer.claims)
+        measures.superseded += answer.superseded
         for settlement in one_by_one(answer.refused):
             report_lost(self._hall.measures, settlement.claim)
         self._end_runs(exchange, answer)

@@ -102,9 +102,8 @@ class HttpBatchRunner(HttpRunner, Together):
         if isinstance(answer, Failed):
             return [answer]
         response, read = answer
-        end = self._scoped(_outcome(self._url, response, read))
         if not response.is_success:  # what it says then is for people
-            return [end]
+            return [self._scoped(_outcome(self._url, response, read))]
         return outcomes_in(read, len(tasks), _packed(response) or Done())
 
 

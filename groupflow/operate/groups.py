@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -53,6 +53,7 @@ class Why:
     running: int = 0  # how many of its tasks run; `holder` and `since` are of the first of them
     concurrency: int = 1  # how many may
     behind: str | None = None  # the dead letter that parked it
+    by_hand_until: float | None = None  # until when limits hold that somebody set for it by hand
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow why --json``."""
@@ -92,7 +93,8 @@ class Groups:
         Without words the reason has the kinds of errors alone, not what handlers and dead letters
         said.
         """
-        return _story(group, named(await self._client.run(OperatorVerb.WHY, group)), with_words)
+        facts = named(await self._client.run(OperatorVerb.WHY, group))
+        return _with_limits(_story(group, facts, with_words), facts)
 
 
 def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
@@ -118,9 +120,8 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         return answer(state="parked", reason=reason, since=seconds(at), behind=id_)
     if "until" in facts:
         until = seconds(facts["until"])
-        reason = _limit_reason(facts) or _delay_reason(
-            life, until - seconds(facts["now"]), with_words
-        )
+        left = until - seconds(facts["now"])
+        reason = _limit_reason(facts) or quiet_reason(life) or _delay_reason(life, left, with_words)
         return answer(state="delayed", reason=reason, until=until)
     return _in_line(answer, facts, life)
 
@@ -191,6 +192,24 @@ def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> 
     return answer(state="delayed", reason=said, until=until)
 
 
+def _with_limits(why: Why, facts: Mapping[str, Any]) -> Why:
+    """The same, with whose limits are by hand."""
+    tenant = named(facts.get("tenant", []))
+    if "by_hand" in tenant:
+        said = f"; tenant {tenant['name']}'s limits are by hand until {moment(tenant['by_hand'])}"
+        why = replace(why, reason=why.reason + said)
+    if "by_hand" not in facts:
+        return why
+    said = f"; its limits are by hand until {moment(facts['by_hand'])}"
+    return replace(why, reason=why.reason + said, by_hand_until=seconds(facts["by_hand"]))
+
+
+def moment(time: int) -> str:
+    """A time (µs) that is hours or days away: the hour, and the day where it isn't today."""
+    then, now = datetime.fromtimestamp(seconds(time)).astimezone(), datetime.now().astimezone()
+    return then.strftime("%H:%M:%S" if then.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
 def _limit_reason(facts: Mapping[str, Any]) -> str:
     """What of its limits holds a group; empty if none does."""
     if "until" not in facts or "limited_by" not in facts:
@@ -198,7 +217,17 @@ def _limit_reason(facts: Mapping[str, Any]) -> str:
     until = _hour_of(seconds(facts["until"]))
     if facts["limited_by"] == "rate":
         return f"over its {facts['rate']} until {until}"
+    if facts["limited_by"] == "batch":
+        return f"waiting for more until {until}, {facts['queued']} so far: its batch isn't full"
     return f"closed until {until}, since a handler asked for that (Retry with its scope)"
+
+
+def quiet_reason(life: Life) -> str:
+    """Until when a delayed task waits for quiet; empty where it waits for something else."""
+    if life.due is None or life.latest is None:
+        return ""
+    until, latest = _hour_of(seconds(life.due)), _hour_of(seconds(life.latest))
+    return f"waits for quiet until {until}, at {latest} at the latest"
 
 
 def _hour_of(time: float) -> str:

@@ -198,6 +198,23 @@ class Mover:
                 done.append(name.decode())
         await self._source.run(verb, "done", *done)
 
+    async def move_limits(self) -> None:
+        """Let limits that were set by hand go with their groups; tenants' hold everywhere."""
+        verb = OperatorVerb.MOVE_LIMITS
+        flat = await self._source.run(verb, "out")
+        done: list[bytes] = []
+        for whose, text in zip(flat[::2], flat[1::2], strict=True):
+            if whose.startswith(b"g"):
+                place = self.leaves(whose[1:].decode())
+                targets = [] if place is None else [self._targets[place]]
+                done += [whose] if targets else []
+            else:
+                targets = [each for each in self._targets if each.keys != self._source.keys]
+            for target in targets:
+                await target.run(verb, "in", whose, text)
+        if done:
+            await self._source.run(verb, "done", *done)
+
     async def move_history(self, segment: Literal["new", "old"]) -> int:
         """Move what is over; how many entries."""
         cursor, moved = b"0", 0

@@ -161,6 +161,7 @@ class Repartition:
             report.tasks += await _held_back(source, mover, state)
         report.dead += await mover.move("dead")
         await mover.move_schedules()
+        await mover.move_limits()
         report.over += await mover.move_history("new")
         report.over += await mover.move_history("old")
 

@@ -18,7 +18,9 @@ from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import UNBOUNDED, no_room
 
-Outcome: TypeAlias = Literal["queued", "running", "delayed", "done", "dead", "dropped", "over"]
+Outcome: TypeAlias = Literal[
+    "queued", "running", "delayed", "done", "dead", "superseded", "dropped", "over"
+]
 """What became of a run's task; ``over``: it has ended, and the history has rolled away."""
 
 ABSENT = 60.0

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from groupflow.schedule.scripts import MAKING, ROWS
-from groupflow.store.scripts import FACTS, LAYOUT, LEADING, PRELUDE, SESSIONS, AnyVerb
+from groupflow.store.scripts import (
+    DEBOUNCING,
+    FACTS,
+    LAYOUT,
+    LEADING,
+    PRELUDE,
+    SESSIONS,
+    AnyVerb,
+)
 
 _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
 _LETTERS = (*FACTS, *_NAMING, "operate/letters")
 _BURIAL = (*FACTS, "operate/burial")
-_MOVING = (*FACTS, "store/ids", "operate/moving")
+_MOVING = (*FACTS, "store/ids", DEBOUNCING, "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 
 
@@ -25,6 +33,8 @@ class OperatorVerb(AnyVerb):
     LIST = "list", (*_WALKING, "store/facts", *_NAMING)
     GROUPS = "groups", (*_WALKING, "store/facts", *_NAMING)
     LANE = "lane", (*FACTS, *_NAMING)
+    TENANTS = "tenants", (*PRELUDE, *_NAMING)
+    TENANT_FIGURES = "tenant_figures", (*PRELUDE, *_NAMING)
     SHARDS = "shards", (*_WALKING, *_NAMING)
     CONFIGURATION = "configuration"
     SAMPLE = "sample", _INDEXES
@@ -34,8 +44,10 @@ class OperatorVerb(AnyVerb):
     TALLIES = "tallies", (*PRELUDE, *_NAMING)
     PAUSE = "pause", (*PRELUDE, LAYOUT)
     RESUME = "resume"
-    DROP_WAITING = "drop_waiting", _BURIAL
-    RUN_NOW = "run_now", (*PRELUDE, LAYOUT)
+    LIMIT = "limit", (*SESSIONS, LAYOUT, "store/by_hand")
+    LIMITS_BY_HAND = "limits_by_hand"
+    DROP_WAITING = "drop_waiting", (*_BURIAL, DEBOUNCING)
+    RUN_NOW = "run_now", (*PRELUDE, DEBOUNCING, LAYOUT)
     DELAYED_OF = "delayed_of"
     DEAD = "dead", _LETTERS
     LETTER = "letter", _LETTERS
@@ -59,5 +71,6 @@ class OperatorVerb(AnyVerb):
     MOVE_HISTORY = "move_history", _MOVING
     MOVE_NOTES = "move_notes"
     MOVE_SCHEDULES = "move_schedules", ROWS
+    MOVE_LIMITS = "move_limits", (*SESSIONS, "store/by_hand")
     MOVE_COUNTERS = "move_counters"
     MOVE_END = "move_end"

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.operate.groups import quiet_reason
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -17,8 +18,10 @@ from groupflow.store.keys import ARRIVAL_DIGITS
 from groupflow.store.life import Life
 from groupflow.store.settlements import history_line
 
-TaskState: TypeAlias = Literal["queued", "running", "delayed", "dead", "done", "dropped", "expired"]
-ListedState: TypeAlias = Literal["queued", "running", "delayed", "done"]
+TaskState: TypeAlias = Literal[
+    "queued", "running", "delayed", "dead", "done", "superseded", "dropped", "expired"
+]
+ListedState: TypeAlias = Literal["queued", "running", "delayed", "done", "superseded"]
 Left: TypeAlias = Literal["running", "dead", "over", "due", "unknown"]
 """Why a task was left as it is; ``due``: nothing holds it back but its turn."""
 
@@ -54,6 +57,7 @@ class Found:
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
     until: float | None = None  # Unix seconds until when it is delayed
     reason: str | None = None
+    superseded_by: str | None = None  # the newer task that replaced it
     # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
 
@@ -96,7 +100,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
             state="running", fence=int(facts["fence"]), since=seconds(facts["since"]), **where
         )
     if life.due is not None and life.due > facts["now"]:
-        return found(state="delayed", until=seconds(life.due))
+        reason = quiet_reason(life) or None
+        return found(state="delayed", until=seconds(life.due), reason=reason)
     return found(state="queued")
 
 
@@ -159,9 +164,17 @@ async def look_at_tasks(
 
 
 def _ended(id_: str, line: str) -> Found:
-    state, type_, group, attempt, crashes, *_scope = orjson.loads(line[ARRIVAL_DIGITS:])
-    since = seconds(line[:ARRIVAL_DIGITS])
-    return Found(id_, state, type_, group, attempt=attempt, crashes=crashes, since=since)
+    state, type_, group, attempt, crashes, *rest = orjson.loads(line[ARRIVAL_DIGITS:])
+    return Found(
+        id_,
+        state,
+        type_,
+        group,
+        attempt=attempt,
+        crashes=crashes,
+        since=seconds(line[:ARRIVAL_DIGITS]),
+        superseded_by=rest[0] if state == "superseded" else None,
+    )
 
 
 class WaitingTasks:

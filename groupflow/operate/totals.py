@@ -6,9 +6,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from groupflow.core.limits import SetByHand
 from groupflow.operate.away import Away
 from groupflow.operate.daemons import KnownDaemon, known_daemon
 from groupflow.operate.groups import paused_by
+from groupflow.operate.limits import set_by_hand
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -74,17 +76,22 @@ class Totals:
     standing_tenants: int  # tenants at their limits of which something waits
     parked: int  # groups that a dead letter holds
     paused: int  # groups that only people hold
+    limited_groups: int  # groups and tenants that somebody has limited by hand
+    limited_tenants: int
     delayed_tasks: int  # tasks that stand aside until they are due
     dead: int
     dead_staying: int  # dead letters whose bodies RabbitMQ refused
-    taken_total: int  # tasks that ever came in; the next three likewise
+    taken_total: int  # tasks that ever came in; the next four likewise
     done_total: int  # tasks that were done
+    superseded_total: int  # tasks that a newer one of their group and type replaced
     buried_total: int  # deaths; a redriven task may die again
     crashed_total: int  # claims that ended without a settle
     everything_paused: Hold | None  # by whom and since when, or None
     daemons: list[DaemonStatus]  # those with a lease
     intake: list[IntakeStatus]  # those of them whose intake stands
     held_back: list[HeldBack] = field(default_factory=list)  # partitions that give nothing out
+    # some of the limits by hand, the first to end first
+    by_hand: list[SetByHand] = field(default_factory=list)
     away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
     def as_json(self) -> dict[str, Any]:
@@ -108,9 +115,12 @@ class Totals:
                 "paused": self.paused,
             },
             "tenants": {"standing": self.standing_tenants, "groups": self.standing},
+            "limited": {"tenants": self.limited_tenants, "groups": self.limited_groups},
+            "limits": [asdict(limit) for limit in self.by_hand],
             "dead": self.dead,
             "dead_staying": self.dead_staying,
             "done_total": self.done_total,
+            "superseded_total": self.superseded_total,
             "failed_total": self.buried_total,
             "daemons": [asdict(daemon) for daemon in self.daemons],
             "intake": [asdict(standing) for standing in self.intake],
@@ -124,6 +134,7 @@ async def read_totals(client: StoreClient) -> Totals:
     facts = named(await client.run(OperatorVerb.STATUS), "at", "waited_plain", "waited_grouped")
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]
+    by_hand = [set_by_hand(*map(bytes.decode, row)) for row in facts.pop("by_hand")]
     note, ends = facts.pop("everything_paused", None), facts.pop("everything_ends", None)
     until = None if ends is None else seconds(ends)
     recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]
@@ -131,13 +142,15 @@ async def read_totals(client: StoreClient) -> Totals:
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
     waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
     facts |= {name: count[name] for name in (*waiting, "asleep")}
-    facts |= {f"{name}_total": count[name] for name in ("taken", "done", "buried", "crashed")}
+    ended = ("taken", "done", "superseded", "buried", "crashed")
+    facts |= {f"{name}_total": count[name] for name in ended}
     return Totals(
         **facts,
         # A lock a group, but where several tasks of one may run.
         groups=count["running_grouped"] - shared + apart + sum(states),
         everything_paused=Hold(*paused_by(note), until) if note else None,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
+        by_hand=by_hand,
         daemons=[_status_of(each) for each in known],
         intake=[
             IntakeStatus(each.name, standing["paused"], standing["since"])

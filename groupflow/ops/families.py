@@ -90,6 +90,8 @@ def _from_work(measures: Measures) -> Iterator[Metric]:
     )
     yield _one("groupflow_tasks_retried", "Attempts that failed and come again", total("retry"))
     yield _counter("groupflow_tasks_buried", "New dead letters", buried, ["at"])
+    superseded = measures.intake.superseded + sum(pool.superseded for pool in pools.values())
+    yield _one("groupflow_superseded", "Tasks that newer ones replaced", superseded)
     yield _counter("groupflow_claims_lost", "Claims that others have now", lost, ["pool"])
     yield _histogram(
         "groupflow_task_waiting_seconds",
@@ -192,6 +194,8 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     yield _gauge("groupflow_cluster_groups", "Groups by state", groups, ["state"])
     limited = totals.standing_tenants
     yield _now("groupflow_cluster_tenants_at_limit", "Tenants that may start nothing", limited)
+    by_hand: Rows = {("tenant",): totals.limited_tenants, ("group",): totals.limited_groups}
+    yield _gauge("groupflow_cluster_limits_by_hand", "Limits that people set", by_hand, ["of"])
     yield _now("groupflow_cluster_dead_letters", "Dead letters", totals.dead)
     yield _gauge(
         "groupflow_cluster_oldest_waiting_seconds", "Wait of what goes next", waited, ["pool"]

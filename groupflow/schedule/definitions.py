@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
+from groupflow.core.limits import Debounce
 from groupflow.core.timing import Timing, next_tick
 from groupflow.settings.model import Settings
 from groupflow.settings.planning import Planned, plan
@@ -55,11 +56,15 @@ def definitions_of(settings: Settings) -> list[Definition]:
         ConfigError: the ticks of one can't be routed.
     """
     aside = frozenset(rule.name for rule in settings.groups if rule.on_delay == "step-aside")
-    return [_definition(each, aside) for each in plan(settings)]
+    debounces = settings.debounces()
+    return [_definition(each, aside, debounces) for each in plan(settings)]
 
 
-def _definition(planned: Planned, aside: frozenset[str]) -> Definition:
+def _definition(
+    planned: Planned, aside: frozenset[str], debounces: Mapping[str, Debounce]
+) -> Definition:
     rule, route = planned.rule, planned.route
+    debounce = debounces.get(route.rule or "")
     timing = {"cron": rule.cron, "every": rule.every, "timezone": rule.timezone}
     told = {
         **timing,
@@ -89,11 +94,13 @@ def _definition(planned: Planned, aside: frozenset[str]) -> Definition:
         microseconds(route.delay),
         "aside" if route.rule in aside else "",
         packed,
-        envelope.pack_facts() if is_large or route.delay or route.pool else b"",
+        envelope.pack_facts(debounce) if is_large or route.delay or route.pool or debounce else b"",
         envelope.scope or "",
     )
     facts = [told, route.priority, route.delay, message[4], packed.decode()]
-    digest = _digest([*facts, route.pool] if route.pool else facts)
+    facts += [route.pool] if route.pool else []
+    facts += [debounce.quiet, debounce.most] if debounce else []
+    digest = _digest(facts)
     return Definition(
         name=rule.name,
         timing=rule.timing(),

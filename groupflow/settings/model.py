@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from groupflow.core.limits import Limits, Rate, TenantLimit
+from groupflow.core.limits import Debounce, Limits, Rate, TenantLimit
 from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
@@ -358,6 +358,11 @@ class Settings(Section):
         every = {rule.name: rule.limit() for rule in self.groups}
         rules = {name: limit for name, limit in every.items() if not limit.is_none}
         return Limits(rules, *self.tenants.limits())
+
+    def debounces(self) -> dict[str, Debounce]:
+        """By rule, how long a task waits for a newer one that replaces it."""
+        every = {rule.name: rule.debouncing() for rule in self.groups}
+        return {name: debounce for name, debounce in every.items() if debounce}
 
     def rabbitmq_url(self) -> str:
         """Where and how to connect to RabbitMQ, its password and TLS files included.

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from groupflow.core.limits import Limit, Rate
+from groupflow.core.limits import Debounce, Limit, Rate
 from groupflow.core.policy import MOST_TOGETHER, GroupPolicy
 from groupflow.core.retry import RetryOverride
 from groupflow.core.routing import Rule
@@ -25,6 +25,9 @@ from groupflow.settings.types import (
     Tenants,
     Whole,
 )
+
+_SHORTEST = 0.001  # seconds
+_BURST = 10  # times a rule's quiet, for which a burst of its goes on at most
 
 
 class Override(Section):
@@ -67,12 +70,41 @@ class GroupRule(Override):
     """Most tasks of a group claimed at once, run one after another by one worker."""
     batch: Whole = Field(default=1, ge=1, le=MOST_TOGETHER)
     """Most tasks of a group that one call of a batch handler is given."""
+    batch_wait: Seconds = Field(default=0.0, ge=0, le=YEAR)
+    """Seconds for which fewer than a batch wait for more, since the oldest of them came."""
     priority: Seconds = Field(default=0.0, ge=-YEAR, le=YEAR)
     """Seconds by which its tasks count as older."""
     concurrency: Whole = Field(default=1, ge=1, le=10_000)
     """Tasks of one group at once; over 1, its order is that of their starts."""
     rate: RateText = ""
     """Starts of one group: "10/s", "600/min", "10/h", "10/s burst 50"; empty: as many as come."""
+
+    debounce: Seconds = Field(default=0.0, ge=0, le=YEAR)
+    """Over 0: of its waiting tasks of one type the newest replaces the older ones, and starts after
+    so many seconds of quiet."""
+    debounce_max: Seconds = Field(default=0.0, ge=0, le=YEAR)
+    """Seconds after which it starts at the latest, however long the burst goes on; 0: ten times
+    debounce."""
+
+    @model_validator(mode="after")
+    def _bursts_end(self) -> GroupRule:
+        if not self.debounce:
+            if self.debounce_max:
+                raise ValueError("Leave out debounce_max, or give debounce its seconds: it is 0.")
+            return self
+        if self.debounce < _SHORTEST:
+            raise ValueError("Give debounce a millisecond at least, or 0 for none.")
+        if self.debounce_max and self.debounce_max < self.debounce:
+            raise ValueError(
+                f"Give debounce_max ({self.debounce_max:g}) at least the seconds of debounce "
+                f"({self.debounce:g}), or 0 for ten times as many."
+            )
+        for name, most in (("run", self.run), ("batch", self.batch)):
+            if most > 1:
+                raise ValueError(
+                    f"Leave out {name}, or debounce: what debounces is claimed task by task."
+                )
+        return self
 
     @model_validator(mode="after")
     def _runs_have_no_limits(self) -> GroupRule:
@@ -83,6 +115,8 @@ class GroupRule(Override):
                 raise ValueError(
                     f"Leave out {name}, or concurrency and rate: a {name} is started as a whole."
                 )
+        if self.batch_wait and self.batch == 1:
+            raise ValueError("Leave out batch_wait, or give the batch that is waited for.")
         return self
 
     def rule(self) -> Rule:
@@ -92,7 +126,13 @@ class GroupRule(Override):
 
     def limit(self) -> Limit:
         """What scripts need of it."""
-        return Limit(self.concurrency, Rate.parse(self.rate))
+        return Limit(self.concurrency, Rate.parse(self.rate), self.batch, self.batch_wait)
+
+    def debouncing(self) -> Debounce | None:
+        """What intake needs of it; ``None`` where each of its tasks is run."""
+        if not self.debounce:
+            return None
+        return Debounce(self.debounce, self.debounce_max or _BURST * self.debounce)
 
     def policy(self) -> GroupPolicy:
         """What settling needs of it."""

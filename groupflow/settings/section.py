@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.masking import mask_url
+from groupflow.core.urls import split_url
 from groupflow.settings.transport import TLS_FILES, TLS_SCHEMES, stays_here, with_tls
 from groupflow.settings.types import FileName, SecretUrl
 
@@ -55,7 +55,7 @@ class Server(Section):
                 is named in it.
         """
         url = self.url.get_secret_value()
-        scheme = urlsplit(url).scheme
+        scheme = split_url(url).scheme
         if scheme not in TLS_SCHEMES:
             if self.allow_plaintext or stays_here(url):
                 return url

@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 from groupflow.core.limits import Rate
 from groupflow.core.masking import mask_command, mask_place, mask_url
 from groupflow.core.template import FieldPath, Template
+from groupflow.core.urls import split_url
 from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, TLS_FILES, split_hosts
 
 YEAR = 31_536_000.0
@@ -167,7 +168,7 @@ def _without_host(parts: SplitResult) -> SplitResult:
 def _rabbitmq_nodes(url: SecretUrl) -> SecretUrl:
     """Check a URL of one node, or of several with commas between their hosts."""
     try:
-        parts = urlsplit(url.get_secret_value())
+        parts = split_url(url.get_secret_value())
     except ValueError:
         return _one_rabbitmq(url)  # which says what is wrong
     user, at, hosts = parts.netloc.rpartition("@")
@@ -183,7 +184,7 @@ def _many_nodes(url: SecretUrl) -> SecretUrl:
     if not scheme.endswith((CLUSTER, SENTINEL)):
         return _one_redis(url)
     try:
-        parts = urlsplit(value)
+        parts = split_url(value)
         split_hosts(parts.netloc.rpartition("@")[2], PORT)
     except ValueError:
         raise ValueError(

@@ -21,7 +21,7 @@ from groupflow.store.settlements import (
     Complete,
     Settlement,
     calls_of,
-    hand_on_call,
+    handing_on,
     one_by_one,
 )
 
@@ -29,6 +29,7 @@ TOLD = 16  # tasks that are told ahead of their claim, at a time
 _NO_LIFE = Life()
 _ROW = 7  # values a claim
 _ENDING = 2  # accepted, and the run should end
+_SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,16 @@ class Answer:
     # this one
     beside_suspect: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
+    superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
     """What became of a slot whose task was to hand its group on."""
 
-    is_refused: bool  # since its fence is stale
-    claim: Claim | None  # of the next task; None where there is none, or others go first
+    claim: Claim | None = None  # of the next task; None where there is none, or others go first
+    is_refused: bool = False  # since its fence is stale
+    is_open: bool = False  # nothing is settled: that is for an ordinary exchange
 
 
 class Claims:
@@ -74,6 +77,7 @@ class Claims:
         self._session = session
         self.pool = pool
         self._beside_suspect = False
+        self.may_hop = True  # nothing but groups that run was there when anybody looked
         self._runs = b""
 
     def adopt(self, runs: Mapping[str, int]) -> None:
@@ -128,7 +132,8 @@ class Claims:
         fences += [claim.run[-1].fence if claim.run else claim.fence for claim in claims]
         seen.fence = max(seen.fence, *fences, 0)
         ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
-        return Answer(refused, claims, self._beside_suspect, ending)
+        superseded = verdicts.count(_SUPERSEDED)
+        return Answer(refused, claims, self._beside_suspect, ending, superseded)
 
     async def hand_on(self, settlement: Complete) -> Handed:
         """Complete a task, and claim the next one of its group, in the least that this takes.
@@ -143,23 +148,38 @@ class Claims:
             SessionReplaced: the daemon's name was taken over.
             StoreUnavailable: no answer; it may have run.
         """
-        claim = settlement.claim
-        (element, packed), *rest = claim.behind
-        more = 0 if rest else TOLD
+        rest, told = settlement.claim.behind[1:], list[bytes]()
         front: list[Argument] = [self._session.daemon, self._session.shown]
+        arguments = handing_on(front, settlement)
         epoch = self._session.epoch if self._session.epoch.id else None
-        call = hand_on_call(front, settlement, more)
-        ((state, verdict, fence, now, told),) = await self._client.run_all([call], epoch)
-        self._session.check(state)
-        if not verdict:
-            return Handed(True, None)
+        if self.may_hop and rest:
+            ((fence, *now),) = await self._client.run_all([(Verb.HOP, arguments)], epoch)
+            if not fence:
+                return Handed(is_open=True)
+            self.may_hop = fence > 0
+        if not self.may_hop or not rest:
+            call = Verb.HAND_ON, [*arguments, 0 if rest else TOLD]
+            ((state, verdict, fence, *now, told, may_hop),) = await self._client.run_all(
+                [call], epoch
+            )
+            self._session.check(state)
+            self.may_hop = bool(may_hop)
+            if not verdict:
+                return Handed(is_refused=True)
         self._on_settled([settlement])
+        return Handed(self._following(settlement.claim, fence, now[0], rest or _pairs(told)))
+
+    def _following(
+        self, claim: Claim, fence: bytes | int, now: int, behind: list[tuple[bytes, bytes]]
+    ) -> Claim | None:
+        """The claim that a slot goes on with, where the store gave it one."""
         if not fence:
-            return Handed(False, None)
-        following = _claim(claim.slot, fence, element, claim.task.group, packed, _NO_LIFE, now)
-        following.behind = _pairs(told) if more else rest
-        self._session.seen.fence = max(self._session.seen.fence, following.fence)
-        return Handed(False, following)
+            return None
+        element, packed = claim.behind[0]
+        found = _claim(claim.slot, fence, element, claim.task.group, packed, _NO_LIFE, now)
+        found.behind = behind
+        self._session.seen.fence = max(self._session.seen.fence, found.fence)
+        return found
 
 
 def claims_from(rows: list[Any], now: int) -> list[Claim]:

@@ -11,6 +11,7 @@ import orjson
 from redis.exceptions import RedisError
 
 from groupflow.core.errors import TooFewReplicas
+from groupflow.core.limits import Debounce
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.copies import Copies
@@ -51,13 +52,13 @@ class Arrival:
     delay: float = 0.0  # seconds before which it may not run
     steps_aside: bool = False  # whether its group goes on during that delay
     dead: str = ""  # the reason why it is a dead letter from the start, empty for a task
+    debounce: Debounce | None = None  # for how long a newer one of its group and type replaces it
 
     def arguments(self) -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message."""
         packed = self.envelope.pack()
-        is_listed_apart = (
-            bool(self.dead or self.delay or self.envelope.named_pool) or len(packed) > READ_WHOLE
-        )
+        is_special = self.dead or self.delay or self.debounce or self.envelope.named_pool
+        is_listed_apart = bool(is_special) or len(packed) > READ_WHOLE
         errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
         return (
             self.id,
@@ -68,7 +69,7 @@ class Arrival:
             self.dead,
             errors,
             packed,
-            self.envelope.pack_facts() if is_listed_apart else b"",
+            self.envelope.pack_facts(self.debounce) if is_listed_apart else b"",
             self.envelope.scope or "",
         )
 
@@ -87,6 +88,7 @@ class Enqueued:
     # the places in the batch of those that became dead letters, since there was no room for what
     # waits for delays
     crowded_out: frozenset[int] = frozenset()
+    superseded: int = 0  # waiting tasks that these have replaced
 
 
 def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
@@ -188,11 +190,12 @@ class Enqueuer:
         return Verb.ENQUEUE, *arguments
 
     def _enqueued(self, reply: list[Any]) -> Enqueued:
-        queued, taken, crowded_out, newest = reply
+        queued, taken, crowded_out, newest, superseded = reply
         self._seen.arrival = max(self._seen.arrival, newest)
         return Enqueued(
             queued=queued,
             taken=[verdict != 0 for verdict in taken],
             renamed={n: id_.decode() for n, id_ in enumerate(taken) if isinstance(id_, bytes)},
             crowded_out=frozenset(place - 1 for place in crowded_out),
+            superseded=superseded,
         )

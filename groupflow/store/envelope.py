@@ -12,6 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.core.limits import Debounce
+from groupflow.store.clock import microseconds
+
 Pool: TypeAlias = Literal["plain", "grouped"]
 """Which workers: a task with a group is for those of the one, all others for the other."""
 
@@ -47,9 +50,14 @@ class Envelope:
             facts.append(self.scope)
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
-    def pack_facts(self) -> bytes:
-        """What scripts look at, kept apart from headers and body: type, tenant, rule and pool."""
-        facts = [self.type, self.tenant or "", self.rule or "", self.named_pool or ""]
+    def pack_facts(self, debounce: Debounce | None = None) -> bytes:
+        """What scripts look at, kept apart from headers and body.
+
+        Type, tenant, rule and pool; and how long it waits for quiet, and at most (µs).
+        """
+        facts: list[Any] = [self.type, self.tenant or "", self.rule or "", self.named_pool or ""]
+        if debounce:
+            facts += [microseconds(debounce.quiet), microseconds(debounce.most)]
         while not facts[-1] and len(facts) > 2:  # noqa: PLR2004  those two are always there
             facts.pop()
         return orjson.dumps(facts)

@@ -23,6 +23,9 @@ spelled only here.
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
 | ``limits`` | hash | what the configuration says of concurrency and rates; see `limits.lua` |
+| ``by_hand`` | hash | limits that somebody set for a while: see `by_hand.lua` |
+| ``by_hand_ends`` | zset | the same → until when |
+| ``by_hand_news`` | list | which of them began and ended, until a daemon's log has it (JSON) |
 | ``sharing`` | zset | claims of groups that several tasks may run in, in place of locks |
 | ``rates`` | zset | ``g`` and a group → when its next start is due in the long run |
 | ``closed`` | zset | the same → until when nothing of it starts, since a handler asked for that |
@@ -34,6 +37,7 @@ spelled only here.
 | ``charges`` | zset | the same claims, to be counted by tenant |
 | ``shares:<pool>`` | zset | tenant → its virtual time, where tenants share by weight |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
+| ``debouncing`` | hash | group, scope, type → who is replaced by what is newer: `debouncing.lua` |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
 | ``life:<id>`` | hash | what has happened to a task that left the straight path; see below |
@@ -86,6 +90,8 @@ _WHOLE = (
     "segments", "count", "samples", "tallies", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
     "resumes", "waiting_groups", "turns", "standing", "charged", "charges", "pools", "pullers",
+    "by_hand", "by_hand_ends", "by_hand_news",
+    "debouncing",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares",

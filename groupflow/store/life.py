@@ -23,6 +23,7 @@ class Life:
     errors: list[dict[str, Any]] = field(default_factory=list)
     due: int | None = None  # before which it may not run
     enqueued: int | None = None  # when it came, where its place in line isn't that any more
+    latest: int | None = None  # until when it waits for quiet, where that is what it waits for
     reason: str = ""
     was_claimed: bool = False  # whether it ever was
 
@@ -32,6 +33,7 @@ class Life:
         facts = dict(zip(flat[::2], flat[1::2], strict=True))
         stage, context = facts.get(b"stage"), facts.get(b"context")
         due, enqueued = facts.get(b"due"), facts.get(b"enqueued")
+        latest = facts.get(b"latest")
         return cls(
             attempt=int(facts.get(b"attempt", 1)),
             crashes=int(facts.get(b"crashes", 0)),
@@ -40,6 +42,7 @@ class Life:
             errors=orjson.loads(facts.get(b"errors", b"[]")),
             due=None if due is None else int(due),
             enqueued=None if enqueued is None else int(enqueued),
+            latest=None if due is None or latest is None or latest < due else int(latest),
             reason=facts.get(b"reason", b"").decode(),
             was_claimed=not facts.keys().isdisjoint(_CLAIMED_BEFORE),
         )

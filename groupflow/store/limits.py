@@ -20,7 +20,12 @@ def pack(limits: Limits, partitions: int = 1) -> bytes:
     """
     flat: list[str] = []
     for name, limit in limits.rules.items():
-        flat += ("r" + name, _packed(limit))
+        if not limit.is_serial:
+            flat += ("r" + name, _packed(limit))
+        if limit.batch_wait:
+            flat += ("b" + name, f"{limit.batch} {limit.batch_wait * MICROSECONDS:.0f}")
+    if any(limit.batch_wait for limit in limits.rules.values()):
+        flat += ("b", "1")
     if limits.every_tenant != TenantLimit():
         flat += ("t", _packed_tenant(limits.every_tenant.shared(partitions)))
     for tenant, own in limits.tenants.items():

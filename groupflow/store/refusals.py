@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from redis.exceptions import (
     AuthenticationError,
     OutOfMemoryError,
@@ -13,6 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.urls import split_url
 
 # Answers of a server that is up but can't serve for now, by their first word: still loading its
 # file, busy with a script, failing to write its disk, with too few replicas, or no longer the one
@@ -30,7 +29,7 @@ _MOVED = ("MOVED", "READONLY", "MASTERDOWN")
 
 def address_of(url: str) -> str:
     """Host and port of a server's URL, which is all that may be shown of it."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return parts.netloc.rpartition("@")[2] or parts.path
 
 

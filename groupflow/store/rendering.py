@@ -17,8 +17,9 @@ _RULE = re.compile(
     r"^(?:local )?function (\w+)\((?:[^\n]* end|[^\n]*\n(?:(?!end$)[^\n]*\n)*end)$", re.MULTILINE
 )
 _NAMED_AHEAD = re.compile(r"^local \w+(?:, \w+)*$", re.MULTILINE)
-_COMMENT = re.compile(r"--.*")
-_WORD = re.compile(r"\w+")
+# What names no function: comments and texts. Nor does a field of something.
+_UNREAD = re.compile(r"--.*|'[^'\n]*'")
+_WORD = re.compile(r"(?<![.\w])\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +62,4 @@ def _in_pieces(rules: str) -> list[tuple[str, str]]:
 
 @cache
 def _words(lua: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(_COMMENT.sub("", lua)))
+    return frozenset(_WORD.findall(_UNREAD.sub("", lua)))

@@ -24,13 +24,15 @@ SESSIONS = (*PRELUDE, "store/sessions")
 FACTS = (*PRELUDE, "store/facts")
 LEADING = "store/leading"
 _EPOCHS = (*SESSIONS, LEADING, "store/epochs")
-_CLAIMING = (*SESSIONS, "store/claiming")
+DEBOUNCING = "store/debouncing"
+_CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
 _AHEAD = "store/ahead"
+_BESIDE = "store/beside"
 _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
 LAYOUT = "store/layout"
 _POOLS = (*_IDS, LAYOUT, LEADING)
-TAKING = (*_IDS, "store/delaying", LAYOUT, LEADING, "store/taking")
+TAKING = (*_IDS, "store/delaying", DEBOUNCING, LAYOUT, LEADING, "store/taking")
 
 
 class AnyVerb(StrEnum):
@@ -68,13 +70,14 @@ class Verb(AnyVerb):
     CLAIM_PLAIN = "claim_plain", _CLAIMING
     CLAIM_GROUPED = "claim_grouped", (*_CLAIMING, _AHEAD)
     COMPLETE = "complete", _SETTLING
-    HAND_ON = "hand_on", (*_SETTLING, _AHEAD)
-    PROCEED = "proceed", _SETTLING
+    HOP = "hop", (*SESSIONS, _BESIDE)
+    HAND_ON = "hand_on", (*_SETTLING, _AHEAD, _BESIDE)
+    PROCEED = "proceed", (*_SETTLING, _AHEAD)
     RELEASE = "release", _SETTLING
-    RETRY = "retry", _SETTLING
+    RETRY = "retry", (*_SETTLING, DEBOUNCING)
     ADVANCE = "advance", _SETTLING
     BURY = "bury", _SETTLING
-    PROMOTE = "promote"
+    PROMOTE = "promote", (*PRELUDE, "store/by_hand")
     ROLL = "roll"
     SWEEP_RENAMED = "sweep_renamed", _IDS
     EXIST = "exist"

@@ -193,17 +193,16 @@ def is_attempt(error: dict[str, Any]) -> bool:
     return error.get("error") != REJECTED
 
 
-def hand_on_call(front: list[Argument], settlement: Complete, more: int) -> Call:
-    """The call that completes a task and claims the next one of its group for the same slot.
+def handing_on(front: list[Argument], settlement: Complete) -> list[Argument]:
+    """What completes a task and claims the next one of its group for the same slot.
 
     Args:
         front: the daemon and its session.
         settlement: of a claim that knows what stands behind it.
-        more: how many behind the next one are to be told.
     """
     claim = settlement.claim
     element, _ = claim.behind[0]
-    return Verb.HAND_ON, [*front, *_proof(claim), _history_line(claim), element, more]
+    return [*front, *_proof(claim), _history_line(claim), element]
 
 
 def _run(run: Proceed) -> list[Argument]:

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlunsplit
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from groupflow.core.urls import split_url
 from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, SENTINEL_PORT, split_hosts
 from groupflow.store.wire import Wire, Wires, pack
 
@@ -58,7 +59,7 @@ def whereabouts_of(url: str, key: str) -> Whereabouts:
             ``+sentinel``, and several nodes.
         key: one with the slot of all others: in a cluster that decides.
     """
-    scheme = urlsplit(url).scheme
+    scheme = split_url(url).scheme
     if scheme.endswith(CLUSTER):
         return InCluster(url, key)
     if scheme.endswith(SENTINEL):
@@ -138,7 +139,7 @@ class BySentinel(Whereabouts):
     """The primary that Sentinels watch under a name."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        parts = split_url(url)
         name, _, database = parts.path.lstrip("/").partition("/")
         self._name = unquote(name)
         query = dict(parse_qsl(parts.query))
@@ -205,7 +206,7 @@ class Nodes:
 
     def __init__(self, url: str, credentials: tuple[str, str] | None = None) -> None:
         """Reads the URL; `credentials` are a user and a password in place of those in it."""
-        self._parts = urlsplit(url)
+        self._parts = split_url(url)
         self._scheme = self._parts.scheme.partition("+")[0]
         front, at, hosts = self._parts.netloc.rpartition("@")
         if credentials is not None:
@@ -238,7 +239,7 @@ class Nodes:
 
 def address_in(url: str) -> tuple[str, int]:
     """Host and port of a node's URL."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return parts.hostname or "localhost", parts.port or 0
 
 

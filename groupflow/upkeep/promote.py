@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import orjson
 import structlog
 
 from groupflow.core.measures import UpkeepMeasures
@@ -19,12 +23,32 @@ LONGEST = 30.0  # seconds; a wake tells of an earlier due time, unless it was lo
 async def promote(client: StoreClient, measures: UpkeepMeasures) -> float:
     """Promote what is due. Returns the seconds until more will be."""
     crash_point("before_promote")
-    promoted, wait = await client.run(Verb.PROMOTE, AT_ONCE)
+    promoted, wait, *news = await client.run(Verb.PROMOTE, AT_ONCE, "tell")
     crash_point("after_promote", promoted)
     if promoted:
         measures.promoted += promoted
         log.debug("task.promoted", count=promoted)
+    _tell_of_limits(news[0] if news else [], is_first=not client.keys.partition)
     if wait < 0:
         return LONGEST
     # A millisecond late rather than a microsecond early, which would be one more call.
     return min(LONGEST, seconds(wait) + 0.001)
+
+
+def _tell_of_limits(news: Sequence[bytes], *, is_first: bool) -> None:
+    """What people set by hand, and what of it has ended: one daemon of all is told, once.
+
+    All partitions know of a tenant's: the first one's word is enough.
+    """
+    for each in news:
+        what, whose, until, concurrency, rate, by = orjson.loads(each)
+        if whose[0] == "t" and not is_first:
+            continue
+        log.info(
+            f"limit.{what}",
+            **{"group" if whose[0] == "g" else "tenant": whose[1:]},
+            concurrency=None if concurrency == "-" else int(concurrency),
+            rate=rate or None,
+            until=datetime.fromtimestamp(seconds(until), UTC).isoformat(timespec="seconds"),
+            by=by or None,  # nobody: its time was over
+        )

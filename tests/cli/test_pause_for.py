@@ -1,18 +1,18 @@
-"""`pause --for`: what is taken for a time, and what is refused."""
+"""`pause --for`, `limit --for`: what is taken for a time, and what is refused."""
 
 from __future__ import annotations
 
 import pytest
 import typer
 
-from groupflow.cli.groups import _seconds
+from groupflow.cli.spans import seconds_for
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30s", 30.0), ("1.5m", 90.0), ("2h", 7200.0), ("1d", 86400.0)]
 )
 def test_a_time_has_a_unit(text: str, seconds: float) -> None:
-    assert _seconds(text) == seconds
+    assert seconds_for(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ def test_a_time_has_a_unit(text: str, seconds: float) -> None:
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="--for"):
-        _seconds(text)
+        seconds_for(text)

@@ -4,7 +4,8 @@
     SEED=…     draws everything but the interleaving (default: a random one, printed)
     JOBS=…     trials at once (default 2; each mostly waits)
     FIRST=…    the first trial's number: with TRIALS=1, one trial again
-    RULES=…   `run` or `limits` where all trials' groups are to have them (default: a third each)
+    RULES=…   `run`, `batches`, `limits` or `debounce` where all trials' groups are to have that
+              (default: a quarter each without, and with each of the first three)
     FOLDER=…   where trials that failed leave their history (default: a temporary one)
 
 The servers are private ones, started for this run, unless REDIS and RABBITMQ give their URLs.

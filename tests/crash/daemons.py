@@ -8,12 +8,13 @@ import faulthandler
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import uvloop
 
-from groupflow import Advance, App, Dead, Task, crashpoints
+from groupflow import Advance, App, Dead, Retry, Task, crashpoints
 from groupflow.core.outcome import Outcome
 from groupflow.daemon import Daemon
 from groupflow.ops.logs import configure_logging
@@ -56,8 +57,11 @@ def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
                 key="{group}",
                 name="grouped",
                 run=plan.run,
-                concurrency=plan.concurrency,
-                rate=plan.rate,
+                concurrency=1 if plan.by_hand else plan.concurrency,
+                rate="" if plan.by_hand else plan.rate,
+                debounce=plan.debounce,
+                batch=plan.batch,
+                batch_wait=plan.batch_wait,
             ),
         ),
         # A page a life would still be starting, at its low priority, when a hundred have died.
@@ -100,7 +104,6 @@ async def _serve(settings: Settings, life: Life, journal: Journal) -> None:
     app = App()
     started = 0
 
-    @app.handler(TYPE)
     async def handle(task: Task) -> Outcome | None:
         nonlocal started
         body = task.json()
@@ -129,6 +132,22 @@ async def _serve(settings: Settings, life: Life, journal: Journal) -> None:
             journal.write(event_of("end", task, n, how))
         return None
 
+    async def handle_all(tasks: Sequence[Task]) -> list[Outcome | None]:
+        """One after another, up to the first that isn't done: as if each came alone."""
+        told: list[Outcome | None] = []
+        for task in tasks:
+            try:
+                told.append(await handle(task))
+            except RuntimeError:
+                told.append(Retry(reason="the first attempt fails"))
+            if told[-1] is not None:
+                break
+        return told + [None] * (len(tasks) - len(told))
+
+    if (batch := settings.groups[0].batch) > 1:
+        app.batch_handler(TYPE, size=batch)(handle_all)
+    else:
+        app.handler(TYPE)(handle)
     # Behind the handler: a daemon looks up the types when it is built.
     daemon = Daemon(settings, app, life.name)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.stop)

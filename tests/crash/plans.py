@@ -42,8 +42,10 @@ _MOST: dict[str, int] = {
     "before_leave": 2,
 }
 RULES = os.environ.get("RULES", "")
-"""``run`` or ``limits`` where all trials are to have that."""
+"""``run``, ``batches``, ``limits`` or ``debounce`` where all trials are to have that."""
 
+_BY_TENANTS = 0.3  # of all trials
+_BY_HAND = 0.5  # of those with limits
 _MOST_OF_A_PAIR = 4  # so that enough is left for the second
 PAIRS = list(itertools.product(POINTS, POINTS))
 
@@ -93,10 +95,19 @@ class Plan:
     lives: list[Life]
     messages: list[Message]
     prefetch: int
-    order: Literal["oldest", "fair"]
+    order: Literal["oldest", "fair", "tenants"]
     run: int = 1  # of the groups' rule, as are these
     concurrency: int = 1
     rate: str = ""
+    by_hand: bool = False  # these two were set by hand, of each group, and are in no configuration
+    debounce: float = 0.0
+    batch: int = 1
+    batch_wait: float = 0.0
+
+    @property
+    def together(self) -> int:
+        """How many tasks of a group one claim may give, which a crash repeats."""
+        return max(self.run, self.batch)
 
     @property
     def archives(self) -> bool:
@@ -117,13 +128,21 @@ def single(seed: str, point: str, nth: int = 0) -> Plan:
 def _under_some_rule(seed: str, plan: Plan) -> Plan:
     """Groups as they are by default, in runs, or limited.
 
-    By a draw of its own: what else a seed stands for is as it was.
+    By draws of their own: what else a seed stands for is as it was.
     """
-    kind = RULES or Random(f"{seed}:run").choice(["", "run", "limits"])
+    if Random(f"{seed}:order").random() < _BY_TENANTS:
+        plan = replace(plan, order="tenants")
+    kind = RULES or Random(f"{seed}:run").choice(["", "run", "limits", "batches"])
     if kind == "run":
         return replace(plan, run=8)
     if kind == "limits":
-        return replace(plan, concurrency=3, rate="200/s burst 5")
+        by_hand = Random(f"{seed}:hand").random() < _BY_HAND
+        most = 2 if by_hand else 3  # fewer than there are workers, and as many
+        return replace(plan, concurrency=most, rate="200/s burst 5", by_hand=by_hand)
+    if kind == "batches":
+        return replace(plan, batch=5, batch_wait=0.02)
+    if kind == "debounce":
+        return replace(plan, debounce=0.05)
     return plan
 
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,23 @@ from typing import Any
 import orjson
 from redis import Redis
 
+from groupflow.core.limits import Rate
 from groupflow.operate.archiving import place_of
 from groupflow.operate.bodies import archive_of
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
+from groupflow.store.scripts import Scripts
 from tests.crash.daemons import LEASE, fork_daemon, settings_of
 from tests.crash.plans import CLOCKED, Life, Plan
 from tests.crash.publishing import BALLAST, Broker
-from tests.history.auditor import audit, leftovers, states_of, totals_of
+from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal
 from tests.history.invariants import Violation, check
 
 LIFE_WITHIN = 60.0  # seconds; a healthy life takes about one, but a machine may be busy
 _LOOK = 0.01
+HOUR = 3_600_000_000  # µs
 
 
 @dataclass(slots=True)
@@ -78,7 +82,9 @@ class Trials:
         result = Result(plan.label)
         self._broker.declare(name)
         self._broker.publish(name, plan.messages, folder / "journal.jsonl")
+        self._limit_by_hand(plan, keys, HOUR)
         self._live(plan, settings, folder, result)
+        self._limit_by_hand(plan, keys, "")
         self._broker.answer()
         left = self._broker.left_in(name)
         result.violations += self._judge(plan, keys, folder, result, left)
@@ -91,6 +97,20 @@ class Trials:
         if names := list(self._raw.scan_iter(f"{{{name}}}:*", count=1000)):
             self._raw.unlink(*names)
         return result
+
+    def _limit_by_hand(self, plan: Plan, keys: Keys, span: int | str) -> None:
+        """Give each group its limits for so many µs, where the plan says so; or end them."""
+        if not plan.by_hand:
+            return
+        rate = Rate.parse(plan.rate)
+        assert rate is not None
+        pace = round(rate.interval * 1e6), round(rate.tolerance * 1e6), rate.text
+        script = Scripts(plan.order)[OperatorVerb.LIMIT]
+        for group in {message.group for message in plan.messages if message.group}:
+            said = ("g" + group, span, "the trial", plan.concurrency, *pace, 1000)
+            self._raw.eval(script.text, 1, keys.front, *said)
+        if not span:
+            self._raw.delete(keys("by_hand_news"))
 
     def _live(self, plan: Plan, settings: Settings, folder: Path, result: Result) -> None:
         """All lives, until one has come to its end with everything done."""
@@ -142,18 +162,19 @@ class Trials:
         """Whether this process serves, all tasks are over, and no dead daemon is left unreaped."""
         keys = Keys(settings.redis.namespace)
         pipeline = self._raw.pipeline(transaction=False)
-        pipeline.hget(keys("count"), "done")
+        pipeline.hmget(keys("count"), "done", "superseded")
         pipeline.zcard(keys("dead"))
         pipeline.zrange(keys("daemons"), 0, -1)
         pipeline.hget(keys("daemon", life.name), "info")
         pipeline.zcard(keys("bodies"))
-        done, dead, daemons, info, bodies = pipeline.execute()
+        ended, dead, daemons, info, bodies = pipeline.execute()
         if orjson.loads(info or b"{}").get("pid") != pid:
             return False  # it is another's entry; a signal could find this one without a handler
         if plan.archives and bodies:
             return False
         wanted = len({message.id for message in plan.messages})
-        return bool(int(done or 0) + dead >= wanted and daemons == [life.name.encode()])
+        over = sum(int(each or 0) for each in ended) + dead
+        return bool(over >= wanted and daemons == [life.name.encode()])
 
     def _judge(
         self, plan: Plan, keys: Keys, folder: Path, result: Result, left: int
@@ -165,8 +186,9 @@ class Trials:
             events=[replace(e, how="cut") if e.how == "advanced" else e for e in events],
             states=states_of(self._raw, keys),
             totals=totals_of(self._raw, keys),
+            superseded=superseded_in(self._raw, keys),
             left_in_queue=left,
-            runs={each.group: plan.run for each in plan.messages if each.group},
+            runs={each.group: plan.together for each in plan.messages if each.group},
             concurrency={
                 each.group: plan.concurrency
                 for each in plan.messages
@@ -177,7 +199,9 @@ class Trials:
         violations += [Violation("L7", f"{key} is left") for key in leftovers(self._raw, keys)]
         for message in {each.id: each for each in plan.messages}.values():
             expected = "dead" if message.what == "poison" else "done"
-            if (state := history.states.get(message.id)) != expected:
+            state = history.states.get(message.id)
+            may_give_way = plan.debounce and message.group
+            if state != expected and not (state == "superseded" and may_give_way):
                 violations.append(Violation("S1", f"{message.id} is {state}, not {expected}"))
         if plan.archives:
             violations += self._archived(
@@ -186,7 +210,8 @@ class Trials:
         # On a busy machine a daemon may lose its lease of a second and live on.
         log = (folder / "daemons.log").read_bytes()
         losses = sum(log.count(name) for name in (b'"session.lost"', b'"task.taken_over"'))
-        return [*violations, *_repeats(plan, events, len(result.delivered) + losses)]
+        faults = len(result.delivered) + losses
+        return [*violations, *_repeats(plan, events, faults, history.superseded)]
 
     def _archived(self, settings: Settings) -> list[Violation]:
         """Every dead letter's body lies in the stream, and is readable there."""
@@ -223,8 +248,13 @@ class Trials:
         return {name.decode(): repr(read[self._raw.type(name)](name)) for name in names}
 
 
-def _repeats(plan: Plan, events: list[Event], faults: int) -> list[Violation]:
-    """S5, counted: a task runs once, and once more for each crash, retry, stage and hand-back."""
+def _repeats(
+    plan: Plan, events: list[Event], faults: int, superseded: Container[str]
+) -> list[Violation]:
+    """S5, counted: a task runs once, and once more for each crash, retry, stage and hand-back.
+
+    One that a newer one replaced may not have run at all.
+    """
     found: list[Violation] = []
     by_task: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -235,9 +265,10 @@ def _repeats(plan: Plan, events: list[Event], faults: int) -> list[Violation]:
         ends = Counter(event.how for event in own if event.kind == "end")
         crashes = max((event.crashes for event in starts), default=0)
         allowed = 1 + crashes + ends["cut"] + (message.what in ("fail", "stage"))
-        if plan.run > 1 and message.group:
+        if plan.together > 1 and message.group:
             allowed += faults  # each repeats what a run had done, and counts for its first task
-        if not 1 <= len(starts) <= allowed:
+        is_replaced = message.id in superseded
+        if not (0 if is_replaced else 1) <= len(starts) <= allowed:
             found.append(
                 Violation("S5", f"{message.id} ({message.what}) ran {len(starts)} times: {ends}")
             )
@@ -245,6 +276,6 @@ def _repeats(plan: Plan, events: list[Event], faults: int) -> list[Violation]:
             found.append(
                 Violation("S5", f"{message.id}: {crashes} crashes, {faults} kills and lost leases")
             )
-        if message.what != "poison" and not ends["done"]:
+        if message.what != "poison" and not (ends["done"] or is_replaced):
             found.append(Violation("S1", f"{message.id} is over, and never came to its end"))
     return found

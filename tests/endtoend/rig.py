@@ -38,7 +38,7 @@ from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
 from tests.endtoend.process import DEADLINE, LOOK, REPOSITORY, Process, until
-from tests.history.auditor import audit, leftovers, states_of, totals_of
+from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal, Totals, killed, published
 from tests.history.invariants import Violation, check
 
@@ -314,11 +314,11 @@ class Rig:
         return [id_.decode() for each in found for id_ in each]
 
     def is_over(self, tasks: int) -> bool:
-        """Whether so many tasks are done or dead."""
-        return self.count("done") + len(self.dead()) >= tasks
+        """Whether so many tasks are done, superseded or dead."""
+        return self.count("done") + self.count("superseded") + len(self.dead()) >= tasks
 
     def wait_for_all(self, tasks: int | None = None) -> None:
-        """Wait until so many tasks (those published) are done or dead, and nothing runs."""
+        """Wait until so many tasks (those published) are over, and nothing runs."""
         wanted = len(self.jobs) if tasks is None else tasks
         self.until(lambda: self.is_over(wanted), f"the end of {wanted} tasks")
 
@@ -343,15 +343,18 @@ class Rig:
     def judge(self, *, with_faults: bool) -> list[Violation]:
         """Everything that is wrong with the structure and the history, after the end of all."""
         states: dict[str, Any] = {}
+        superseded: dict[str, str] = {}
         totals = [totals_of(self.raw, keys) for keys in self.partitions]
         found: list[Violation] = []
         for keys in self.partitions:
             states |= states_of(self.raw, keys)
+            superseded |= superseded_in(self.raw, keys)
             found += audit(self.raw, keys)
             found += [Violation("L7", key) for key in leftovers(self.raw, keys)]
         history = History(
             [self._unique(event) for event in self.journal.read()],
             states=states,
+            superseded=superseded,
             totals=Totals(*(sum(each) for each in zip(*map(astuple, totals), strict=True))),
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,

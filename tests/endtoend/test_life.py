@@ -34,11 +34,11 @@ def cluster(
 
 FOUND_KEYS = {
     "id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker",
-    "fence", "since", "until", "reason", "errors",
+    "fence", "since", "until", "reason", "errors", "superseded_by",
 }  # fmt: skip
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason"),
-    *("running", "concurrency", "behind"),
+    *("running", "concurrency", "behind", "by_hand_until"),
 }
 DEAD_KEYS = {"id", "type", "group", "reason", "attempts", "died_at"}
 

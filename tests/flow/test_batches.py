@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -13,29 +13,18 @@ from pydantic import BaseModel
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.outcome import Outcome
 from groupflow.operate.dead import DeadLetters
-from groupflow.servers import RedisServer
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
 
 
-@pytest.fixture
-async def shop(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
-
-
 def _arrival(id_: str, type_: str = "t", body: bytes = b"{}") -> Arrival:
     return Arrival(id_, Envelope(type_, "hot", "42", "rule", {}, body))
 
 
-def _dead(shop: Bench) -> int:
-    return int(shop.raw.zcard(shop.keys("dead")))
+def _dead(bench: Bench) -> int:
+    return int(bench.raw.zcard(bench.keys("dead")))
 
 
 class Rows(BaseModel):
@@ -59,10 +48,10 @@ def _app(calls: list[list[str]], answers: dict[str, Any] | None = None, size: in
     return app
 
 
-async def test_as_many_as_the_rule_and_the_handler_say(shop: Bench) -> None:
+async def test_as_many_as_the_rule_and_the_handler_say(bench: Bench) -> None:
     calls: list[list[str]] = []
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(25)))
-    async with crew(shop, _app(calls, size=8), batch=10) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(25)))
+    async with crew(bench, _app(calls, size=8), batch=10) as made:
         await made.until_done(25)
         await made.stop()
     assert [len(call) for call in calls] == [8, 8, 8, 1]
@@ -70,7 +59,7 @@ async def test_as_many_as_the_rule_and_the_handler_say(shop: Bench) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 4])
-async def test_groups_side_by_side_each_in_order(shop: Bench, count: int) -> None:
+async def test_groups_side_by_side_each_in_order(bench: Bench, count: int) -> None:
     """Replies are lost at random, and some tasks fail once: none is lost, none out of order."""
     chance = Random(count)
     calls, ran = list[list[str]](), dict[str, list[int]]()
@@ -90,8 +79,8 @@ async def test_groups_side_by_side_each_in_order(shop: Bench, count: int) -> Non
             ran.setdefault(task.group or "", []).append(int(task.id[1:]))
         return told + [Done()] * (len(tasks) - len(told))
 
-    await shop.enqueue(*(arrival(f"t{n}", f"g{n % 5}") for n in range(400)))
-    async with crew(shop, app, count=count, batch=20) as made:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n % 5}") for n in range(400)))
+    async with crew(bench, app, count=count, batch=20) as made:
         made.claims.lose_exchanges = {n for n in range(1, 400) if chance.random() < 0.2}
         await made.until_done(400)
         await made.stop()
@@ -109,20 +98,20 @@ async def test_groups_side_by_side_each_in_order(shop: Bench, count: int) -> Non
     ],
 )
 async def test_a_failure_in_the_middle_ends_the_batch(
-    shop: Bench, answer: Any, outcome: str
+    bench: Bench, answer: Any, outcome: str
 ) -> None:
     """Those in front are done, it is settled, those behind go back and come again."""
     calls: list[list[str]] = []
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(6)))
-    async with crew(shop, _app(calls, {"t2": answer, "t4": answer}), batch=10) as made:
-        await made.until(lambda: shop.count("done") + _dead(shop) == 6)
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(6)))
+    async with crew(bench, _app(calls, {"t2": answer, "t4": answer}), batch=10) as made:
+        await made.until(lambda: bench.count("done") + _dead(bench) == 6)
         await made.stop()
     assert calls[0] == [f"t{n}" for n in range(6)]
     assert calls[1][0] == ("t3" if outcome == "dead" else "t2")
-    assert _dead(shop) == (2 if outcome == "dead" else 0)
+    assert _dead(bench) == (2 if outcome == "dead" else 0)
 
 
-async def test_one_outcome_is_for_the_first_where_it_is_not_done(shop: Bench) -> None:
+async def test_one_outcome_is_for_the_first_where_it_is_not_done(bench: Bench) -> None:
     """What failed may be any of them, so the next attempt is the first one's alone."""
     calls: list[list[str]] = []
     app = App()
@@ -132,31 +121,31 @@ async def test_one_outcome_is_for_the_first_where_it_is_not_done(shop: Bench) ->
         calls.append([task.id for task in tasks])
         return Retry(after=0) if len(calls) == 1 else Done()
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
-    async with crew(shop, app, batch=10) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
+    async with crew(bench, app, batch=10) as made:
         await made.until_done(4)
         await made.stop()
     assert calls == [["t0", "t1", "t2", "t3"], ["t0"], ["t1", "t2", "t3"]]
 
 
-async def test_an_answer_of_another_length_is_none(shop: Bench) -> None:
+async def test_an_answer_of_another_length_is_none(bench: Bench) -> None:
     app = App()
 
     @app.batch_handler("t")
     def handle(tasks: Sequence[Task]) -> list[None]:
         return [None]
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
-    async with crew(shop, app, batch=10) as made:
-        await made.until(lambda: _dead(shop) + shop.count("done") == 3)
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
+    async with crew(bench, app, batch=10) as made:
+        await made.until(lambda: _dead(bench) + bench.count("done") == 3)
         await made.stop()
-    assert _dead(shop) == 2  # the last one alone had one answer
-    letter = await DeadLetters(shop.client).get("t0")
+    assert _dead(bench) == 2  # the last one alone had one answer
+    letter = await DeadLetters(bench.client).get("t0")
     assert letter is not None
     assert "answers for each of its 3 tasks, and not for 1" in letter.reason
 
 
-async def test_a_body_that_does_not_fit_ends_the_batch_in_front_of_it(shop: Bench) -> None:
+async def test_a_body_that_does_not_fit_ends_the_batch_in_front_of_it(bench: Bench) -> None:
     seen: list[list[int]] = []
     app = App()
 
@@ -166,15 +155,15 @@ async def test_a_body_that_does_not_fit_ends_the_batch_in_front_of_it(shop: Benc
         seen.append([body.row for body in bodies])
 
     bodies = [b'{"row": %d}' % n if n != 2 else b'{"row": "x"}' for n in range(5)]
-    await shop.enqueue(*(_arrival(f"t{n}", body=body) for n, body in enumerate(bodies)))
-    async with crew(shop, app, batch=10) as made:
-        await made.until(lambda: _dead(shop) + shop.count("done") == 5)
+    await bench.enqueue(*(_arrival(f"t{n}", body=body) for n, body in enumerate(bodies)))
+    async with crew(bench, app, batch=10) as made:
+        await made.until(lambda: _dead(bench) + bench.count("done") == 5)
         await made.stop()
     assert seen == [[0, 1], [3, 4]]
-    assert _dead(shop) == 1
+    assert _dead(bench) == 1
 
 
-async def test_other_types_are_not_of_it(shop: Bench) -> None:
+async def test_other_types_are_not_of_it(bench: Bench) -> None:
     """A handler of one task gets one, and settles it before the next begins."""
     calls: list[list[str]] = []
     app = _app(calls)
@@ -182,17 +171,17 @@ async def test_other_types_are_not_of_it(shop: Bench) -> None:
     @app.handler("single")
     async def single(task: Task) -> None:
         calls.append([task.id])
-        assert shop.count("done") == int(task.id[1:])
+        assert bench.count("done") == int(task.id[1:])
 
     kinds = ["t", "t", "single", "single", "t", "t"]
-    await shop.enqueue(*(_arrival(f"t{n}", kind) for n, kind in enumerate(kinds)))
-    async with crew(shop, app, batch=10) as made:
+    await bench.enqueue(*(_arrival(f"t{n}", kind) for n, kind in enumerate(kinds)))
+    async with crew(bench, app, batch=10) as made:
         await made.until_done(6)
         await made.stop()
     assert calls == [["t0", "t1"], ["t2"], ["t3"], ["t4", "t5"]]
 
 
-async def test_a_stop_hands_back_all_of_it(shop: Bench) -> None:
+async def test_a_stop_hands_back_all_of_it(bench: Bench) -> None:
     begun = asyncio.Event()
     app = App()
 
@@ -201,16 +190,16 @@ async def test_a_stop_hands_back_all_of_it(shop: Bench) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
-    async with crew(shop, app, batch=10) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
+    async with crew(bench, app, batch=10) as made:
         await asyncio.wait_for(begun.wait(), 20)
         made.hall.stop_claiming()
         for worker in made.workers:
             worker.hand_back()
         await made.stop()
-        await made.until(lambda: shop.count("running_grouped") == 0)
-    assert shop.lane("hot") == ["t0", "t1", "t2", "t3"]
-    assert shop.count("done") == 0
+        await made.until(lambda: bench.count("running_grouped") == 0)
+    assert bench.lane("hot") == ["t0", "t1", "t2", "t3"]
+    assert bench.count("done") == 0
 
 
 @pytest.mark.parametrize("size", [0, 501])

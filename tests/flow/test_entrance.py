@@ -40,6 +40,7 @@ class Partition:
             [each.id != "known" for each in arrivals],
             {n: "derived" for n, each in enumerate(arrivals) if each.id == "foreign"},
             frozenset(n for n, each in enumerate(arrivals) if each.id == "crowded"),
+            superseded=len(arrivals),
         )
 
     async def reason(self, queued: int) -> str:
@@ -92,6 +93,7 @@ async def test_each_goes_where_its_group_lies_in_order(world: World) -> None:
     assert [n for n, is_new in enumerate(enqueued.taken) if not is_new] == [13]
     assert enqueued.renamed == {14: "derived"}
     assert enqueued.crowded_out == {15}
+    assert enqueued.superseded == len(ARRIVALS)
 
 
 async def test_what_is_through_is_not_written_again(world: World) -> None:

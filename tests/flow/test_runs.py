@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
 from groupflow import App, Retry, Task
 from groupflow.flow import run as module
-from groupflow.servers import RedisServer
 from groupflow.store.settlements import Proceed
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
-
-
-@pytest.fixture
-async def shop(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
 
 
 def _app(ran: list[str]) -> App:
@@ -42,10 +30,10 @@ def _numbers(ran: list[str], group: int, groups: int) -> list[int]:
 
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("groups", [1, 3, 20])
-async def test_runs_are_run_in_order(shop: Bench, groups: int, count: int) -> None:
+async def test_runs_are_run_in_order(bench: Bench, groups: int, count: int) -> None:
     ran: list[str] = []
-    await shop.enqueue(*(arrival(f"t{n}", f"g{n % groups}") for n in range(300)))
-    async with crew(shop, _app(ran), count=count, run=16) as made:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n % groups}") for n in range(300)))
+    async with crew(bench, _app(ran), count=count, run=16) as made:
         await made.until_done(300)
         await made.stop()
         assert made.claims.exchanged < 150
@@ -53,11 +41,11 @@ async def test_runs_are_run_in_order(shop: Bench, groups: int, count: int) -> No
     for group in range(groups):
         assert _numbers(ran, group, groups) == list(range(group, 300, groups))
     assert made.hall.measures.claimed >= 300
-    assert shop.count("running_grouped") == shop.count("queued_grouped") == 0
+    assert bench.count("running_grouped") == bench.count("queued_grouped") == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_lost_replies_cost_nothing(shop: Bench, seed: int) -> None:
+async def test_lost_replies_cost_nothing(bench: Bench, seed: int) -> None:
     """Handlers take some turns of the loop, some fail once, and replies are lost at random."""
     ran, chance = list[str](), Random(seed)
     app = App()
@@ -70,8 +58,8 @@ async def test_lost_replies_cost_nothing(shop: Bench, seed: int) -> None:
         ran.append(task.id)
         return None
 
-    await shop.enqueue(*(arrival(f"t{n}", f"g{n % 4}") for n in range(200)))
-    async with crew(shop, app, count=3, run=12) as made:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n % 4}") for n in range(200)))
+    async with crew(bench, app, count=3, run=12) as made:
         made.claims.lose_exchanges = {n for n in range(1, 400) if chance.random() < 0.2}
         await made.until_done(200)
         await made.stop()
@@ -80,7 +68,7 @@ async def test_lost_replies_cost_nothing(shop: Bench, seed: int) -> None:
         assert _numbers(ran, group, 4) == list(range(group, 200, 4))
 
 
-async def test_what_is_done_is_told_while_the_next_one_runs(shop: Bench) -> None:
+async def test_what_is_done_is_told_while_the_next_one_runs(bench: Bench) -> None:
     """However long that takes: a crash then repeats none of what was done before."""
     ran, may_end = list[str](), asyncio.Event()
     app = App()
@@ -91,17 +79,17 @@ async def test_what_is_done_is_told_while_the_next_one_runs(shop: Bench) -> None
         if task.id == "t3":
             await may_end.wait()
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(shop, app, run=8) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
+    async with crew(bench, app, run=8) as made:
         await made.until_done(3)
-        assert shop.lane("hot") == ["t4", "t5", "t6", "t7"]
+        assert bench.lane("hot") == ["t4", "t5", "t6", "t7"]
         may_end.set()
         await made.until_done(8)
         await made.stop()
     assert ran == [f"t{n}" for n in range(8)]
 
 
-async def test_a_failure_ends_the_run(shop: Bench) -> None:
+async def test_a_failure_ends_the_run(bench: Bench) -> None:
     """Nothing behind it begins before it is settled; then it goes first again."""
     ran: list[str] = []
     app = App()
@@ -112,16 +100,16 @@ async def test_a_failure_ends_the_run(shop: Bench) -> None:
         if task.id == "t2" and task.attempt == 1:
             raise ValueError("no")
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(5)))
-    async with crew(shop, app, run=8) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(5)))
+    async with crew(bench, app, run=8) as made:
         await made.until(lambda: "t2.1" in ran)
-        await made.until(lambda: shop.raw.zcard(shop.keys("held")) == 1)
+        await made.until(lambda: bench.raw.zcard(bench.keys("held")) == 1)
         assert ran == ["t0.1", "t1.1", "t2.1"]
-        assert shop.lane("hot") == ["t2", "t3", "t4"]
+        assert bench.lane("hot") == ["t2", "t3", "t4"]
         await made.stop()
 
 
-async def test_a_stop_lets_the_task_end_and_no_more(shop: Bench) -> None:
+async def test_a_stop_lets_the_task_end_and_no_more(bench: Bench) -> None:
     ran: list[str] = []
     app = App()
 
@@ -131,17 +119,17 @@ async def test_a_stop_lets_the_task_end_and_no_more(shop: Bench) -> None:
         if task.id == "t2":
             made.hall.stop_claiming()
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(shop, app, run=8) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
+    async with crew(bench, app, run=8) as made:
         async with asyncio.timeout(20):
             await asyncio.gather(*made.running)
     assert ran == ["t0", "t1", "t2"]
-    assert shop.count("done") == 3
-    assert shop.lane("hot") == [f"t{n}" for n in range(3, 8)]
-    assert not shop.raw.exists(shop.keys("runs"))
+    assert bench.count("done") == 3
+    assert bench.lane("hot") == [f"t{n}" for n in range(3, 8)]
+    assert not bench.raw.exists(bench.keys("runs"))
 
 
-async def test_a_run_ends_with_its_time(shop: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_ends_with_its_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     ran, now = list[str](), [0.0]
     app = App()
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
@@ -151,8 +139,8 @@ async def test_a_run_ends_with_its_time(shop: Bench, monkeypatch: pytest.MonkeyP
         ran.append(task.id)
         now[0] += 1.5
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(shop, app, run=8) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
+    async with crew(bench, app, run=8) as made:
         await made.until_done(8)
         await made.stop()
         ends = [len(each.done) for each in made.claims.settled if isinstance(each, Proceed)]
@@ -160,7 +148,7 @@ async def test_a_run_ends_with_its_time(shop: Bench, monkeypatch: pytest.MonkeyP
     assert max(ends) <= 3
 
 
-async def test_a_lease_that_ends_lets_nothing_of_the_run_begin(shop: Bench) -> None:
+async def test_a_lease_that_ends_lets_nothing_of_the_run_begin(bench: Bench) -> None:
     ran: list[str] = []
     app = App()
 
@@ -170,9 +158,9 @@ async def test_a_lease_that_ends_lets_nothing_of_the_run_begin(shop: Bench) -> N
         if task.id == "t2":
             made.holds_lease = False
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(shop, app, run=8) as made:
-        await made.until(lambda: not made.holds_lease and shop.count("done") == 3)
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
+    async with crew(bench, app, run=8) as made:
+        await made.until(lambda: not made.holds_lease and bench.count("done") == 3)
         assert ran == ["t0", "t1", "t2"]
         made.holds_lease = True
         made.exchanger.wake()
@@ -181,7 +169,7 @@ async def test_a_lease_that_ends_lets_nothing_of_the_run_begin(shop: Bench) -> N
     assert ran == [f"t{n}" for n in range(8)]
 
 
-async def test_a_session_that_goes_takes_the_run_along(shop: Bench) -> None:
+async def test_a_session_that_goes_takes_the_run_along(bench: Bench) -> None:
     """Another one has it from its first unsettled task on; here nothing more of it begins."""
     ran: list[str] = []
     app, may_end = App(), asyncio.Event()
@@ -192,11 +180,11 @@ async def test_a_session_that_goes_takes_the_run_along(shop: Bench) -> None:
         if task.id == "t2" and not task.crashes:
             await may_end.wait()
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(6)))
-    async with crew(shop, app, run=8) as made:
-        await made.until(lambda: shop.count("done") == 2)
-        other = await shop.daemon("d2")
-        shop.expire("d1")
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(6)))
+    async with crew(bench, app, run=8) as made:
+        await made.until(lambda: bench.count("done") == 2)
+        other = await bench.daemon("d2")
+        bench.expire("d1")
         await other.sessions.reap()
         made.exchanger.close_session()
         for worker in made.workers:
@@ -210,7 +198,7 @@ async def test_a_session_that_goes_takes_the_run_along(shop: Bench) -> None:
         await made.stop()
 
 
-async def test_a_refused_piece_has_the_worker_stop(shop: Bench) -> None:
+async def test_a_refused_piece_has_the_worker_stop(bench: Bench) -> None:
     """The store gave the group to somebody else, and the daemon hears of it by this."""
     ran: list[str] = []
     app, may_end = App(), asyncio.Event()
@@ -219,17 +207,17 @@ async def test_a_refused_piece_has_the_worker_stop(shop: Bench) -> None:
     async def handle(task: Task) -> None:
         ran.append(task.id)
         if task.id == "t1":
-            shop.raw.delete(shop.keys("worker", "d1"))
+            bench.raw.delete(bench.keys("worker", "d1"))
             await may_end.wait()
 
-    await shop.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
-    async with crew(shop, app, run=8) as made:
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
+    async with crew(bench, app, run=8) as made:
         await made.until(lambda: made.hall.measures.lost > 0)
         await made.until(lambda: not made.workers[0].is_busy)
         assert ran == ["t0", "t1"]
         assert made.exchanger.held == 0
-        shop.raw.hset(shop.keys("count"), "running_grouped", 0)
-        shop.raw.delete(shop.keys("lock", "hot"), shop.keys("runs"))
-        shop.raw.zadd(shop.keys("ready"), {"hot": 1})
+        bench.raw.hset(bench.keys("count"), "running_grouped", 0)
+        bench.raw.delete(bench.keys("lock", "hot"), bench.keys("runs"))
+        bench.raw.zadd(bench.keys("ready"), {"hot": 1})
         await made.stop()
-    await shop.close()
+    await bench.close()

@@ -17,6 +17,7 @@ from redis import Redis
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.enqueue import READ_WHOLE
 from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_element
+from tests.history.debouncing import bursts_of, superseded_of
 from tests.history.events import State, Totals
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
@@ -63,6 +64,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *suspects_of(found),
         *limits_of(found, now_of(raw)),
         *tenants_of(found, now_of(raw)),
+        *bursts_of(found),
         *_counters(found),
         *_renamed(found),
         *schedules_of(found),
@@ -249,7 +251,7 @@ def _counters(found: Snapshot) -> Iterator[Violation]:
     yield from bytes_held(found)
     yield from _asleep(found)
     held = sum(waiting.values()) + sum(running.values()) + len(found.zsets.get("dead", {}))
-    held += sum(found.count(name) for name in ("done", "dropped", "missing"))
+    held += sum(found.count(name) for name in ("done", "dropped", "superseded", "missing"))
     if held != found.count("taken"):
         yield Violation("S7", f"taken says {found.count('taken')}, accounted for {held}")
 
@@ -305,7 +307,8 @@ def states_of(raw: Redis, keys: Keys) -> dict[str, State]:
     found = read(raw, keys)
     states: dict[str, State] = {}
     for id_, line in found.finished.items():
-        states[id_] = "done" if orjson.loads(line[ARRIVAL_DIGITS:])[0] == "done" else "dropped"
+        how = orjson.loads(line[ARRIVAL_DIGITS:])[0]
+        states[id_] = how if how in ("done", "superseded") else "dropped"
     for id_ in found.names("dead"):
         states[id_] = "dead"
     for claim in found.checkpoints:
@@ -325,4 +328,10 @@ def totals_of(raw: Redis, keys: Keys) -> Totals:
         done=found.count("done"),
         dead=len(found.zsets.get("dead", {})),
         dropped=found.count("dropped") + found.count("missing"),
+        superseded=found.count("superseded"),
     )
+
+
+def superseded_in(raw: Redis, keys: Keys) -> dict[str, str]:
+    """By each task that a newer one replaced, which one."""
+    return superseded_of(read(raw, keys))

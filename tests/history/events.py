@@ -19,7 +19,7 @@ import orjson
 from groupflow.core.task import Task
 
 Kind: TypeAlias = Literal["published", "start", "end", "settle", "killed", "lossy"]
-State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped"]
+State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped", "superseded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,7 @@ class Totals:
     done: int
     dead: int
     dropped: int = 0
+    superseded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,7 @@ class History:
         runs: how many tasks of a group one claim may give: a crash may repeat so many, in order. A
             group of which several may run at once has none.
         concurrency: how many tasks of a group may run at once, where that is more than one.
+        superseded: by each task that a newer one replaced, which one.
     """
 
     events: list[Event]
@@ -175,6 +177,7 @@ class History:
     hands_back: bool = False
     runs: Mapping[str, int] = field(default_factory=dict)
     concurrency: Mapping[str, int] = field(default_factory=dict)
+    superseded: Mapping[str, str] = field(default_factory=dict)
 
     def run_of(self, group: str) -> int:
         """How many tasks of a group one claim may have given."""

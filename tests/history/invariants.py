@@ -1,4 +1,4 @@
-"""The one checker of histories: S1 to S9 of the design, as far as a history can show them.
+"""The one checker of histories: S1 to S9 and S12 of the design, as far as a history can show them.
 
 A group's attempts may overlap in one case only: where a daemon lost its lease, its handler may
 still be running when the same task starts anew under a higher fence and one crash richer. From that
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -64,6 +64,7 @@ def check(history: History) -> list[Violation]:
         *_s7(history),
         *_s8(history, ordered),
         *_s9(events, ordered),
+        *_s12(history, ordered),
     ]
 
 
@@ -101,11 +102,22 @@ def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
 
 
 def _s1(history: History, ordered: list[Event]) -> Iterator[Violation]:
-    """Every confirmed publish ends done or dead."""
+    """Every confirmed publish ends done or dead, or so ends what replaced it."""
     for event in ordered:
-        state = history.states.get(event.id, "lost")
+        id_ = _last_of(event.id, history.superseded)
+        state = history.states.get(id_, "lost")
         if state not in ("done", "dead", "dropped"):
-            yield Violation("S1", f"{event.id} was confirmed and is {state}")
+            by = "" if id_ == event.id else f" superseded by {id_}, which is"
+            yield Violation("S1", f"{event.id} was confirmed and is{by} {state}")
+
+
+def _last_of(id_: str, superseded: Mapping[str, str]) -> str:
+    """What a task was replaced by, and that by; itself where it wasn't."""
+    seen = set[str]()
+    while id_ in superseded and id_ not in seen:
+        seen.add(id_)
+        id_ = superseded[id_]
+    return id_
 
 
 def _s2(history: History, ordered: list[Event]) -> Iterator[Violation]:
@@ -293,7 +305,8 @@ def _s7(history: History) -> Iterator[Violation]:
     totals = history.totals
     if totals is None:
         return
-    held = totals.queued + totals.running + totals.done + totals.dead + totals.dropped
+    ended = totals.done + totals.dead + totals.dropped + totals.superseded
+    held = totals.queued + totals.running + ended
     if held != totals.taken:
         yield Violation("S7", f"taken {totals.taken}, accounted for {held}: {totals}")
 
@@ -322,3 +335,18 @@ def _s9(events: list[Event], ordered: list[Event]) -> Iterator[Violation]:
                 f"{event.id} was published as {was.group!r}, {was.tenant!r}, {was.n} "
                 f"and ran as {event.group!r}, {event.tenant!r}, {event.n}",
             )
+
+
+def _s12(history: History, ordered: list[Event]) -> Iterator[Violation]:
+    """A task is superseded only by one of its group that came after it."""
+    place = {event.id: number for number, event in enumerate(ordered)}
+    for id_, by in history.superseded.items():
+        if id_ not in place or by not in place:
+            continue
+        if place[by] <= place[id_]:
+            yield Violation("S12", f"{id_} was superseded by {by}, which came before it")
+        if ordered[place[by]].group != ordered[place[id_]].group:
+            yield Violation("S12", f"{id_} was superseded by {by}, which is of another group")
+    for id_, state in history.states.items():
+        if (state == "superseded") != (id_ in history.superseded):
+            yield Violation("S12", f"{id_} is {state}, and nothing says by which")

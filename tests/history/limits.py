@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,16 @@ from groupflow.store.clock import MICROSECONDS
 from groupflow.store.keys import split_element
 from tests.history.invariants import Violation
 from tests.history.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """What somebody set, where it holds; None is as configured."""
+
+    since: int  # µs
+    concurrency: int | None
+    interval: float | None
+    tolerance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +46,102 @@ def rule_of(found: Snapshot, element: bytes) -> str:
     return "" if packed is None else orjson.loads(packed.partition(b"\n")[0])[3] or ""
 
 
-def held_to(found: Snapshot, element: bytes) -> Held:
+def by_hand(found: Snapshot, whose: str) -> Hand | None:
+    """What somebody set for ``g`` and a group, or ``t`` and a tenant's name."""
+    text = found.hashes.get("by_hand", {}).get(whose.encode())
+    if text is None or int(text[:16]) <= found.at:
+        return None
+    _, concurrency, interval, tolerance, since, *_ = text.partition(b"\n")[0].split(b" ")
+    is_paced = interval != b"-"
+    return Hand(
+        int(since),
+        None if concurrency == b"-" else int(concurrency),
+        float(interval) if is_paced else None,
+        float(tolerance) if is_paced else 0.0,
+    )
+
+
+def under(hand: Hand | None, held: Held) -> Held:
+    """A limit as configured, but for what somebody set."""
+    if hand is None:
+        return held
+    concurrency = held.concurrency if hand.concurrency is None else hand.concurrency
+    if hand.interval is None:
+        return Held(concurrency, held.interval, held.tolerance)
+    return Held(concurrency, hand.interval, hand.tolerance)
+
+
+def held_to(found: Snapshot, group: str, element: bytes) -> Held:
     """The limit of a group whose head this is."""
     text = found.hashes.get("limits", {}).get(b"r" + rule_of(found, element).encode())
-    if text is None:
-        return Held()
-    concurrency, interval, tolerance, *_ = text.split(b" ")
-    return Held(int(concurrency), float(interval), float(tolerance))
+    held = Held()
+    if text is not None:
+        concurrency, interval, tolerance, *_ = text.split(b" ")
+        held = Held(int(concurrency), float(interval), float(tolerance))
+    return under(by_hand(found, f"g{group}"), held)
 
 
 def room_in(found: Snapshot, group: str) -> int:
     """How many more tasks of a group may run; below 0 where more do than may."""
     running = [claim.element for claim in found.checkpoints if claim.group == group]
     head = found.lanes.get(group, running)[-1:]
-    return (held_to(found, head[0]).concurrency if head else 1) - len(running)
+    most = held_to(found, group, head[0]).concurrency if head else 1
+    if group in found.fields("runs"):  # what it has begun stands in the lane
+        return min(0, most - len(running))
+    return most - len(running)
+
+
+def began_since(found: Snapshot, whose: str, started: Iterable[int]) -> bool:
+    """Whether something started (µs) under what was set by hand, or nothing was."""
+    hand = by_hand(found, whose)
+    return hand is None or max(started, default=0) > hand.since
+
+
+def rule_batch(found: Snapshot, element: bytes) -> tuple[int, int] | None:
+    """How many make a batch of a task's rule, and µs for which fewer wait; none where none do."""
+    text = found.hashes.get("limits", {}).get(b"b" + rule_of(found, element).encode())
+    if text is None:
+        return None
+    batch, wait = text.split(b" ")
+    return int(batch), int(wait)
+
+
+def gathers_until(found: Snapshot, group: str) -> int:
+    """Until when (µs) a group waits for more, as its head says; 0 where it doesn't."""
+    lane = found.lanes[group]
+    rule = rule_batch(found, lane[-1])
+    if rule is None or len(lane) >= rule[0]:
+        return 0
+    return split_element(lane[-1])[0] + rule[1]
 
 
 def limits_of(found: Snapshot, now: int) -> Iterator[Violation]:
     """What contradicts them."""
     yield from _holders(found)
     for group in {claim.group for claim in found.checkpoints if claim.group}:
-        if (room := room_in(found, group)) < 0:
+        started = (claim.since for claim in found.checkpoints if claim.group == group)
+        if (room := room_in(found, group)) < 0 and began_since(found, f"g{group}", started):
             yield Violation("S4", f"of {group} run {-room} more than may")
     for group in (*found.names("ready"), *found.names("suspect_groups")):
         if group not in found.lanes:
             continue
         if room_in(found, group) <= 0:
             yield Violation("S4", f"the group {group} is ready, and as many run as may")
-        limit, member = held_to(found, found.lanes[group][-1]), f"g{group}".encode()
+        limit, member = held_to(found, group, found.lanes[group][-1]), f"g{group}".encode()
         due = found.zsets.get("rates", {}).get(member, 0.0) if limit.interval else 0.0
         if due - limit.tolerance > now:
             yield Violation("L8", f"the group {group} is ready, {due - now} µs before its rate")
         if found.zsets.get("closed", {}).get(member, 0.0) > now:
             yield Violation("L8", f"the group {group} is ready, though it is closed")
+        if (until := gathers_until(found, group)) > now:
+            yield Violation("L8", f"the group {group} is ready, {until - now} µs before its batch")
+    for name, due in found.zsets.get("held", {}).items():
+        head = found.lanes.get(name.decode(), [b""])[-1]
+        if head[16:17] != b"." or not rule_batch(found, head) or due <= now:
+            continue
+        others = [found.zsets.get(kind, {}).get(b"g" + name, 0.0) for kind in ("closed", "rates")]
+        if max(others) <= now and not gathers_until(found, name.decode()):
+            yield Violation("L8", f"the group {name!r} waits, and its batch is full")
 
 
 def _holders(found: Snapshot) -> Iterator[Violation]:

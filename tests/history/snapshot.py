@@ -23,9 +23,9 @@ _WHOLE_KINDS = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
     "recovering", "runs", "resumes", "schedules",
-    "limits", "sharing", "rates", "closed",
+    "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
     "scans", "pools", "pullers",
-    "waiting_groups", "turns", "standing", "charged", "charges",
+    "waiting_groups", "turns", "standing", "charged", "charges", "debouncing",
 )  # fmt: skip
 
 
@@ -45,6 +45,7 @@ class Checkpoint:
 class Snapshot:
     """All that lies in one namespace, decoded."""
 
+    at: int = field(default=0, compare=False)  # when it was read, by the server's clock (µs)
     lists: dict[str, list[bytes]] = field(default_factory=dict)
     zsets: dict[str, dict[bytes, float]] = field(default_factory=dict)
     hashes: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
@@ -140,7 +141,8 @@ class Snapshot:
 
 def read(raw: Redis, keys: Keys) -> Snapshot:
     """Read a namespace whole."""
-    found = Snapshot()
+    time: Any = raw.time()
+    found = Snapshot(at=int(time[0]) * 1_000_000 + int(time[1]))
     front = f"{keys.tag}:"
     names: list[Any] = sorted(raw.scan_iter(match=_escaped(front) + "*", count=1000))
     pipeline = raw.pipeline(transaction=False)

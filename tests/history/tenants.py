@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import orjson
 
 from tests.history.invariants import Violation
-from tests.history.limits import Held
+from tests.history.limits import Hand, Held, began_since, by_hand, under
 from tests.history.snapshot import Snapshot
 
 NO_END = 9e15  # until when a tenant at its cap stands
@@ -19,10 +20,21 @@ def held_to(found: Snapshot, tenant: str) -> Held:
     """The limit of a tenant (its scope and its name)."""
     known, name = found.hashes.get("limits", {}), tenant[8:].encode()
     text = known.get(b"t" + name, known.get(b"t")) if name else None
-    if text is None:
-        return Held(0)
-    concurrency, _weight, interval, tolerance, *_ = text.split(b" ")
-    return Held(int(concurrency), float(interval), float(tolerance))
+    held = Held(0)
+    if text is not None:
+        concurrency, _weight, interval, tolerance, *_ = text.split(b" ")
+        held = Held(int(concurrency), float(interval), float(tolerance))
+    hand = by_hand(found, f"t{tenant[8:]}") if name else None
+    return held if hand is None else under(_share(found, hand), held)
+
+
+def _share(found: Snapshot, hand: Hand) -> Hand:
+    """Of what was set for all partitions, that of this one."""
+    parts = int(found.hashes.get("partitions", {}).get(b"number", 1))
+    most = hand.concurrency and max(1, hand.concurrency // parts)
+    return replace(
+        hand, concurrency=most, interval=None if hand.interval is None else hand.interval * parts
+    )
 
 
 def may_start(found: Snapshot, tenant: str, now: int) -> bool | None:
@@ -85,8 +97,9 @@ def _charges(found: Snapshot) -> Iterator[Violation]:
         yield Violation("S8", f"{fence} counts for {charged[fence]}, and runs no more")
     for tenant, number in Counter(charged.values()).items():
         most = held_to(found, tenant).concurrency
-        if most and number > most:
-            yield Violation("S4", f"of tenant {tenant} run {number}, and may {most}")
+        started = (c.since for c in found.checkpoints if charged.get(c.fence) == tenant)
+        if most and number > most and began_since(found, f"t{tenant[8:]}", started):
+            yield Violation("S4", f"of tenant {tenant} run {number - most} more than may")
 
 
 def _places(found: Snapshot) -> Iterator[Violation]:

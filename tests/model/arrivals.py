@@ -7,7 +7,14 @@ from hypothesis.stateful import rule
 
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from tests.model.machine import SCOPES, TENANTS, Machine, groups, numbers, scopes
+from tests.model.machine import (
+    SCOPES,
+    TENANTS,
+    Machine,
+    groups,
+    numbers,
+    scopes,
+)
 
 
 class Arrivals(Machine):

@@ -118,6 +118,8 @@ class ClaimsAndSettles(Machine):
         task.attempt += 1
         task.is_due = False
         task.state = "aside" if standing == "step-aside" or not task.group else "waiting"
+        if task.debounces and task.stage is None:
+            self.promise.debounce_retry(task)
         scope: Any = "task"
         if how == "retry all" and task.group:
             scope = "group"
@@ -142,7 +144,11 @@ class ClaimsAndSettles(Machine):
         handed = self.run(one.claims["grouped"].hand_on(settlement))
         if again:
             told = self.run(one.claims["grouped"].hand_on(settlement))
-            assert (told.claim and told.claim.fence) == (handed.claim and handed.claim.fence)
+            fence = handed.claim and handed.claim.fence
+            assert told.is_open or (told.claim and told.claim.fence) == fence
+        if handed.is_open:
+            answer = self.run(one.claims["grouped"].exchange([settlement], []))
+            assert answer.refused == []
         assert not handed.is_refused
         self.promise.tasks[claim.task.id].state = "done"
         if claim is one.suspect:
@@ -151,7 +157,8 @@ class ClaimsAndSettles(Machine):
         possible = self.claimable(one, "grouped")
         next_id = split_element(claim.behind[0][0])[1]
         if handed.claim is None:
-            holds_back = self.promise.closed or self.promise.closed_tenants
+            promise = self.promise
+            holds_back = promise.closed or promise.closed_tenants or promise.hands
             assert holds_back or possible != {next_id}, "nobody else could be claimed"
             return
         assert handed.claim.task.id == next_id in possible

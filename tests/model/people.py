@@ -5,12 +5,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from groupflow.core.limits import HandLimit
+from groupflow.operate import limits
 from groupflow.operate.groups import ALL
 from groupflow.store.history import roll_history, sweep_renamed
 from groupflow.store.keys import split_element
 from groupflow.store.scripts import Verb
 from tests.history.tenants import NO_END
 from tests.model.machine import Machine, named_groups, numbers
+
+HOUR = 3600.0
 
 
 class TimeAndPeople(Machine):
@@ -46,6 +50,11 @@ class TimeAndPeople(Machine):
         for tenant, until in self.raw.zrange(self.keys("standing"), 0, -1, withscores=True):
             if until < NO_END:
                 self.raw.zadd(self.keys("standing"), {tenant: 1})
+        for whose, text in self.raw.hgetall(self.keys("by_hand")).items():
+            self.raw.hset(self.keys("by_hand"), whose, b"%016d" % 1 + text[16:])
+            self.raw.zadd(self.keys("by_hand_ends"), {whose: 1})
+        self.promise.hands.clear()
+        self.promise.few_by_hand = None
         self.promise.closed.clear()
         self.promise.closed_tenants.clear()
         self.promise.starts.clear()
@@ -62,6 +71,31 @@ class TimeAndPeople(Machine):
         """Somebody lets a group go on."""
         assert self.run(self.group_verbs.resume(group)) == (group in self.promise.paused)
         self.promise.paused.discard(group)
+
+    @rule(group=named_groups, most=st.integers(0, 3), again=st.booleans())
+    def limit_group(self, group: str, most: int, again: bool) -> None:
+        """Somebody lets other than its configured number of a group run at once, or ends that."""
+        if most:
+            limit = HandLimit("group", group, most)
+            self.twice(lambda: limits.begin(self.client, limit, "me", HOUR), again=again)
+            self.promise.hands[group] = most
+        else:
+            ended = self.run(limits.end(self.client, "group", group, "me"))
+            assert ended == (self.promise.hands.pop(group, None) is not None)
+
+    @rule(most=st.integers(-1, 5), again=st.booleans())
+    def limit_tenant(self, most: int, again: bool) -> None:
+        """The same of a tenant, all of which may be lifted."""
+        if not self.limited:  # what is ready would come under it as claims meet it
+            return
+        if most >= 0:
+            limit = HandLimit("tenant", "few", most)
+            self.twice(lambda: limits.begin(self.client, limit, "me", HOUR), again=again)
+            self.promise.few_by_hand = most
+        else:
+            ended = self.run(limits.end(self.client, "tenant", "few", "me"))
+            assert ended == (self.promise.few_by_hand is not None)
+            self.promise.few_by_hand = None
 
     @rule(on=st.booleans())
     def pause_all(self, on: bool) -> None:
@@ -107,6 +141,7 @@ class TimeAndPeople(Machine):
             assert left == ("over" if again else None)
         else:
             assert left == ("due" if task.is_due or again else None)
+            task.is_hurried = task.is_newest and (task.is_hurried or not task.is_due)
             task.state, task.is_due = "waiting", True
 
     @rule()

@@ -12,7 +12,7 @@ FEW, SLOW = "1b1b1b1b", "2c2c2c2c"  # scopes of a tenant at most so many tasks o
 MOST_OF_FEW = 3  # and of one that has a rate
 BURST = 3  # starts of one of those before time has to pass
 
-State = Literal["waiting", "aside", "running", "dead", "done", "dropped"]
+State = Literal["waiting", "aside", "running", "dead", "done", "dropped", "superseded"]
 
 
 @dataclass
@@ -34,6 +34,10 @@ class ModelTask:
         stage: the stage that it has reached.
         fences: of all its claims.
         died_long_ago: whether it is dead for longer than the dedup window.
+        type: its type.
+        debounces: whether its rule does.
+        is_newest: whether what comes next of its group and type replaces it while it waits.
+        is_hurried: whether somebody wanted it, and so what replaces it, at once.
     """
 
     id: str
@@ -50,6 +54,15 @@ class ModelTask:
     stage: str | None = None
     fences: list[int] = field(default_factory=list)
     died_long_ago: bool = False
+    type: str = "t"
+    debounces: bool = False
+    is_newest: bool = False
+    is_hurried: bool = False
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """Whatever else is of it may be replaced by it."""
+        return self.group, self.scope, self.type
 
 
 @dataclass
@@ -60,6 +73,8 @@ class Promise:
     tasks: dict[str, ModelTask] = field(default_factory=dict)
     parked: dict[str, str] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    hands: dict[str, int] = field(default_factory=dict)  # tasks at once, of groups, by hand
+    few_by_hand: int | None = None  # the same of the tenant that is FEW; 0: any
     closed: set[str] = field(default_factory=set)  # until time passes
     closed_tenants: set[str] = field(default_factory=set)  # likewise
     starts: Counter[str] = field(default_factory=Counter)  # of each group, since time passed
@@ -93,6 +108,33 @@ class Promise:
         self.tasks[task_id] = task
         return task
 
+    def newest(self, task: ModelTask) -> ModelTask | None:
+        """Which waiting task of its kind is replaced by what is newer."""
+        for each in self.tasks.values():
+            is_alike = each.kind == task.kind
+            if each.is_newest and is_alike and each.state in ("waiting", "aside"):
+                return each
+        return None
+
+    def debounce(self, task: ModelTask, *, delayed: bool) -> ModelTask | None:
+        """It has just come, and waits for quiet; what it replaces."""
+        replaced = self.newest(task)
+        if replaced:
+            replaced.state, task.is_hurried = "superseded", replaced.is_hurried
+        task.debounces = task.is_newest = True
+        task.is_due = task.is_hurried and not delayed
+        return replaced
+
+    def debounce_retry(self, task: ModelTask) -> None:
+        """It asks for a retry, of its first stage: it gives way to a newer one, or waits again."""
+        other = self.newest(task)
+        if other and other.place > task.place:
+            task.state = "superseded"
+            return
+        if other:
+            other.state = "superseded"
+        task.is_newest = True
+
     def lane(self, group: str) -> list[ModelTask]:
         """The waiting tasks of a group, in order."""
         lane = [t for t in self.tasks.values() if t.group == group and t.state == "waiting"]
@@ -106,10 +148,12 @@ class Promise:
         """How many of the group may start now, by its limits."""
         if group in self.closed:
             return 0
-        if not self.is_limited:
-            return 1 - self.running(group)
-        room = CONCURRENCY.get(group, 1) - self.running(group)
-        return min(room, BURST - self.starts[group]) if group in PACED else room
+        most = self.hands.get(group, CONCURRENCY.get(group, 1) if self.is_limited else 1)
+        if most > 1 and group in self.runs_of:
+            return 0  # a run's own tasks stand at the head
+        room = most - self.running(group)
+        is_paced = self.is_limited and group in PACED
+        return min(room, BURST - self.starts[group]) if is_paced else room
 
     def may_start(self, task: ModelTask) -> bool:
         """Whether a task may start, for all that its tenant has: that doesn't hold for pools."""
@@ -123,7 +167,8 @@ class Promise:
         if tenant == SLOW:
             return self.starts_of[tenant] < BURST
         running = [t for t in self.tasks.values() if t.state == "running" and not t.pool]
-        return tenant != FEW or sum(t.scope == tenant for t in running) < MOST_OF_FEW
+        most = MOST_OF_FEW if self.few_by_hand is None else self.few_by_hand
+        return tenant != FEW or most == 0 or sum(t.scope == tenant for t in running) < most
 
     def is_held(self, group: str) -> bool:
         """Whether somebody or something holds the group."""
@@ -151,6 +196,7 @@ class Promise:
         task = self.tasks[task_id]
         assert fence > self.last_fence, f"fence {fence} does not rise over {self.last_fence}"
         self.last_fence = fence
+        task.is_newest = task.is_hurried = False
         assert not self.all_paused, f"{task_id} was claimed while everything is paused"
         assert task.state == "waiting", f"{task_id} was claimed while {task.state}"
         if task.group:
@@ -168,14 +214,17 @@ class Promise:
     def begin_run(self, group: str, rest: list[tuple[str, int]]) -> None:
         """A claim came with a run: the next ones of its group, none of them held up by anything."""
         lane = self.lane(group)
+        [first] = [t for t in self.tasks.values() if (t.group, t.state) == (group, "running")]
         assert [id_ for id_, _ in rest] == [task.id for task in lane[: len(rest)]]
         for id_, fence in rest:
             task = self.tasks[id_]
             assert task.is_due, f"{id_} is in a run before its time"
             assert not task.crashes, f"{id_} is a suspect in a run"
-            is_managed = self.is_limited and task.scope in (FEW, SLOW)
-            assert not is_managed, f"{id_} is in a run, and its tenant has a limit"
-            assert self.may_start(task), f"the tenant of {id_} is closed"
+            assert not (self.is_limited and task.scope == SLOW), f"{id_} would pass its rate"
+            assert task.scope not in self.closed_tenants, f"the tenant of {id_} is closed"
+            is_few = self.is_limited and task.scope == FEW
+            assert not is_few or first.scope == FEW, f"{id_} is another tenant's than its run"
+            assert self.hands.get(group, 1) == 1, f"{id_} is in a run of a group with room for more"
             assert fence > self.last_fence
             self.last_fence = fence
         self.runs_of[group] = [id_ for id_, _ in rest]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -27,11 +28,20 @@ from tests.history.auditor import audit
 from tests.history.snapshot import Snapshot
 from tests.operate.moved import Cut, Killer, World
 from tests.store.bench import arrival, bury
+from tests.store.test_debounce import changed
 
 Step = tuple[int, int]
 STEPS = [(1, 4), (4, 1), (2, 3), (3, 2), (4, 4)]
 GROUPS = [f"g{n:02}" for n in range(24)]
 _numbers = itertools.count(1)
+_bursts = itertools.count(1)
+
+
+def burst_in(group: str, *, aside: bool) -> Arrival:
+    return changed(f"{group}-{next(_bursts)}", group, steps_aside=aside)
+
+
+BURSTS = [partial(burst_in, f"burst{n}", aside=n == 0) for n in range(3)]
 
 
 @pytest.fixture
@@ -66,6 +76,8 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     await world.enqueue(
         *(arrival(f"door{n}", dead="no route") for n in range(3)),
     )
+    for _ in range(2):  # of which the second replaces the first
+        await world.enqueue(*(burst() for burst in BURSTS))
     # One message id of several applications, whose tasks are told apart.
     await world.enqueue(*(of_tenant("same", None, f"t{n}") for n in range(3)))
     await world.enqueue(*(of_tenant("same", groups[n], f"t{n}") for n in range(5, 8)))
@@ -87,6 +99,16 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
         await daemon.sessions.leave()
     for group in groups[:4]:
         await Groups(world.bench_of(group).client).pause(group, "me")
+
+
+def bursts_of(snapshots: Sequence[Snapshot]) -> dict[bytes, str]:
+    """By group and type, since when a burst goes on and its newest task's place and message id."""
+    found: dict[bytes, str] = {}
+    for snapshot in snapshots:
+        for name, value in snapshot.hashes.get("debouncing", {}).items():
+            assert name not in found, f"{name!r} lies in two partitions"
+            found[name] = value.decode().partition("~")[0]
+    return found
 
 
 async def put_to_sleep(world: World, shard: str) -> None:
@@ -137,6 +159,8 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
     assert tasks_of(after) == tasks_of(before)
     assert lanes_of(after) == lanes_of(before)
     assert totals_of(after) == totals_of(before)
+    assert bursts_of(after) == bursts_of(before)
+    assert len(bursts_of(after)) == len(BURSTS)
     for kind in ("dead", "bodies", "delayed", "held", "late"):
         assert score_of(after, kind) == score_of(before, kind), kind
     plain = [
@@ -209,8 +233,20 @@ async def test_groups_go_on_in_order(make_world: Callable[[int], World]) -> None
             await daemon.complete(*claims)
     parked = {group for each in world.read(5) for group in each.fields("parked")}
     for group, elements in lanes.items():
-        if group not in parked and not group.startswith("held"):
+        if group not in parked and not group.startswith(("held", "burst")):
             assert ran[group] == [element[17:] for element in reversed(elements)]
+
+
+async def test_a_burst_goes_on_where_it_was_moved_to(make_world: Callable[[int], World]) -> None:
+    world = make_world(1)
+    await fill(world, GROUPS[:8])
+    before = totals_of(world.read(1))["superseded"]
+    await world.move(3)
+    world.count = 3
+    await world.enqueue(*(burst() for burst in BURSTS))
+    assert totals_of(world.read(3))["superseded"] == before + len(BURSTS)
+    for bench in world.at(3):
+        assert audit(bench.raw, bench.keys) == []
 
 
 async def test_ids_that_came_are_known_where_they_would_come_to(

@@ -16,9 +16,10 @@ from groupflow import App, Dead, Retry, Task
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.daemon import Daemon
+from groupflow.flow.counting import count_batch
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.operate.whole.namespace import Namespace
-from groupflow.ops.families import from_totals
+from groupflow.ops.families import from_measures, from_totals
 from groupflow.ops.health.answers import check_store
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics, StoreMetrics
@@ -30,6 +31,8 @@ from groupflow.store.keys import Keys
 from groupflow.store.settlements import Complete, Release
 from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival, bury
+from tests.store.life import pass_time, retry
+from tests.store.test_debounce import changed
 
 DEADLINE = 30.0
 POOLS = ("plain", "grouped")
@@ -357,3 +360,22 @@ def test_buckets_are_inclusive_and_the_last_is_open() -> None:
     for value in (0.5, 1, 1.5, 2, 99):
         histogram.observe(value)
     assert (histogram.counts, histogram.sum) == ([2, 2, 1], 104)
+
+
+async def test_what_newer_tasks_replaced_is_counted_where_it_happened(bench: Bench) -> None:
+    """By intake and by a retry that gives way; a call that is made again counts nothing twice."""
+    measures = Measures((), POOLS)
+    arrivals = [changed("c1"), changed("c2")]
+    for _ in range(2):
+        count_batch(measures.intake, arrivals, await bench.enqueuer.enqueue(arrivals))
+    await pass_time(bench)
+    daemon = await bench.daemon()
+    [claim] = (await daemon.claims("grouped").exchange([], ["w1"])).claims
+    await bench.enqueuer.enqueue([changed("c3")])
+    for number in (1, 0):
+        answer = await daemon.claims("grouped").exchange([retry(claim)], [])
+        assert (answer.refused, answer.superseded) == ([], number)
+        measures.pools["grouped"].superseded += answer.superseded
+    families = {family.name: family for family in from_measures(measures)}
+    assert families["groupflow_superseded"].samples[0].value == 2
+    bench.events.clear()

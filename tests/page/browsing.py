@@ -13,8 +13,11 @@ def watch(page: Page, said: list[str]) -> None:
     """Note each error, warning and dialog of a tab."""
 
     def on_console(message: ConsoleMessage) -> None:
-        # The browser itself reports each answer of 404, which the page then tells in words.
-        is_answer = "404" in message.text and "/api/" in message.location["url"]
+        # The browser itself reports what the page then tells in words: that something isn't there,
+        # that a limit can't be.
+        where = message.location["url"]
+        is_answer = "404" in message.text and "/api/" in where
+        is_answer = is_answer or ("400" in message.text and where.endswith("/api/limit"))
         if message.type in ("error", "warning") and not is_answer:
             said.append(message.text)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.page.browsing import watch
+from tests.page.chromium import launch
 from tests.page.world import World
 
 
@@ -22,3 +25,34 @@ def world(
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium, for one file: its loop runs in the thread of all other tests."""
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def profile(browser: Browser, world: World) -> Iterator[BrowserContext]:
+    """One profile for a file's tests: the files come from its cache, as they do for people."""
+    context = browser.new_context(base_url=world.url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(15_000)
+    expect.set_options(timeout=15_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(profile: BrowserContext) -> Iterator[Page]:
+    """A fresh tab on the overview; whatever the test did, nothing was wrong."""
+    page = profile.new_page()
+    said: list[str] = []
+    watch(page, said)
+    page.goto("/")
+    yield page
+    page.close()
+    assert said == []

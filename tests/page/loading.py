@@ -30,6 +30,7 @@ SHOWS = {
     "tenant?name=7": "main h2",
     **dict.fromkeys(("dead", "types", "schedules", "scans", "pools"), "main .empty"),
     "limits": "main .lead a",
+    "tenant": "main .empty, main td",
     **dict.fromkeys(("partitions", "configuration"), "main td, main dd"),
 }
 SETTLED = 500  # ms after which no larger paint follows

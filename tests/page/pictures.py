@@ -34,6 +34,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {
     **{name: (name, {}) for name in ("overview", "groups", "tasks", "dead", "types")},
     "schedules": ("schedules", {"name": "every-second"}),
     **{name: (name, {}) for name in ("scans", "pools", "limits", "partitions", "configuration")},
+    "tenants": ("tenant", {}),
     "group": ("group", {"key": GROUP}),
     "worker": ("pools", {"pool": "couriers", "worker": "anna@van-1"}),
     "task": ("task", {"id": "import-000000"}),
@@ -68,6 +69,25 @@ type = "work"
 name = "monthly-report"
 cron = "0 6 1 * *"
 type = "work"
+[[groups]]
+name = "rows"
+app = "rows"
+key = "rows:{tenant_id}"
+batch = 100
+batch_wait = 2
+shares = true
+[[groups]]
+name = "edits"
+app = "edits"
+key = "contact:{contact_id}"
+debounce = 5
+shares = true
+[tenants]
+concurrency = 40
+[tenants.9]
+concurrency = 4
+rate = "20/min"
+weight = 3
 [pools.couriers]
 types = ["deliver"]
 [pools.printers]
@@ -104,6 +124,16 @@ class Shown(World):
         self.wait(lambda: rig.count("done") >= 30 and len(rig.dead()) == 13)
         self.store(lambda groups: groups.pause("contact 5001:8", "Ada"))
         self._pull()
+        self._limit()
+
+    def _limit(self) -> None:
+        """A tenant that has more to do than it may for a while."""
+        token = {"Authorization": f"Bearer {TOKEN}"}
+        wanted = {"tenant": "8", "rate": "2/min", "seconds": 600, "by": "Ada"}
+        self.http.post("/api/limit", json=wanted, headers=token).raise_for_status()
+        self.rig.publish(
+            Job(f"import-{2000 + n:06}", f"contact {6000 + n}", tenant=8) for n in range(30)
+        )
 
     def _pull(self) -> None:
         """Some couriers, and more to deliver."""

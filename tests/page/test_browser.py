@@ -6,54 +6,21 @@ After each test the console must be empty: no error, and nothing that the policy
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from tests.endtoend.rig import Job
 from tests.page.browsing import CONTRAST, allow, at, enter_token, watch
-from tests.page.chromium import launch
 from tests.page.world import HOSTILE_ID, TOKEN, World
 
 VIEWS = (
     *("overview", "groups", "tasks", "dead", "types", "tenant", "schedules", "scans", "pools"),
     *("limits", "partitions", "configuration"),
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's chromium."""
-    with sync_playwright() as playwright:
-        browser = launch(playwright)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def profile(browser: Browser, world: World) -> Iterator[BrowserContext]:
-    """One profile for all tests: the files come from its cache, as they do for people."""
-    context = browser.new_context(base_url=world.url, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(15_000)
-    expect.set_options(timeout=15_000)
-    yield context
-    context.close()
-
-
-@pytest.fixture
-def page(profile: BrowserContext) -> Iterator[Page]:
-    """A fresh tab on the overview; whatever the test did, nothing was wrong."""
-    page = profile.new_page()
-    said: list[str] = []
-    watch(page, said)
-    page.goto("/")
-    yield page
-    page.close()
-    assert said == []
 
 
 class TestViews:

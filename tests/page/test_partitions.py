@@ -10,21 +10,15 @@ import httpx
 import pytest
 from playwright.async_api import async_playwright, expect
 
-from groupflow.operate.archiving import Whole
 from groupflow.operate.whole.figures import read_totals
-from groupflow.operate.whole.letters import AllLetters, AnyLying
 from groupflow.operate.whole.namespace import Namespace
-from groupflow.ops.health.answers import Answers
-from groupflow.ops.metrics import StoreMetrics
-from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.server import serve_page
 from groupflow.ops.page.site import Site
 from groupflow.servers import RedisServer
 from groupflow.servers.ports import free_ports
-from groupflow.settings.model import Settings
 from tests.operate.spread import Spread
 from tests.page.chromium import OPTIONS, PROGRAM
+from tests.page.context import context_of
 from tests.store.bench import arrival, bury
 
 TOKEN = "a-token-of-the-tests"
@@ -45,23 +39,13 @@ async def spread(redis_server: RedisServer) -> AsyncIterator[Spread]:
         await spread.close()
 
 
-def context_of(namespace: Namespace, listen: str = "127.0.0.1:9464") -> PageContext:
-    settings = Settings.model_validate({"http": {"listen": listen, "token": TOKEN}})
-    letters = AllLetters(namespace)
-
-    async def redrive(lying: AnyLying) -> bool:
-        return await letters.redrive(settings, lying)
-
-    async def whole(lying: AnyLying) -> Whole:
-        return await letters.whole(settings, lying)
-
-    health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
-    return PageContext(Facts("page", settings, {}), namespace, redrive, whole, health)
+def _configured(listen: str = "127.0.0.1:9464") -> dict[str, Any]:
+    return {"http": {"listen": listen, "token": TOKEN}}
 
 
 @asynccontextmanager
 async def client_of(namespace: Namespace) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(Site(context_of(namespace)).app)
+    transport = httpx.ASGITransport(Site(context_of(namespace, _configured())).app)
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with httpx.AsyncClient(
         transport=transport, base_url="http://localhost:9464/api", headers=headers
@@ -134,7 +118,7 @@ async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:
 
 async def test_a_browser_shows_who_is_away(spread: Spread) -> None:
     (port,) = free_ports(1)
-    context = context_of(spread.without(2), f"127.0.0.1:{port}")
+    context = context_of(spread.without(2), _configured(f"127.0.0.1:{port}"))
     async with serve_page(context), async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS])
         try:

@@ -124,6 +124,12 @@ def marked(
         rig.close()
 
 
+_ASKED = {
+    "/api/types": [{"hours": "1"}, {"hours": "24"}],
+    "/api/tenants": [{}, {"name": "42"}],
+}
+
+
 def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
     """What an endpoint is asked, so that it tells of all that there is."""
     if path in ("/api/letter", "/api/task", "/api/body"):
@@ -135,8 +141,8 @@ def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
         return [{"state": state} for state in states]
     if path == "/api/tasks":
         return [{"state": state} for state in ("queued", "running", "delayed", "done")]
-    if path == "/api/types":
-        return [{"hours": hours} for hours in ("1", "24")]
+    if path in _ASKED:
+        return _ASKED[path]
     assert parameters <= {"reason", "type", "group", "tenant", "passed", "limit"}, (
         f"{path} asks something that this test does not know"
     )

@@ -9,16 +9,10 @@ from typing import Any
 import httpx
 import orjson
 
-from groupflow.operate.archiving import Whole
-from groupflow.operate.whole.letters import AllLetters, AnyLying
 from groupflow.operate.whole.namespace import Namespace
-from groupflow.ops.health.answers import Answers
-from groupflow.ops.metrics import StoreMetrics
-from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.site import Site
 from groupflow.pools.calls import Pools
-from groupflow.settings.model import Settings
+from tests.page.context import context_of
 
 TOKEN, COURIER, OTHER, LOOKER = (
     "a-token-of-the-tests", "a-token-of-couriers", "a-token-of-others", "a-token-to-look-by"
@@ -42,25 +36,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def context_of(namespace: Namespace) -> PageContext:
-    """What a page's process knows."""
-    settings = Settings.model_validate(SETTINGS)
-    letters = AllLetters(namespace)
-
-    async def redrive(lying: AnyLying) -> bool:
-        return await letters.redrive(settings, lying)
-
-    async def whole(lying: AnyLying) -> Whole:
-        return await letters.whole(settings, lying)
-
-    health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
-    return PageContext(Facts("page", settings, {}), namespace, redrive, whole, health)
-
-
 @asynccontextmanager
 async def api_of(namespace: Namespace) -> AsyncIterator[httpx.AsyncClient]:
     """One process that answers."""
-    site = Site(context_of(namespace), (Pools,))
+    site = Site(context_of(namespace, SETTINGS), (Pools,))
     headers = {"Authorization": f"Bearer {COURIER}"}
     transport = httpx.ASGITransport(site.app)
     async with httpx.AsyncClient(

@@ -15,7 +15,17 @@ from groupflow.schedule.table import Table
 from groupflow.settings.planning import SCHEDULE_HEADER
 from groupflow.store.settlements import Complete, Retry
 from tests.history.snapshot import read
-from tests.schedule.clockwork import Clockwork, Line, defined, let_pass, make, rule, the, waiting
+from tests.schedule.clockwork import (
+    GROUPED,
+    Clockwork,
+    Line,
+    defined,
+    let_pass,
+    make,
+    rule,
+    the,
+    waiting,
+)
 from tests.store.bench import Bench, arrival, bury
 
 
@@ -225,3 +235,18 @@ async def test_a_row_tells_operators_what_it_is(bench: Bench) -> None:
     assert (found.daemon, found.rival, found.is_nobodys) == ("anna", None, False)
     assert found.interval == 3600.0
     assert orjson.dumps(found.as_json())
+
+
+async def test_ticks_of_a_rule_that_debounces_replace_each_other(bench: Bench) -> None:
+    quiet = GROUPED | {"debounce": 60}
+    clock = Clockwork(bench)
+    clock.load(rule(missed="all", app="crm", tenant=1, body={"kind": "k"}), groups=(quiet,))
+    await clock.look()
+    let_pass(bench, 3)
+    await clock.look()
+    found = await the(bench)
+    assert [run.outcome for run in reversed(found.runs)] == ["superseded", "superseded", "delayed"]
+    assert bench.count("superseded") == 2
+    await clock.look()
+    bench.raw.delete(bench.keys("history_new"))
+    assert (await the(bench)).runs[1].outcome == "superseded"

@@ -28,3 +28,11 @@ def test_a_batch_has_no_limits_beside_it(other: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="Leave out"):
         GroupRule.model_validate({"key": "{k}", "batch": 2, **other})
     assert GroupRule.model_validate({"key": "{k}", "batch": 2}).policy().batch == 2
+
+
+def test_nobody_waits_for_a_batch_of_one() -> None:
+    with pytest.raises(ValidationError, match="give the batch that is waited for"):
+        GroupRule.model_validate({"key": "{k}", "batch_wait": 2.0})
+    limit = GroupRule.model_validate({"key": "{k}", "batch": 9, "batch_wait": 2.0}).limit()
+    assert (limit.batch, limit.batch_wait, limit.is_serial, limit.is_none) == (9, 2.0, True, False)
+    assert GroupRule.model_validate({"key": "{k}", "batch": 9}).limit().is_none

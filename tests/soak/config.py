@@ -15,6 +15,8 @@ DRAIN = 3.0
 MAX_ATTEMPTS = 3
 MAX_BODY = 65_536
 SEVERAL = 3  # tasks of a group at once, where its lane has a limit
+QUIET = 0.5  # seconds, of lanes that debounce
+BATCH = 5  # tasks of a group for one call of a batch handler
 RUN = 8  # tasks of a group under one claim, where its lane has runs
 
 _TEXT = """\
@@ -58,6 +60,19 @@ app = "soak-runs"
 key = "{{entity}}:{{tenant_id}}"
 run = {run}
 shares = true
+[[groups]]
+name = "batches"
+app = "soak-batches"
+key = "{{entity}}:{{tenant_id}}"
+batch = {batch}
+batch_wait = 0.2
+shares = true
+[[groups]]
+name = "bursts"
+app = "soak-bursts"
+key = "{{entity}}:{{tenant_id}}"
+debounce = {quiet}
+shares = true
 """
 
 
@@ -93,6 +108,8 @@ def write_config(
             lease=lease,
             several=SEVERAL,
             run=RUN,
+            quiet=QUIET,
+            batch=BATCH,
             max_block=max(MAX_BLOCK, lease),
             drain=DRAIN,
             max_attempts=MAX_ATTEMPTS,
@@ -109,4 +126,6 @@ def concurrency_of(group: str) -> int:
 
 def run_of(group: str) -> int:
     """How many tasks of a group one claim may give; likewise."""
+    if group.startswith("batches-"):
+        return BATCH
     return RUN if group.startswith("runs-") else 1

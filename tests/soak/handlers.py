@@ -12,14 +12,14 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from groupflow import Advance, App, Task
+from groupflow import Advance, App, Retry, Task
 from tests.history.events import Event, Journal, Kind, event_of
-from tests.soak.config import BLOCKED_PAST, BLOCKED_WITHIN
+from tests.soak.config import BATCH, BLOCKED_PAST, BLOCKED_WITHIN
 
 JOURNAL = "SOAK_JOURNAL"
 
@@ -112,6 +112,23 @@ async def bad(task: Task) -> None:
     with _noted(task):
         await _pass_time()
         raise Unlucky("always")
+
+
+@app.batch_handler("batch", size=BATCH)
+async def batch(tasks: Sequence[Task]) -> list[Retry | None]:
+    """Take a few milliseconds for each, and let one in nine wait for another attempt."""
+    told: list[Retry | None] = []
+    for task in tasks:
+        try:
+            with _noted(task):
+                await _pass_time()
+                if task.attempt == 1 and int(task.json()["n"]) % 9 == 0:
+                    raise Unlucky("once")
+        except Unlucky as error:
+            told.append(Retry(after=0.05, reason=str(error)))
+            break
+        told.append(None)
+    return told + [None] * (len(tasks) - len(told))
 
 
 @app.handler("stages")

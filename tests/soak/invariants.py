@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 INVARIANTS = {
-    "S1": "every confirmed publish ends done or dead",
+    "S1": "every confirmed publish, or what replaced it, ends done or dead",
     "S2": "acked only once the store has it",
     "S3": "one accepted settle a claim, fences rise",
     "S4": "order within a group, one at a time",
@@ -12,6 +12,7 @@ INVARIANTS = {
     "S7": "the totals add up",
     "S8": "no group waits for nobody",
     "S9": "nothing runs as somebody else's",
+    "S12": "superseded only by what came after it",
     "L2": "nothing is stuck",
     "L5": "a stop ends in time",
     "L6": "no daemon ends by itself",

@@ -17,15 +17,18 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 
 from groupflow.store.partitions import partition_of
-from tests.history.auditor import audit, leftovers, states_of, totals_of
+from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal, State, Totals, in_order
 from tests.history.invariants import Violation, check, pair
 from tests.soak.config import concurrency_of, run_of
 from tests.soak.stores import Store
+
+_Known = TypeVar("_Known")
 
 UNSENT = 1.0  # seconds for which replicas may lack what a server has answered
 
@@ -59,9 +62,11 @@ def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Pat
         logs: of the daemons.
     """
     verdict, states, all_totals = Verdict(), dict[str, State](), list[Totals]()
+    superseded = dict[str, str]()
     with closing(store.client()) as raw:
         for keys in store.partitions:
             states |= states_of(raw, keys)
+            superseded |= superseded_in(raw, keys)
             all_totals.append(totals_of(raw, keys))
             verdict.violations += audit(raw, keys)
             left = leftovers(raw, keys)
@@ -76,6 +81,7 @@ def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Pat
     groups = {event.group for event in events if event.group is not None}
     history = History(
         *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
+        superseded=_with_stage_states(events, superseded),
         hands_back=True,
         concurrency={group: concurrency_of(group) for group in groups},
         runs={group: run_of(group) for group in groups},
@@ -171,7 +177,7 @@ def _with_stages(events: list[Event]) -> list[Event]:
     return whole
 
 
-def _with_stage_states(events: list[Event], states: Mapping[str, State]) -> dict[str, State]:
+def _with_stage_states(events: list[Event], states: Mapping[str, _Known]) -> dict[str, _Known]:
     whole = dict(states)
     for event in events:
         id_, mark, _stage = event.id.partition("#")
@@ -210,6 +216,7 @@ def _count(
             "S7": 1,
             "S8": len(groups),
             "S9": len(attempts),
+            "S12": sum(state == "superseded" for state in states.values()),
             "L2": len(groups),
             "L7": 1,
         }
@@ -221,6 +228,7 @@ def _count(
         "attempts": len(attempts),
         "done": sum(state == "done" for state in states.values()),
         "dead": sum(state == "dead" for state in states.values()),
+        "superseded": sum(state == "superseded" for state in states.values()),
         "runs again": len(pairs),
         "after a crash or a lost lease": after_crash,
         "after a counted retry": after_retry,

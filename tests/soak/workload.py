@@ -21,8 +21,9 @@ from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from tests.history.events import Journal, published
 from tests.soak.config import MAX_BODY, QUEUE, TENANT
 
-LANES = 4
-_RULES = {LANES - 1: "several", LANES - 2: "runs"}  # of lanes whose groups have a rule of their own
+LANES = 6
+# Of lanes whose groups have a rule of their own.
+_RULES = {LANES - 1: "several", LANES - 2: "runs", LANES - 3: "bursts", LANES - 4: "batches"}
 GROUPS = 4  # of a lane, at a time
 EPOCH = 200  # messages of a lane, after which it goes on with new groups
 CONFIRM_WITHIN = 4.0
@@ -30,6 +31,7 @@ LARGE_HEADERS, TOO_LARGE_HEADERS = 60_000, 100_000  # bytes; rabbitmq.max_header
 
 _KINDS = ("work", "slow", "thread", "flaky", "stages", "bad")
 _WEIGHTS = (59, 15, 12, 6, 6, 2)
+_QUICK = ("work", "thread", "flaky")  # of these, a lane of batches has others
 _POISON = ("no json", "no object", "unknown", "no key", "too large", "bad")
 
 
@@ -180,6 +182,8 @@ class _Lane:
         if self._chance.random() < 0.01:
             return self.make_poison()
         kind = self._chance.choices(_KINDS, _WEIGHTS)[0]
+        if _RULES.get(self._number) == "batches" and kind in _QUICK:
+            kind = "batch"
         return self.make(kind, grouped=self._chance.random() < 0.8)
 
     def make(self, kind: str, *, grouped: bool) -> Message:

@@ -30,7 +30,7 @@ from groupflow.store.limits import pack
 from groupflow.store.scripts import Order, Scripts
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Claim, Settlement
-from tests.history.auditor import audit, leftovers, states_of, totals_of
+from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, event_of, published
 from tests.history.invariants import Violation, check
 
@@ -52,7 +52,7 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 def totals(**facts: Any) -> Totals:
     """Totals that nobody has read: zeros, but for these facts."""
     numbers = {each.name: 0 for each in fields(Totals)}
-    lists: dict[str, Any] = {"daemons": [], "intake": [], "away": []}
+    lists: dict[str, Any] = {"daemons": [], "intake": [], "by_hand": [], "away": []}
     return Totals(**{**numbers, "everything_paused": None, **lists, **facts})
 
 
@@ -69,6 +69,7 @@ class Bench:
         with_faults: whether the test makes somebody crash.
         limits: of the configuration that daemons bring, from their next session on.
         concurrency: how many tasks of a group may run at once, for the checker of the history.
+        hops: whether slots may go on in their group by the small script.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Bench:
         self.with_faults = False
         self.limits: Limits | None = None
         self.concurrency: dict[str, int] = {}
+        self.hops = True
         self.enqueuer = Enqueuer(self.client)
 
     async def close(self) -> None:
@@ -189,6 +191,7 @@ class Bench:
         return History(
             list(self.events),
             states=states_of(self.raw, self.keys),
+            superseded=superseded_in(self.raw, self.keys),
             totals=totals_of(self.raw, self.keys),
             with_faults=self.with_faults,
             concurrency=self.concurrency,
@@ -286,10 +289,15 @@ class Daemon:
 
         `is_first`: else it is asked once more, and the history has it already.
         """
+        claims, settlement = self._claims["grouped"], settlements.Complete(claim)
+        claims.may_hop = self.bench.hops
         if not is_first:
-            return await self._claims["grouped"].hand_on(settlements.Complete(claim))
+            return await claims.hand_on(settlement)
         self.bench.events.append(event_of("end", claim.task, how="done"))
-        handed = await self._claims["grouped"].hand_on(settlements.Complete(claim))
+        handed = await claims.hand_on(settlement)
+        if handed.is_open:
+            refused, _ = await self.exchange("grouped", [settlement], [])
+            handed = Handed(is_refused=bool(refused))
         how = "refused" if handed.is_refused else "accepted"
         event = event_of("settle", claim.task, how=how)
         self.bench.events.append(replace(event, at=time.monotonic()))

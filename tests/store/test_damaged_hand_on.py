@@ -1,4 +1,4 @@
-"""hand_on damaged on purpose, line by line, and the test that sees it."""
+"""hand_on and hop damaged on purpose, line by line, and the test that sees it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import pytest
 from groupflow.servers import RedisServer
 from groupflow.store.scripts import Verb
 from tests.store import test_hand_on as hand_on
-from tests.store.damage import Damage, assert_seen, same
+from tests.store.bench import Bench
+from tests.store.damage import Damage, Seen, assert_seen, same
 
 
-def _damage(name: str, sound: str, broken: str, seen: object) -> Damage:
-    return Damage(name, Verb.HAND_ON, sound, broken, seen)  # type: ignore[arg-type]
+def _damage(name: str, sound: str, broken: str, seen: Seen) -> Damage:
+    async def seen_without_hops(shop: Bench) -> None:
+        shop.hops = False
+        await seen(shop)
+
+    return Damage(name, Verb.HAND_ON, sound, broken, seen_without_hops)
 
 
-def _meanwhile(what: object) -> object:
+def _hop(name: str, sound: str, broken: str, seen: Seen) -> Damage:
+    return Damage(f"a_hop_{name}", Verb.HOP, sound, broken, seen)
+
+
+def _meanwhile(what: object) -> Seen:
     return same(hand_on.test_others_go_first, what)
 
 
@@ -98,6 +107,79 @@ DAMAGES = [
         "if place_freed({ group }, now) then wake() end",
         "",
         same(hand_on.test_the_oldest_group_goes_first, "b", False),
+    ),
+    _hop(
+        "past_an_older_one",
+        "if head ~= next_one then",
+        "if not head then",
+        hand_on.test_an_older_task_that_was_redriven_goes_first,
+    ),
+    _hop(
+        "that_takes_a_head_away",
+        "if head then call('RPUSH', lane, head) end",
+        "",
+        hand_on.test_an_older_task_that_was_redriven_goes_first,
+    ),
+    _hop(
+        "past_the_oldest",
+        "call('EXISTS', K.ready, K.suspect_groups,",
+        "call('EXISTS', K.suspect_groups,",
+        same(hand_on.test_the_oldest_group_goes_first, "b", False),
+    ),
+    *(
+        _hop(f"past_{key}", f", K.{key}", "", _meanwhile(what))
+        for key, what in {
+            "paused": hand_on._pause,
+            "paused_all": hand_on._pause_all,
+            "recovering": hand_on._recover,
+            "suspect_groups": hand_on._suspect,
+        }.items()
+    ),
+    _hop(
+        "without_a_lease", "or 0) < now then", "or 0) < 0 then", _meanwhile(hand_on._end_the_lease)
+    ),
+    _hop(
+        "under_the_old_lock",
+        "call('SET', K.lock .. group, shown",
+        "call('SET', K.lock .. group, fence",
+        hand_on.test_a_slot_goes_on_in_its_group,
+    ),
+    _hop(
+        "without_a_new_fence",
+        "call('INCR', K.fence)",
+        "tonumber(fence)",
+        hand_on.test_a_slot_goes_on_in_its_group,
+    ),
+    _hop(
+        "that_forgets_what_it_settled",
+        "live(shown, 'S' .. fence,",
+        "live(shown, nil,",
+        hand_on.test_a_lost_reply_costs_nothing,
+    ),
+    _hop(
+        "of_another_session",
+        "number .. process ~= session",
+        "false",
+        hand_on.test_a_session_that_is_over_hands_nothing_on,
+    ),
+    *(
+        _hop(f"that_does_not_count_{what}", f"'{what}', {by})", f"'{what}', 0)", seen)
+        for what, by, seen in (
+            ("done", 1, hand_on.test_a_redelivery_of_what_was_handed_on_is_a_duplicate),
+            ("queued_grouped", -1, hand_on.test_a_slot_goes_on_in_its_group),
+        )
+    ),
+    _hop(
+        "that_leaves_what_is_done",
+        "call('HDEL', K.tasks, id)",
+        "",
+        hand_on.test_a_slot_goes_on_in_its_group,
+    ),
+    _hop(
+        "that_says_nothing_in_the_history",
+        "call('HSET', K.history_new, id, at .. ARGV[7])",
+        "",
+        hand_on.test_a_redelivery_of_what_was_handed_on_is_a_duplicate,
     ),
 ]
 

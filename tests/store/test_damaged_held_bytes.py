@@ -53,7 +53,7 @@ DAMAGES = [
     Damage(
         "no bound for what comes behind a delay",
         Verb.ENQUEUE,
-        "if reason == '' then whose, last = delay_ahead(group, now) end",
+        "ahead, last = delay_ahead(group, now, burst and burst.replaced)",
         "",
         same(DELAYED.test_what_comes_behind_a_delay_in_its_lane_waits_for_it_too),
     ),

@@ -54,7 +54,7 @@ DAMAGES = [
     Damage(
         "a retry that doesn't count its task as waiting",
         Verb.RETRY,
-        "write_counts(true)",
+        "write_counts(not is_replaced)",
         "write_counts(false)",
         test_retries.test_a_plain_retry_simply_waits,
     ),
@@ -225,8 +225,8 @@ DAMAGES = [
     Damage(
         "a delay that counts for nothing",
         Verb.ENQUEUE,
-        "local due = delay ~= '0' and (now + delay)",
-        "local due = false",
+        "local asked = delay ~= '0' and (now + delay)",
+        "local asked = false",
         test_due.test_a_delayed_plain_task_waits_alone,
     ),
     Damage(

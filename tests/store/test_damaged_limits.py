@@ -13,7 +13,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store import settlements
 from groupflow.store.scripts import Verb
-from tests.store import test_limits
+from tests.store import test_batch_wait, test_limits
 from tests.store.bench import bury
 from tests.store.damage import Damage, assert_seen, same
 
@@ -31,6 +31,41 @@ DAMAGES = [
         "if L.running(group) >= limit.concurrency then",
         "if L.running(group) > limit.concurrency then",
         test_limits.test_so_many_of_a_group_run_at_once,
+    ),
+    Damage(
+        "a batch that waits for nothing",
+        Verb.ENQUEUE,
+        "return arrival_of(head) + wait",
+        "return 0",
+        test_batch_wait.test_fewer_wait_and_the_last_one_ends_it,
+    ),
+    Damage(
+        "a full batch that waits",
+        Verb.CLAIM_GROUPED,
+        "if call('LLEN', K.lane .. group) >= tonumber(batch) then return 0 end",
+        "",
+        test_batch_wait.test_fewer_wait_and_the_last_one_ends_it,
+    ),
+    Damage(
+        "a batch that fills unseen",
+        Verb.ENQUEUE,
+        "return may_gather and call('ZSCORE', K.held, group)",
+        "return false",
+        test_batch_wait.test_fewer_wait_and_the_last_one_ends_it,
+    ),
+    Damage(
+        "what a pool's workers pull waits for a batch",
+        Verb.ENQUEUE,
+        "call('HEXISTS', K.life .. id_of(head), 'pool') == 1",
+        "false",
+        test_batch_wait.test_in_a_pool_nothing_waits,
+    ),
+    Damage(
+        "a reload that leaves what is held",
+        Verb.TELL,
+        "call('ZRANGE', K.held, 0, 999)",
+        "{}",
+        test_batch_wait.test_a_reload_takes_it_over,
     ),
     Damage(
         "one a claim",
@@ -220,7 +255,7 @@ DAMAGES = [
     Damage(
         "a hand-on that knows no limits",
         Verb.HAND_ON,
-        "return is_unlimited(next_one) and",
+        "return is_unlimited(group, next_one) and",
         "return",
         test_limits.test_what_was_told_ahead_of_a_limit_is_not_handed_on,
     ),
@@ -241,14 +276,14 @@ DAMAGES = [
     Damage(
         "what is told behind one with a limit",
         Verb.CLAIM_GROUPED,
-        "local is_free = is_unlimited(element)",
-        "local is_free = true",
+        "local found = may_follow(element) and next_in_lane",
+        "local found = next_in_lane",
         same(test_limits.test_neither_it_nor_the_next_one_may_have_a_limit, 0),
     ),
     Damage(
         "what is told ahead of its turn",
         Verb.CLAIM_GROUPED,
-        " or not is_unlimited(elements[i]) then",
+        " or not may_follow(elements[i]) then",
         " then",
         same(test_limits.test_neither_it_nor_the_next_one_may_have_a_limit, 1),
     ),

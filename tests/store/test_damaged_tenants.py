@@ -11,10 +11,46 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Release
-from tests.store import test_tenants
+from tests.store import test_tenant_runs, test_tenants
 from tests.store.damage import Damage, assert_seen, same
 
 DAMAGES = [
+    Damage(
+        "a run that nobody pays for",
+        Verb.PROCEED,
+        "tenants().run_on(fences[first], taken, now)",
+        "",
+        same(test_tenant_runs.test_a_run_is_paid_for_task_by_task, 1),
+        order="tenants",
+    ),
+    Damage(
+        "a run that leaves its charge behind",
+        Verb.PROCEED,
+        "tenants().recharge(fences[first], following)",
+        "",
+        test_tenant_runs.test_a_run_counts_as_one_of_its_tenant,
+    ),
+    Damage(
+        "a run that goes on past a closing",
+        Verb.PROCEED,
+        "or not may_run_on(",
+        "or false and not may_run_on(",
+        test_tenant_runs.test_a_tenant_that_is_closed_meanwhile_ends_its_run,
+    ),
+    Damage(
+        "a run past a rate",
+        Verb.CLAIM_GROUPED,
+        "(not tenant or tenants().is_unpaced(tenant, now))",
+        "true",
+        test_tenant_runs.test_where_starts_are_held_apart_there_are_no_runs,
+    ),
+    Damage(
+        "a run of two tenants",
+        Verb.CLAIM_GROUPED,
+        "and tenants().of(element) == tenant",
+        "",
+        test_tenant_runs.test_a_run_is_one_tenants,
+    ),
     *(
         Damage(
             f"what a pool has in its tenant's line, by {verb}",
@@ -232,8 +268,8 @@ DAMAGES = [
     Damage(
         "a why that sees no tenant",
         OperatorVerb.WHY,
-        "limited_by = limited_by,\n  tenant = tenant,\n",
-        "limited_by = limited_by,\n",
+        "by_hand = limit.till, tenant = tenant,\n",
+        "",
         test_tenants.test_why_it_waits,
     ),
     Damage(

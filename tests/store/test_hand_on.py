@@ -6,11 +6,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from groupflow.core.errors import SessionReplaced
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.tasks import WaitingTasks
 from groupflow.store.settlements import Complete
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.life import redrive
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["hop", "hand_on"])
+def way(request: pytest.FixtureRequest) -> None:
+    """By the small script as far as that goes, and by the one that knows of everything."""
+    name = "bench" if "bench" in request.fixturenames else "shop"
+    request.getfixturevalue(name).hops = request.param
 
 
 async def _hot(bench: Bench, number: int = 3) -> Daemon:
@@ -107,7 +115,7 @@ async def test_others_go_first(
 
 
 async def test_an_older_task_that_was_redriven_goes_first(shop: Bench) -> None:
-    daemon = await _hot(shop)
+    daemon = await _hot(shop, 4)
     await daemon.settle(bury(await daemon.claim_one()))
     claim = await daemon.claim_hot()
     await redrive(shop, "a0")
@@ -121,7 +129,7 @@ async def test_the_oldest_group_goes_first(bench: Bench, first: str, goes_on: bo
     """A hot group keeps nobody waiting that has waited longer."""
     await bench.enqueue(arrival("a0", "a"))
     await bench.enqueue(arrival(f"{first}1", first))
-    await bench.enqueue(arrival("a2", "a"), arrival("b3", "b"))
+    await bench.enqueue(arrival("a2", "a"), arrival("b3", "b"), arrival("a4", "a"))
     daemon = await bench.daemon()
     claim = await daemon.claim_hot()
     assert claim.task.id == "a0"
@@ -148,9 +156,31 @@ async def test_a_lost_reply_costs_nothing(bench: Bench) -> None:
     assert handed.claim is not None
     before = bench.dump()
     again = await daemon.hand_on(claim, is_first=False)
-    assert again.claim is not None
-    assert again.claim.fence == handed.claim.fence
+    assert again.is_open == bench.hops
+    assert again.is_open or (again.claim and again.claim.fence == handed.claim.fence)
     refused, claims = await daemon.exchange("grouped", [Complete(claim)], ["w1"])
     assert (refused, ids(claims), claims[0].fence) == ([], ["a1"], handed.claim.fence)
     assert bench.dump() == before
+    assert bench.audit() == []
+
+
+async def test_a_session_that_is_over_hands_nothing_on(bench: Bench) -> None:
+    """Though its slot still says what it said."""
+    daemon = await _hot(bench)
+    claim = await daemon.claim_hot()
+    name = bench.keys("daemon", "d1")
+    process = bench.raw.hget(name, "process")
+    bench.raw.hset(name, "process", "9" * len(process or ""))
+    with pytest.raises(SessionReplaced):
+        await daemon.hand_on(claim)
+    bench.raw.hset(name, "process", process or b"")
+
+
+async def test_a_redelivery_of_what_was_handed_on_is_a_duplicate(bench: Bench) -> None:
+    daemon = await _hot(bench)
+    claim = await daemon.claim_hot()
+    assert (await daemon.hand_on(claim)).claim is not None
+    assert bench.count("done") == 1
+    enqueued = await bench.enqueuer.enqueue([arrival("a0", "a")])
+    assert enqueued.taken == [False]
     assert bench.audit() == []

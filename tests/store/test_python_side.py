@@ -199,13 +199,14 @@ class TestSettlements:
 class TestEnqueue:
     async def test_places_and_names_are_those_of_the_batch(self) -> None:
         """The script counts from 1."""
-        redis = Redis([9, [1, 0, b"c-2"], [1, 3], 0])
+        redis = Redis([9, [1, 0, b"c-2"], [1, 3], 0, 2])
         batch = [Arrival(name, Envelope("t", None, None, None, {}, b"")) for name in "abc"]
         enqueued = await Enqueuer(redis).enqueue(batch)
         assert enqueued.queued == 9
         assert enqueued.taken == [True, False, True]
         assert enqueued.renamed == {2: "c-2"}
         assert enqueued.crowded_out == {0, 2}
+        assert enqueued.superseded == 2
         assert len(redis.calls[0][1]) == 5 + 10 * 3
 
     def test_facts_lie_apart_where_an_envelope_is_not_read_whole(self) -> None:

@@ -34,7 +34,12 @@ end
 
 local function look()
   local arrival = call('HGET', K.life .. id, 'arrival')
-  if arrival then return leave(arrival .. '+' .. id), -1 end
+  if arrival then
+    local element = arrival .. '+' .. id
+    local is_gone = leave(element)
+    if is_gone then leave_burst(element) end
+    return is_gone, -1
+  end
   local page = call('LRANGE', line, from, from + most - 1)
   for _, element in ipairs(page) do
     if id_of(element) == id then return leave(element), -1 end

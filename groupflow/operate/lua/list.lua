@@ -4,12 +4,12 @@
 -- nothing to show, and what moves between two pages may be missed, or told twice.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 'queued', 'running', 'delayed' or 'done' · 2 how many at most · where the page begins: 3 part of the
+-- ARGV     1 'queued', 'running', 'delayed', 'done' or 'superseded' · 2 how many at most · where the page begins: 3 part of the
 --          list, 4 place in it, 5 place in a group's lane; '1', '0', '0' is the beginning
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is
---          done, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
+--          over, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
 --          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end }.
---          Of what is done a page is whatever one step of Redis's walk gives.
+--          Of what is over a page is whatever one step of Redis's walk gives.
 local state, limit = ARGV[1], tonumber(ARGV[2])
 local part, place, deep = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local GROUPS = 1000 -- with nothing to show, that a page may pass over
@@ -157,7 +157,7 @@ local function history(key)
     table.sort(found, function(a, b) return a[2] > b[2] end)
     for _, each in ipairs(found) do
       local is_sound, facts = pcall(cjson.decode, sub(each[2], 17))
-      if is_sound and facts[1] == 'done' then
+      if is_sound and facts[1] == state then
         local ended = sub(each[2], 1, 16)
         rows[#rows + 1] = named({
           id = each[1], type = facts[2], group = facts[3] ~= cjson.null and facts[3] or nil, attempt = facts[4],
@@ -184,6 +184,7 @@ local PARTS = {
     held_by(K.parked), held_by(K.paused),
   },
   done = { history(K.history_new), history(K.history_old) },
+  superseded = { history(K.history_new), history(K.history_old) },
 }
 local is_over = true
 while PARTS[state][part] and left() > 0 and passed < GROUPS do

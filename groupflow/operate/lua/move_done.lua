@@ -21,6 +21,7 @@ for i = 2, #ARGV, 2 do
     removed = removed + call('HDEL', K.paused, group)
   elseif take(group, element) == 1 then
     local id = id_of(element)
+    leave_burst(element)
     remove_delay(id)
     remove_body(id)
     if where == 'dead' then

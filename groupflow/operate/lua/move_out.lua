@@ -24,7 +24,7 @@ local function add(element, group, score)
   rows[#rows + 1] = { id, group, name_of(id, scope), element, cmsgpack.pack({
     where = where, score = score, group = group, element = element, envelope = envelope, life = life,
     scope = scope, parked = parked, late = call('ZSCORE', K.late, id) or nil,
-    bodies = call('ZSCORE', K.bodies, id) or nil, staying = call('ZSCORE', K.staying, id) or nil,
+    burst = burst_with(element), bodies = call('ZSCORE', K.bodies, id) or nil, staying = call('ZSCORE', K.staying, id) or nil,
   }) }
 end
 

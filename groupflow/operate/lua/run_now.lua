@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- run_now: a task that is delayed, by its message or for its next attempt, is due from now on. One that
--- holds its group stays its head; one that stands aside goes back to its place.
+-- holds its group stays its head; one that stands aside goes back to its place. Where its rule debounces, its
+-- burst is over: what replaces it before it is claimed is due at once too.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain)
@@ -15,6 +16,8 @@ if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return 0
 call('HSET', life, 'due', digits(now), 'order', digits(now))
 remove_delay(id)
 local element = facts[2] .. '+' .. id
+local _, burst = burst_with(element)
+if burst then enter_burst(burst, BURST_OVER, element) end
 if call('ZREM', K.delayed, element) == 1 then
   put_back(element, group, now)
 else

@@ -10,7 +10,10 @@
 --          tenants of which something waits so; sharing: how many tasks of such groups run;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed by daemons;
 --          recovering: { since, until } (µs) where nothing is claimed, since this server may have lost writes;
+--          limited_groups, limited_tenants: how many have limits by hand; by_hand: some of those, the first to end
+--          first, each by `g` and a group or `t` and a tenant's name, and what `by_hand` has of it;
 --          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
+local SHOWN_BY_HAND = 20
 local now, daemons = clock(), {}
 local known = call('ZRANGE', K.daemons, 0, 999, 'WITHSCORES')
 for i = 1, #known, 2 do
@@ -66,6 +69,12 @@ for _, index in ipairs(OWN_READY) do
   local group = call('ZRANGE', index, 0, 0)[1]
   grouped = math.max(grouped, waited(group and call('LINDEX', K.lane .. group, -1)))
 end
+-- Limits by hand: there are not many.
+local limited, by_hand = { [103] = 0, [116] = 0 }, {}
+for _, whose in ipairs(call('EXISTS', K.by_hand) == 1 and call('ZRANGE', K.by_hand_ends, 0, -1) or {}) do
+  limited[byte(whose)] = limited[byte(whose)] + 1
+  if #by_hand < SHOWN_BY_HAND then by_hand[#by_hand + 1] = { whose, call('HGET', K.by_hand, whose) } end
+end
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
   ready = count_in(READY) + lined_up, delayed = call('ZCARD', K.held) + standing,
@@ -75,6 +84,7 @@ return named({
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   everything_ends = call('ZSCORE', K.resumes, '') or nil,
+  limited_groups = limited[103], limited_tenants = limited[116], by_hand = by_hand,
   sharing = sharing, running_groups = running_groups,
   standing = standing, standing_tenants = call('ZCARD', K.standing),
 })

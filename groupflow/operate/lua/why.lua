@@ -12,7 +12,8 @@
 --          waits as a suspect, the daemons that run another one; running: how many tasks of it; where it has a
 --          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or
 --          'closed'; where it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
---          waiting: groups; free (µs), none at its concurrency; limited_by, as above } }
+--          waiting: groups; free (µs), none at its concurrency; limited_by, as above; by_hand: until when (µs) limits that
+--          somebody set for it hold }; by_hand: the same of the group }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
@@ -33,7 +34,7 @@ local next_head = call('LINDEX', K.lane .. group, -1) or element
 local limit, limited_by = {}, nil
 if next_head and is_limiting() then
   local free, what = limits().free_at(group, next_head, now)
-  limit = limits().of(next_head)
+  limit = limits().of(group, next_head)
   if free and free > now then limited_by = what end
 end
 local waits_in, tenant = call('HGET', K.waiting_groups, group), nil
@@ -42,7 +43,7 @@ if waits_in then
   local free, what = tenants().free_at(whose, now)
   local own = tenants().limit_of(whose)
   tenant = named({
-    name = some(sub(whose, 9)), running = tenants().running(whose), concurrency = own.concurrency,
+    name = some(sub(whose, 9)), running = tenants().running(whose), concurrency = own.concurrency, by_hand = own.till,
     rate = own.rate, free = free, limited_by = free and free > now and what or nil,
     waiting = call('ZCARD', K.waits .. 'g' .. whose) + call('ZCARD', K.waits .. 'G' .. whose),
   })
@@ -58,5 +59,5 @@ return named({
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
-  tenant = tenant,
+  by_hand = limit.till, tenant = tenant,
 })

@@ -14,6 +14,7 @@ from groupflow.operate.busy import TOPS, Busy, Tops
 from groupflow.operate.daemons import KnownDaemon
 from groupflow.operate.sampling import INTERVAL, Row, Sample
 from groupflow.operate.totals import DaemonStatus, Totals
+from groupflow.operate.whole.limits import together as together_by_hand
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.store.clock import microseconds
 
@@ -46,6 +47,7 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         name: sum(getattr(part, name) for part in every)
         for name in (each.name for each in fields(Totals) if each.type == "int")
     }
+    sums["limited_tenants"] = max(part.limited_tenants for part in every)  # each knows all of them
     largest = {name: max(getattr(part, name) for part in every) for name in _NOT_SUMMED}
     holds = [part.everything_paused for part in every if part.everything_paused]
     return Totals(
@@ -55,6 +57,7 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         daemons=_by_name(chain.from_iterable(part.daemons for part in every)),
         # A daemon tells all partitions the same.
         intake=[*{each.daemon: each for part in every for each in part.intake}.values()],
+        by_hand=together_by_hand(part.by_hand for part in every),
         held_back=[each for part in every for each in part.held_back],
         away=[*away],
     )

@@ -14,10 +14,13 @@ from groupflow.core.errors import (
     StoreUnavailable,
     Unroutable,
 )
+from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.groups import ALL
+from groupflow.operate.limits import TooManyByHand
 from groupflow.operate.tasks import REASONS, Left
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.limits import LimitsByHand
 from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page.context import PageContext
@@ -27,6 +30,8 @@ from groupflow.ops.page.shapes import (
     MOST_IDS,
     Change,
     Letters,
+    LimitedTarget,
+    LimitOrder,
     Made,
     Result,
     ScheduleTarget,
@@ -48,6 +53,7 @@ class Acting:
         self._redrive_one = context.redrive
         self._letters = AllLetters(context.namespace)
         self._groups = AllGroups(context.namespace)
+        self._limits = LimitsByHand(context.namespace)
         self._waiting = AllTasks(context.namespace)
         self._schedules = AllSchedules(context.namespace)
 
@@ -63,6 +69,8 @@ class Acting:
             ("/task/run-now", "Make delayed tasks due", self._run_now),
             ("/pause", "Hold a group or everything", self._pause),
             ("/resume", "Let a group or everything go on", self._resume),
+            ("/limit", "Give a group or a tenant other limits, for a while", self._limit),
+            ("/limit/end", "Let a group or a tenant go on as configured", self._end_limit),
         ]
         of_schedules: list[tuple[str, str, Handle]] = [
             ("/schedules/run", "Make a tick of a schedule now", self._run_schedule),
@@ -161,6 +169,24 @@ class Acting:
         _log("resumed", order.by, caller, group=target or "everything", changed=changed)
         return Change(changed)
 
+    async def _limit(self, order: LimitOrder, caller: Caller) -> Change:
+        kind, name = _limited(order)
+        limit = HandLimit(kind, name, order.concurrency, order.rate)
+        try:
+            await self._limits.begin(limit, order.by or f"somebody at {caller.peer}", order.seconds)
+        except (ValueError, TooManyByHand) as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
+        facts = {kind: name, "limits": limit.words, "seconds": order.seconds}
+        _log("limited", order.by, caller, **facts)
+        return Change(changed=True)
+
+    async def _end_limit(self, order: LimitedTarget, caller: Caller) -> Change:
+        kind, name = _limited(order)
+        by = order.by or f"somebody at {caller.peer}"
+        changed = await self._limits.end(kind, name, by)
+        _log("unlimited", order.by, caller, **{kind: name}, changed=changed)
+        return Change(changed)
+
     async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made | None:
         try:
             task = await self._schedules.run(order.name)
@@ -193,6 +219,14 @@ def _target(order: Target) -> str:
     if order.everything == (order.group is not None):
         raise Refused(HTTPStatus.BAD_REQUEST, "Name one group, or set everything to true.")
     return order.group or ALL
+
+
+def _limited(order: LimitedTarget) -> tuple[Limited, str]:
+    if order.group is not None and order.tenant is None:
+        return "group", order.group
+    if order.tenant is not None and order.group is None:
+        return "tenant", order.tenant
+    raise Refused(HTTPStatus.BAD_REQUEST, "Name one group or one tenant.")
 
 
 def _note(result: Result, id_: str, *, is_done: bool) -> None:

@@ -21,11 +21,13 @@ from groupflow.operate.totals import read_totals as read_one
 from groupflow.operate.whole.figures import read_samples, read_tops, read_totals
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.limits import LimitsByHand
 from groupflow.operate.whole.lists import list_groups, list_tasks
 from groupflow.operate.whole.scans import AllScans
 from groupflow.operate.whole.schedules import read_schedules
 from groupflow.operate.whole.search import Wanted, search_tasks
 from groupflow.operate.whole.tasks import AllTasks
+from groupflow.operate.whole.tenants import TenantPage, list_tenants
 from groupflow.ops.page import shapes
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -38,6 +40,7 @@ from groupflow.ops.page.shapes import (
     GroupsQuery,
     GroupStory,
     Letter,
+    LimitList,
     Nothing,
     PartitionRow,
     Reasons,
@@ -47,6 +50,7 @@ from groupflow.ops.page.shapes import (
     TaskList,
     TaskQuery,
     TasksQuery,
+    TenantsQuery,
     TypesQuery,
 )
 from groupflow.ops.page.withholding import (
@@ -126,6 +130,14 @@ class Reading:
                 "Headers and body of a task that waits or runs",
                 self._body,
                 may_miss=True,
+                reads=True,
+            ),
+            Endpoint("GET", "/limits", "Limits by hand", self._limits, reads=True),
+            Endpoint(
+                "GET",
+                "/tenants",
+                "Tenants that are counted apart, those at their limits first",
+                self._tenants,
                 reads=True,
             ),
             Endpoint("GET", "/schedules", "All schedules", self._schedules),
@@ -219,6 +231,16 @@ class Reading:
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await AllTasks(self._context.namespace).find(query.id)
         return found if found is None or caller.sees_contents else withheld_find(found)
+
+    async def _limits(self, _: Nothing, __: Caller) -> LimitList:
+        found = await LimitsByHand(self._context.namespace).every()
+        return LimitList(found.limits, found.away)
+
+    async def _tenants(self, query: TenantsQuery, _: Caller) -> TenantPage:
+        with _known_cursor():
+            return await list_tenants(
+                self._context.namespace, cursor=query.cursor, limit=query.limit, name=query.name
+            )
 
     async def _schedules(self, _: Nothing, __: Caller) -> ScheduleList:
         return await self._all_schedules.get()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE, SetByHand
 from groupflow.core.routing import MAX_SECONDS
 from groupflow.operate.away import Away
 from groupflow.operate.dead import DeadKind
@@ -19,6 +20,7 @@ MOST_IDS = 500  # dead letters an action
 _CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
 _DIGITS = 20  # of one of them
 _FARTHEST = 10_000_000  # entries that a page may pass over
+_EXACT = 2**52  # what Lua counts exactly
 _PARTITIONS = 1024  # that a namespace may have
 
 
@@ -41,6 +43,14 @@ def _cursor(value: str) -> str:
 def _places(value: str) -> str:
     if any(int(each) > _FARTHEST for each in _cursor(value).split("-") if each):
         raise ValueError("it is too far back: give a filter")
+    return value
+
+
+def _tenants_cursor(value: str) -> str:
+    parts = value.split("-")
+    is_sound = value.isascii() and all(part.isdigit() and len(part) <= _DIGITS for part in parts)
+    if not (is_sound and (value == "0" or value.count("-") == 1) and int(parts[0]) < _EXACT):
+        raise ValueError("give 0, or what `next` of the page before said")
     return value
 
 
@@ -91,7 +101,7 @@ class TaskQuery(Input):
 
 
 class TasksQuery(Input):
-    state: Literal["queued", "running", "delayed", "done"] = "queued"
+    state: Literal["queued", "running", "delayed", "done", "superseded"] = "queued"
     id: Text = Field("", description="What the id must have in it.")
     type: Text = Field("", description="The type, or how it begins: `import.*`.")
     tenant: Text = ""
@@ -146,6 +156,34 @@ class Target(Input):
     group: Key | None = Field(None, description="The group; none with everything = true.")
     everything: bool = False
     by: By = Field("", description="Who acts, for the log and for `why`; not verified.")
+
+
+class TenantsQuery(Input):
+    name: Text = Field("", description="The name that they must have; empty for any.")
+    cursor: Annotated[str, Field(max_length=64), AfterValidator(_tenants_cursor)] = "0"
+    limit: Annotated[int, Field(ge=1, le=100)] = 50
+
+
+class LimitedTarget(Input):
+    """The group or the tenant whose limits by hand end, and who says so."""
+
+    group: Key | None = Field(None, description="The group; or else a tenant.")
+    tenant: Key | None = Field(None, description="The tenant's name, of whatever application.")
+    by: By = Field("", description="Who acts, for the log and for others; not verified.")
+
+
+class LimitOrder(LimitedTarget):
+    """Other limits than configured, for a while, and who says so."""
+
+    concurrency: Annotated[int, Field(ge=0, le=MOST_AT_ONCE)] | None = Field(
+        None, description="Tasks at once; none: as configured; of a tenant 0: any number."
+    )
+    rate: Annotated[str, Field(max_length=64)] | None = Field(
+        None, description="Starts, as in the configuration; none: as configured; empty: any number."
+    )
+    seconds: Annotated[float, Field(ge=LEAST_BY_HAND, le=LONGEST_BY_HAND)] = Field(
+        3600.0, description="For how long; then it ends by itself."
+    )
 
 
 class ScheduleTarget(Input):
@@ -269,6 +307,14 @@ class Change:
     """What became of a pause or resume: whether anything is different now."""
 
     changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LimitList:
+    """All limits by hand, the first to end first."""
+
+    limits: list[SetByHand]
+    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
 
 @dataclass(frozen=True, slots=True)

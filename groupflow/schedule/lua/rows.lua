@@ -27,10 +27,10 @@ local function is_open(run)
   return run ~= nil and call('HEXISTS', K.tasks, run[2]) == 1 and not call('ZSCORE', K.dead, run[2])
 end
 
--- How a run has ended, and when: 'done', 'dropped', 'dead', or 'over' where nothing is known of it any more;
+-- How a run has ended, and when: 'done', 'superseded', 'dropped', 'dead', or 'over' where nothing is known of it any more;
 -- '' of one that hasn't. A dead letter may be redriven, so only what has left is looked at no more.
 local function outcome_of(run, now)
-  if run[4] == 'done' or run[4] == 'dropped' or run[4] == 'over' then return run[4], run[5] end
+  if run[4] ~= '' and run[4] ~= 'dead' then return run[4], run[5] end
   local id = run[2]
   if call('HEXISTS', K.tasks, id) == 1 then
     local died = call('ZSCORE', K.dead, id)
@@ -40,7 +40,8 @@ local function outcome_of(run, now)
   local line = call('HGET', K.history_new, id) or call('HGET', K.history_old, id)
   if not line then return 'over', digits(now) end
   local is_sound, facts = pcall(cjson.decode, sub(line, 17))
-  return is_sound and facts[1] == 'done' and 'done' or 'dropped', sub(line, 1, 16)
+  local how = is_sound and facts[1]
+  return (how == 'done' or how == 'superseded') and how or 'dropped', sub(line, 1, 16)
 end
 
 -- Brings the outcomes of runs up to date. Returns whether any has changed.

@@ -3,19 +3,31 @@
 
 local TOLD = 500 -- that one script tells at most
 
--- Whether neither a task's group nor its tenant has a limit: a run or a hop asks for none again.
-local function is_unlimited(element)
-  if not is_limiting() then return true end
-  local limit = limits().of(element)
-  return limit.concurrency <= 1 and limit.interval == 0 and not tenants().of(element)
+-- Whether a group has no limit beside being serial, as its head says.
+local function is_serial(group, head)
+  local limit = limits().of(group, head)
+  return limit.concurrency <= 1 and limit.interval == 0
 end
 
--- The next so many elements of a lane, as a flat list: element · envelope.
-local function next_in_lane(group, most)
+-- Whether neither a task's group nor its tenant has a limit: a hop asks for none again.
+local function is_unlimited(group, element)
+  return not is_limiting() or (is_serial(group, element) and not tenants().of(element))
+end
+
+-- Whether a run may go on with a task: one of that tenant's, or nobody's where it is nil, whose starts nothing
+-- holds apart. For a tenant's tasks at once, a run is one.
+local function may_run_on(group, element, tenant, now)
+  if not is_limiting() then return true end
+  return is_serial(group, element) and tenants().of(element) == tenant
+    and (not tenant or tenants().is_unpaced(tenant, now))
+end
+
+-- The next so many elements of a lane, as a flat list: element · envelope; as far as `may_follow` says so.
+local function next_in_lane(group, most, may_follow)
   if most < 1 then return {} end
   local elements, ids, found = call('LRANGE', K.lane .. group, -most, -1), {}, {}
   for i = #elements, 1, -1 do
-    if has_life(elements[i]) or not is_unlimited(elements[i]) then break end
+    if has_life(elements[i]) or not may_follow(elements[i]) then break end
     ids[#ids + 1] = id_of(elements[i])
   end
   if #ids == 0 then return found end
@@ -37,14 +49,18 @@ end
 -- envelope of each in turn. With a fence, the first one's, those are a run: its slot goes on with them, one
 -- after another, and says so behind (`proceed`). They stay in the lane, where the lock keeps them for it;
 -- `runs` says how far that reaches. Without, they are only told.
-local function tell_ahead(rows, first, most, runs)
+local function tell_ahead(rows, first, most, runs, now)
   local room = TOLD
   for at = first, #rows - 7, 7 do
     local element, group = rows[at + 3], rows[at + 4]
     local run = runs and not has_life(element) and run_of(rows[at + 5], runs)
-    local is_free = is_unlimited(element)
-    run = is_free and run
-    local found = is_free and next_in_lane(group, math.min(run and run - 1 or most, room)) or {}
+    local tenant = run and is_limiting() and tenants().of(element) or nil
+    local function may_follow(each)
+      if run then return may_run_on(group, each, tenant, now) end
+      return is_unlimited(group, each)
+    end
+    run = run and may_follow(element) and run
+    local found = may_follow(element) and next_in_lane(group, math.min(run and run - 1 or most, room), may_follow) or {}
     local number = #found / 2
     if number > 0 then
       table.insert(found, 1, '')

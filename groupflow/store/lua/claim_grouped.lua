@@ -89,7 +89,7 @@ if count == 0 then return { 'OK', rows, now, mark and 1 or 0 } end
 local claims, told_before = { slots = slots, fences = fences, elements = elements, groups = groups }, last
 local passed = give(daemon, claims, before, rows, now)
 if (ARGV[3] ~= '0' or ARGV[4] ~= '') and not suspect then
-  tell_ahead(rows, told_before, tonumber(ARGV[3]), ARGV[4] ~= '' and cjson.decode(ARGV[4]))
+  tell_ahead(rows, told_before, tonumber(ARGV[3]), ARGV[4] ~= '' and cjson.decode(ARGV[4]), now)
 end
 for _, at in ipairs(passed) do
   unlock(groups[at], fences[at], now)

@@ -59,7 +59,10 @@ local function give(daemon, claims, before, rows, now)
   local envelopes, since = call('HMGET', K.tasks, unpack(ids)), digits(now)
   for i = 1, #elements do
     local slot, fence, element, group = slots[i], fences[i], elements[i], groups[i]
-    if has_life(element) then remove_delay(ids[i]) end
+    if has_life(element) then
+      remove_delay(ids[i])
+      leave_burst(element)
+    end
     if envelopes[i] then
       checkpoints[set + 1] = slot
       checkpoints[set + 2] = live(fence, before[slot], since, element, group)

@@ -1,8 +1,8 @@
 -- Behind the session rules in the scripts by which a daemon tells what it runs by.
 
 -- Replaces the limits by those of this daemon's configuration: a flat list of names and values (JSON), ''
--- where it has nothing to say. Groups that run are placed anew, since more may run in them now; all
--- others are when they are met, or when what they were held for is over.
+-- where it has nothing to say. Groups that run are placed anew, since more may run in them now, and the first
+-- that are held; all others are when they are met, or when what they were held for is over.
 local function configure(packed, now)
   if packed == '' then return end
   local flat, known = cjson.decode(packed), call('HLEN', K.limits)
@@ -23,5 +23,9 @@ local function configure(packed, now)
       local claim = claim_of(checkpoint)
       if claim and claim.group ~= '' and place(claim.group, now) then wake() end
     end
+  end
+  for _, group in ipairs(call('ZRANGE', K.held, 0, 999)) do
+    call('ZREM', K.held, group)
+    if place(group, now) then wake() end
   end
 end

@@ -6,14 +6,16 @@ local delayed_bytes = tonumber(call('HGET', K.count, 'delayed_bytes') or nil) or
 -- The task whose delay holds whoever comes into a lane now, and until when; nil where none does. The
 -- newest there tells: it has a delay of its own, or has noted in its life whose it came behind. What
 -- isn't in `late` any more was run, dropped, or is due. Where nothing is delayed at all, that is known
--- without a look.
-local function delay_ahead(group, now)
+-- without a look. `leaving` is an element that counts as gone.
+local function delay_ahead(group, now, leaving)
   if group == '' or delayed_bytes == 0 then return nil end
   local newest = call('LINDEX', K.lane .. group, 0)
+  if leaving and newest == leaving then newest = call('LINDEX', K.lane .. group, 1) end
   if not newest or not has_life(newest) then return nil end
   local id = id_of(newest)
   local facts = call('HMGET', K.life .. id, 'late_for', 'due')
-  local last = tonumber(facts[1] and call('ZSCORE', K.late, facts[1]) or nil)
+  local is_of_leaving = leaving and facts[1] == id_of(leaving)
+  local last = tonumber(facts[1] and not is_of_leaving and call('ZSCORE', K.late, facts[1]) or nil)
   if last and last > now then return facts[1], last end
   local own = tonumber(facts[2] or nil)
   if own and own > now and call('ZSCORE', K.late, id) then return id, own end
@@ -22,6 +24,12 @@ end
 
 -- Whether a task of so many bytes would be more than may wait for delays.
 local function has_no_room(bytes, most) return delayed_bytes + bytes + DELAY_COSTS > most end
+
+-- Whether a task waits for nothing but the quiet that its rule asks for.
+local function waits_for_quiet(id)
+  local facts = call('HMGET', K.life .. id, 'latest', 'due')
+  return facts[1] and facts[2] and facts[2] <= facts[1]
+end
 
 -- A task waits for a delay from here on: `whose`, and until when.
 local function add_delay(id, bytes, whose, last)

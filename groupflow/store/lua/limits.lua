@@ -3,9 +3,12 @@
 --
 -- `limits` is the configuration: by `r` and the name of a rule, how many tasks of one of its groups may
 -- run at once, µs between two starts (0: no rate), µs that a start may come before its time, and the rate
--- as it was written. Which rule a task is of is in its envelope. A group in which more than one may run has no lock: who runs in
+-- as it was written; by `b` and the name of a rule, how many tasks make a batch, and µs for which fewer wait for
+-- more; by `b` alone, that any do. Which rule a task is of is in its envelope. A group in which more than one may run has no lock: who runs in
 -- it stands in `sharing`, a zset of equal scores, one member a claim: the length of the group in 4 digits,
 -- the group, and what its lock would say. How many there are is counted there, and nowhere else.
+--
+-- What `by_hand` says of a group, for as long as it does, stands before what its rule says (see `by_hand.lua`).
 --
 -- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group, or `t` and
 -- the tenant (see `tenants.lua`); one that is past says nothing, and goes. `closed` has until when (µs) nothing
@@ -15,7 +18,7 @@ local may_limit
 function is_limiting()
   if may_limit == nil then
     may_limit = ORDER == 'tenants'
-      or call('EXISTS', K.limits, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing) > 0
+      or call('EXISTS', K.limits, K.by_hand, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing) > 0
   end
   return may_limit
 end
@@ -64,8 +67,54 @@ function limits()
     return limit
   end
 
+  -- What somebody set for a group, or a tenant, for a while: until when (µs), and what it says of concurrency and
+  -- rate, nil where that stays as configured; nil where nothing holds, though it may not be removed yet.
+  local is_any, moment
+  function L.by_hand(whose)
+    if is_any == nil then is_any = call('EXISTS', K.by_hand) == 1 end
+    local text = is_any and call('HGET', K.by_hand, whose)
+    if not text then return nil end
+    local till, concurrency, interval, tolerance, rate = string.match(text, '^(%d+) (%S+) (%S+) (%S+) %d+ ?([^\n]*)')
+    moment = moment or clock()
+    if tonumber(till) <= moment then return nil end
+    return {
+      till = tonumber(till), concurrency = tonumber(concurrency), interval = tonumber(interval),
+      tolerance = tonumber(tolerance), rate = rate,
+    }
+  end
+
+  -- A limit under what was set by hand, if anything was.
+  function L.under(hand, limit)
+    if not hand then return limit end
+    local paced = hand.interval and hand or limit
+    return {
+      concurrency = hand.concurrency or limit.concurrency, weight = limit.weight, till = hand.till,
+      interval = paced.interval, tolerance = paced.tolerance, rate = paced.rate,
+    }
+  end
+
   -- The limit of a group of which this is the head.
-  function L.of(head) return limit_of((L.facts_of(head))) end
+  function L.of(group, head) return L.under(L.by_hand('g' .. group), limit_of((L.facts_of(head)))) end
+
+  -- Until when the tasks of a group wait for more, of a rule that makes batches; 0 where they don't. Those of a
+  -- pool are pulled one by one.
+  local may_gather
+  local function gathers_until(group, head)
+    if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
+    if not may_gather or (has_life(head) and call('HEXISTS', K.life .. id_of(head), 'pool') == 1) then return 0 end
+    local rule = L.facts_of(head)
+    local text = rule ~= '' and call('HGET', K.limits, 'b' .. rule)
+    if not text then return 0 end
+    local batch, wait = string.match(text, '^(%S+) (%S+)$')
+    if call('LLEN', K.lane .. group) >= tonumber(batch) then return 0 end
+    return arrival_of(head) + wait
+  end
+
+  -- Whether one more behind others in a group may have made a batch of them.
+  function L.may_fill(group)
+    if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
+    return may_gather and call('ZSCORE', K.held, group)
+  end
 
   local function front_of(group) return format('%04d', #group) .. group end
 
@@ -109,17 +158,23 @@ function limits()
   end
 
   -- From when on the head of a group may start, by its limits alone: a time that may be past, and what
-  -- sets it where it isn't ('closed' or 'rate'); nil where as many run as may.
+  -- sets it where it isn't ('closed', 'rate' or 'batch'); nil where as many run as may.
   function L.free_at(group, head, now)
-    local limit = L.of(head)
+    local limit = L.of(group, head)
     if L.running(group) >= limit.concurrency then return nil end
-    return L.free_by_clock('g' .. group, limit, now)
+    -- What a run has begun stands in the lane: whatever may run beside others now waits for its end.
+    if limit.concurrency > 1 and call('HEXISTS', K.runs, group) == 1 then return nil end
+    local free, why = L.free_by_clock('g' .. group, limit, now)
+    -- Under a limit by hand its tasks are claimed one by one: no batch will be full.
+    local full = limit.concurrency == 1 and limit.interval == 0 and gathers_until(group, head) or 0
+    if full > free then return full, 'batch' end
+    return free, why
   end
 
   -- Notes that a task of a group runs, and that one has started. Returns false where the group is locked.
   -- `holder` is what the lock says: fence (16 digits), daemon, slot.
   function L.hold(group, element, holder, now)
-    local limit = L.of(element)
+    local limit = L.of(group, element)
     if limit.concurrency > 1 then
       call('ZADD', K.sharing, 0, front_of(group) .. holder)
     elseif call('SETNX', K.lock .. group, holder) == 0 then

@@ -9,7 +9,7 @@
 --          of the next task, '' each where it ends · how many are done · three of each of those, in order:
 --          fence (16 digits) · element · its line for the history. 500 tasks at most, but for the last run
 -- returns  { state, a verdict a run: 0 (it is lost), 1 (accepted, also a repeat), 2 (the same, and it should end
---          soon: somebody paused the group, or an older task stands in front of its next one); a fence that
+--          soon: somebody paused or limited the group, or an older task stands in front of its next one); a fence that
 --          nobody has, so that this server is known to have lost writes if it knows a smaller one, or 0 }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
@@ -56,6 +56,7 @@ local function settle(slot, group, following, next_one, fences, elements, told)
     local missing, taken = {}, 0
     if #leaving > 0 then missing, taken = take_out(lane, leaving) end
     begun = begun + taken
+    if is_limiting() then tenants().run_on(fences[first], taken, now) end
     for i = first, last do
       if not missing[elements[i]] then -- else somebody dropped it behind our back
         ended[#ended + 1] = id_of(elements[i])
@@ -65,6 +66,7 @@ local function settle(slot, group, following, next_one, fences, elements, told)
     end
     local settled = 'S' .. fences[last]
     if following ~= '' then
+      if is_limiting() then tenants().recharge(fences[first], following) end
       call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
       call('HSET', K.worker .. daemon, slot, live(following, settled, at, next_one, group))
     else
@@ -78,6 +80,7 @@ local function settle(slot, group, following, next_one, fences, elements, told)
   goes_on = true
   local head = call('LINDEX', lane, -1)
   local should_end = is_withheld(group) or (head and arrival_of(head) < arrival_of(next_one))
+    or not may_run_on(group, next_one, is_limiting() and call('HGET', K.charged, following) or nil, now)
   return should_end and 2 or 1
 end
 

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- promote: what was delayed and is due now may be claimed, and pauses that are over end.
+-- promote: what was delayed and is due now may be claimed; pauses, and limits by hand, that are over end.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 how many tasks, and how many groups, at most
--- returns  { how many were promoted, µs until the next is due or -1 }
+-- ARGV     1 how many tasks, and how many groups, at most · 2 'tell' where the caller tells its log what people did
+-- returns  { how many were promoted, µs until the next is due or -1; where there are any, which limits by hand
+--          began and ended (see `by_hand.lua`) }
 local now = clock()
 local promoted = 0
 local tasks = call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
@@ -31,6 +32,9 @@ for _, group in ipairs(over) do
   end
   promoted = promoted + 1
 end
+local over_by_hand = call('ZRANGEBYSCORE', K.by_hand_ends, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
+end_by_hand(over_by_hand, '', now)
+promoted = promoted + #over_by_hand
 if promoted > 0 then wake() end
 -- These wait for no delay from now on, wherever they stand: maybe in a group that runs or is paused.
 for _, id in ipairs(call('ZRANGEBYSCORE', K.late, '-inf', digits(now), 'LIMIT', 0, ARGV[1])) do
@@ -42,11 +46,12 @@ if is_limiting() then
   if #open > 0 then call('ZREM', K.closed, unpack(open)) end
 end
 local wait = -1
-for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes, K.standing }) do
+for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes, K.standing, K.by_hand_ends }) do
   local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   if nearest and tonumber(nearest) < NO_END then
     local left = math.max(0, tonumber(nearest) - now)
     if wait < 0 or left < wait then wait = left end
   end
 end
-return { promoted, wait }
+local news = ARGV[2] == 'tell' and call('RPOP', K.by_hand_news, ARGV[1])
+return { promoted, wait, news or nil }

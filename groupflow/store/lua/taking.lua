@@ -52,6 +52,28 @@ local function note_pool(id, pool, since)
   if call('HSETNX', K.pools, pool, digits(since)) == 1 then pools_known = nil end
 end
 
+-- What a message of a rule that debounces comes upon: its burst's name, and since when that goes on; the waiting
+-- task that it replaces, where there is one; until when it waits for quiet, and until when at the latest (µs).
+local function burst_met(group, scope, facts)
+  local name = burst_of(group, scope, facts[1])
+  local newest = call('HGET', K.debouncing, name)
+  local since = newest and sub(newest, 1, 16) or NO_BURST
+  if since == NO_BURST then since = digits(now) end
+  local latest = tonumber(since) + facts[6]
+  return {
+    name = name, since = since, replaced = newest and sub(newest, 17), latest = latest,
+    quiet = math.min(now + facts[5], latest),
+  }
+end
+
+-- Its task is the newest of its burst, and the one before it ends. Returns whether there was one.
+local function take_over(burst, element, group, room)
+  local has_replaced = burst.replaced and supersede_waiting(burst.replaced, group, id_of(element), now)
+  if has_replaced then delayed_bytes = delayed_bytes - room end
+  enter_burst(burst.name, burst.since, element)
+  return has_replaced
+end
+
 -- Takes in the messages that a list has from its place `first` on, ten arguments each, in that order.
 -- Returns what `enqueue.lua` answers.
 local function take_in(list, first)
@@ -61,7 +83,7 @@ local function take_in(list, first)
   any_renamed = call('EXISTS', K.renamed) == 1
   local taken, crowded, runnable = {}, {}, false
   local most_delayed = tonumber(ARGV[4])
-  local plain, grouped, buried, accepted = 0, 0, 0, 0
+  local plain, grouped, buried, accepted, superseded = 0, 0, 0, 0, 0
 
   for i = first, #list, 10 do
     local group, priority, delay = list[i + 1], list[i + 2], list[i + 3]
@@ -73,12 +95,27 @@ local function take_in(list, first)
       taken[#taken + 1] = id == list[i] and 1 or id
       accepted = accepted + 1
       local bytes = #list[i + 7]
-      local due = delay ~= '0' and (now + delay)
-      local whose, last
-      if reason == '' then whose, last = delay_ahead(group, now) end
-      if reason == '' and due and (not last or due > last or list[i + 4] == 'aside') then whose, last = id, due end
+      local facts = list[i + 8] ~= '' and cjson.decode(list[i + 8])
+      local asked = delay ~= '0' and (now + delay)
+      local due, whose, last, burst, room, is_crowded_out = asked, nil, nil, nil, 0, false
+      if reason == '' and (facts or delayed_bytes > 0) then -- else nothing delays it
+        burst = facts and facts[5] and group ~= '' and burst_met(group, list[i + 9], facts)
+        if burst and burst.quiet > (asked or now) then due = burst.quiet end
+        local ahead
+        ahead, last = delay_ahead(group, now, burst and burst.replaced)
+        whose = ahead
+        if due and (not last or due > last or list[i + 4] == 'aside') then whose, last = id, due end
+        if burst and burst.replaced and delayed_bytes > 0 then -- what it replaces makes room for it
+          room = tonumber(call('HGET', K.life .. id_of(burst.replaced), 'delayed_bytes') or 0)
+        end
+        is_crowded_out = whose ~= nil and has_no_room(bytes - room, most_delayed)
+        if is_crowded_out and not asked and (not ahead or waits_for_quiet(ahead)) then
+          -- Nobody asked for this delay: rather than to die of it, it waits as all do that have none.
+          whose, due, is_crowded_out = nil, false, false
+        end
+        if is_crowded_out then due = asked end
+      end
       local is_late = whose ~= nil
-      local is_crowded_out = is_late and has_no_room(bytes, most_delayed)
       local straight = priority == '0' and not is_late and reason == ''
       local lives = not straight or list[i + 8] ~= ''
       local element = digits(arrival) .. (lives and '+' or '.') .. id
@@ -86,12 +123,18 @@ local function take_in(list, first)
         call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', group, 'priority', priority)
       end
       local pool
-      if list[i + 8] ~= '' then
-        local facts = cjson.decode(list[i + 8])
+      if facts then
         call('HSET', K.life .. id, 'type', facts[1], 'tenant', facts[2], 'scope', list[i + 9])
         if facts[3] and facts[3] ~= '' then call('HSET', K.life .. id, 'rule', facts[3]) end
-        pool = facts[4]
+        pool = facts[4] ~= '' and facts[4] or nil
         if pool then note_pool(id, pool, now) end
+      end
+      local has_replaced = false
+      if burst and not is_crowded_out then
+        call('HSET', K.life .. id, 'debounce', facts[5])
+        if due then call('HSET', K.life .. id, 'latest', digits(burst.latest)) end
+        has_replaced = take_over(burst, element, group, room)
+        if has_replaced then superseded = superseded + 1 end
       end
       if due then call('HSET', K.life .. id, 'due', digits(due), 'order', digits(due)) end
       if reason ~= '' or is_crowded_out then
@@ -117,8 +160,11 @@ local function take_in(list, first)
         if due and (group == '' or list[i + 4] == 'aside') then
           call('ZADD', K.delayed, digits(due), element)
           wake_at_due()
+          if has_replaced and place(group, now) then runnable = true end
         elseif group ~= '' then
-          if call('LPUSH', K.lane .. group, element) == 1 and place(group, now) then runnable = true end
+          local is_head = call('LPUSH', K.lane .. group, element) == 1
+          local may_start = is_head or has_replaced or (is_limiting() and limits().may_fill(group))
+          if may_start and place(group, now) then runnable = true end
         elseif pool then
           call('ZADD', index_of('ordered', pool), digits(arrival - priority), element)
           tell('pool')
@@ -151,5 +197,5 @@ local function take_in(list, first)
   local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped', 'asleep')
   local waiting = (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - (tonumber(queued[3]) or 0)
   return { waiting - call('ZCARD', K.late), taken, crowded,
-    accepted > 0 and arrival - 1 or 0 }
+    accepted > 0 and arrival - 1 or 0, superseded }
 end

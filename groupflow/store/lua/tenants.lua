@@ -1,7 +1,7 @@
 -- Behind the limits, in every script: how tenants share what there is, and what each of them may have.
 --
 -- A tenant is an application and a tenant of its: the 8 digits of its scope (see `ids.lua`), and the
--- tenant's name. Some are *managed*: those with a limit, those that a handler closed, and with the order
+-- tenant's name. Some are *managed*: those with a limit, by hand too (`by_hand.lua`), those that a handler closed, and with the order
 -- 'tenants' all, also what has no tenant. What is ready of a managed one waits by itself, in `waits:` and
 -- its kind: `g` groups, `G` those whose head is a suspect, `p` and `P` plain tasks likewise. Of each kind its
 -- best, and no other, stands in the index that claims look at (`ready`, `suspect_groups`, `ordered`,
@@ -31,6 +31,15 @@ function tenants()
   local function name_of(tenant) return sub(tenant, 9) end
   local function waits(kind, tenant) return K.waits .. kind .. tenant end
 
+  -- What was set by hand is for all partitions together: of that, this one's share.
+  local function shared(hand)
+    local parts = hand and tonumber(call('HGET', K.partitions, 'number') or 1)
+    if not hand or parts == 1 then return hand end
+    if (hand.concurrency or 0) > 0 then hand.concurrency = math.max(1, math.floor(hand.concurrency / parts)) end
+    hand.interval = hand.interval and hand.interval * parts
+    return hand
+  end
+
   local found = {}
   local function limit_of(tenant)
     local name = name_of(tenant)
@@ -44,8 +53,8 @@ function tenants()
         tolerance = tonumber(tolerance), rate = rate,
       }
     end
-    found[name] = limit
-    return limit
+    found[name] = L.under(name ~= '' and shared(L.by_hand('t' .. name)), limit)
+    return found[name]
   end
   T.limit_of = limit_of
 
@@ -62,7 +71,7 @@ function tenants()
     if ORDER == 'tenants' then return tenant end
     if name_of(tenant) == '' then return nil end
     local limit = limit_of(tenant)
-    if limit.concurrency > 0 or limit.interval > 0 then return tenant end
+    if limit.concurrency > 0 or limit.interval > 0 or limit.till then return tenant end
     return call('ZSCORE', K.closed, 't' .. tenant) and tenant or nil
   end
 
@@ -166,11 +175,36 @@ function tenants()
     return true
   end
 
+  -- Who runs under a fence (16 digits) counts for a tenant.
+  function T.charge(tenant, fence)
+    call('HSET', K.charged, fence, tenant)
+    call('ZADD', K.charges, 0, front_of(tenant) .. fence)
+  end
+
+  -- Nobody is charged with a fence (16 digits) any more; who was.
+  local function uncharge(fence)
+    local tenant = call('HGET', K.charged, fence)
+    if not tenant then return nil end
+    call('HDEL', K.charged, fence)
+    call('ZREM', K.charges, front_of(tenant) .. fence)
+    return tenant
+  end
+
+  -- A slot goes on under another fence.
+  function T.recharge(before, fence)
+    local tenant = uncharge(before)
+    if tenant then T.charge(tenant, fence) end
+  end
+
+  -- Whether neither a rate nor a closing holds a tenant's starts apart.
+  function T.is_unpaced(tenant, now)
+    return limit_of(tenant).interval == 0 and tonumber(call('ZSCORE', K.closed, 't' .. tenant) or 0) <= now
+  end
+
   -- Something of a managed tenant has started, in a pool ('g' or 'p'), under a fence (16 digits).
   function T.start(tenant, fence, pool, now)
     local limit = limit_of(tenant)
-    call('HSET', K.charged, fence, tenant)
-    call('ZADD', K.charges, 0, front_of(tenant) .. fence)
+    T.charge(tenant, fence)
     if limit.interval > 0 then L.advance('t' .. tenant, limit, now) end
     if ORDER == 'tenants' then
       local shares, share = K.shares .. pool, share_of(pool, tenant, now)
@@ -182,13 +216,20 @@ function tenants()
     T.turn(tenant, now)
   end
 
+  -- A run under a fence (16 digits) has begun so many more tasks, without a turn of their own: so the virtual
+  -- time stays what it is.
+  function T.run_on(fence, number, now)
+    local tenant = ORDER == 'tenants' and number > 0 and call('HGET', K.charged, fence)
+    if not tenant then return end
+    local share = share_of('g', tenant, now) + number * STRIDE / limit_of(tenant).weight
+    call('ZADD', K.shares .. 'g', share, tenant)
+    T.turn(tenant, now)
+  end
+
   -- A claim has ended (fence: 16 digits).
   function T.let_go(fence, now)
-    local tenant = call('HGET', K.charged, fence)
-    if not tenant then return end
-    call('HDEL', K.charged, fence)
-    call('ZREM', K.charges, front_of(tenant) .. fence)
-    T.turn(tenant, now)
+    local tenant = uncharge(fence)
+    if tenant then T.turn(tenant, now) end
   end
 
   -- Whether a task may start, for all that its tenant says.

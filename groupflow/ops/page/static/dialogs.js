@@ -2,6 +2,7 @@
 
 import { get, name, setName, setToken, token } from "./api.js";
 import { h } from "./dom.js";
+import { seconds } from "./format.js";
 
 export function toast(text, bad = false) {
   const element = h("div", { class: bad ? "toast bad" : "toast" }, text);
@@ -72,6 +73,53 @@ export function askToken(access) {
     dialog.setAttribute("aria-labelledby", "ask");
     dialog.addEventListener("close", async () => resolve(await get("access").catch(() => allowed)));
   });
+}
+
+// Asks for limits and saves them by `save`; true where that went well. What is left empty stays as configured.
+export function askLimit(title, now, mostAtOnce, save) {
+  return new Promise((resolve) => {
+    const atOnce = h("input", { name: "concurrency", inputmode: "numeric", autocomplete: "off", value: now?.concurrency ?? "" });
+    const starts = h("input", { name: "rate", autocomplete: "off", maxlength: 64, value: now?.rate === "" ? "none" : now?.rate ?? "" });
+    const span = h("input", { name: "for", autocomplete: "off", required: true, value: "1h" });
+    const trouble = h("p", { class: "wrap", role: "alert" });
+    let isSaved = false;
+    const dialog = open(h(
+      "form",
+      {
+        onsubmit: async (event) => {
+          event.preventDefault();
+          try {
+            await save(limitOf(atOnce.value.trim(), starts.value.trim(), span.value));
+            isSaved = true;
+            dialog.close();
+          } catch (error) {
+            trouble.textContent = error.message;
+          }
+        },
+      },
+      h("h2", { id: "ask" }, title),
+      h("p", { class: "muted" }, "It holds in place of the configuration, and ends by itself. What is left empty stays as configured."),
+      h("label", {}, `At once (${mostAtOnce})`, atOnce),
+      h("label", {}, "Starts (5/s, 600/min, 10/s burst 50; none: any number)", starts),
+      h("label", {}, "For (30s, 10m, 2h, 1d)", span),
+      trouble,
+      h("div", { class: "ends" },
+        h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
+        h("button", { type: "submit", class: "primary" }, "Limit")),
+    ));
+    dialog.setAttribute("aria-labelledby", "ask");
+    dialog.addEventListener("close", () => resolve(isSaved));
+  });
+}
+
+function limitOf(atOnce, starts, span) {
+  if (atOnce && !/^[0-9]+$/.test(atOnce)) throw new Error("At once: give a whole number, or nothing.");
+  const length = seconds(span);
+  if (length === null) throw new Error("For: write 30s, 10m, 2h or 1d.");
+  const limit = { seconds: length };
+  if (atOnce) limit.concurrency = Number(atOnce);
+  if (starts) limit.rate = starts.toLowerCase() === "none" ? "" : starts;
+  return limit;
 }
 
 // Runs an action and says what came of it; true where it went well.

@@ -1,7 +1,7 @@
 // The actions, each asked for, done and told in the same way wherever it is offered.
 
 import { act, get } from "../api.js";
-import { attempt, confirmed } from "../dialogs.js";
+import { askLimit, attempt, confirmed, toast } from "../dialogs.js";
 import { count } from "../format.js";
 
 const MOST = 10000; // dead letters that one word redrives
@@ -16,6 +16,21 @@ export async function resume(context, group) {
   const what = group ?? "Everything";
   const target = group === null ? { everything: true } : { group };
   return attempt(() => act("resume", target), (answer) => (answer.changed ? `${what} goes on.` : `${what} was not paused.`));
+}
+
+// Of a target, { group } or { tenant }; `now` is what was set by hand before, if anything was.
+export async function limit(context, target, now) {
+  if (!(await context.act())) return false;
+  const what = target.group ?? `tenant ${target.tenant}`;
+  const saved = await askLimit(`Limit ${what}`, now, target.group ? "1 or more" : "0: any number", (order) => act("limit", { ...target, ...order }));
+  if (saved) toast(`${what} is limited: what runs goes on to its end.`);
+  return saved;
+}
+
+export async function endLimit(context, target) {
+  if (!(await context.act())) return false;
+  const what = target.group ?? `Tenant ${target.tenant}`;
+  return attempt(() => act("limit/end", target), (answer) => (answer.changed ? `${what} goes on as configured.` : `${what} was not limited by hand.`));
 }
 
 export async function redrive(context, ids) {

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace, short, table, whenChanged } from "../dom.js";
 import { ago, ahead, count, duration, moment, now } from "../format.js";
-import { pause, redrive, resume } from "./actions.js";
+import { endLimit, limit, pause, redrive, resume } from "./actions.js";
 
 const PAGE = 50;
 
@@ -25,8 +25,10 @@ export function group(params, context) {
       card("Last failures", "of its tasks and dead letters", failures)),
   ];
 
-  const showActions = whenChanged((isPaused) => replace(actions, isPaused
-    ? h("button", { type: "button", "data-key": "hold", onclick: () => resume(context, key).then(refresh) }, "Resume")
+  const showActions = whenChanged((isPaused, byHand) => replace(actions,
+    h("button", { type: "button", "data-key": "limit", onclick: () => limit(context, { group: key }).then(refresh) }, "Limit"),
+    byHand && h("button", { type: "button", "data-key": "end", onclick: () => endLimit(context, { group: key }).then(refresh) }, "End limits"),
+    isPaused ? h("button", { type: "button", "data-key": "hold", onclick: () => resume(context, key).then(refresh) }, "Resume")
     : h("button", { type: "button", "data-key": "hold", onclick: () => pause(context, key).then(refresh) }, "Pause")));
 
   function showLead(why) {
@@ -44,6 +46,7 @@ export function group(params, context) {
         ["Since", why.since && h("span", { title: moment(why.since) }, ago(why.since))],
         ["Lease left", left],
         ["Fence", holder && String(holder.fence)],
+        ["By hand until", why.by_hand_until && h("span", { title: moment(why.by_hand_until) }, ahead(why.by_hand_until))],
         ["Until", why.until && h("span", { title: moment(why.until) }, ahead(why.until))],
       ]));
   }
@@ -88,7 +91,7 @@ export function group(params, context) {
     const { why, lane } = story;
     const running = why.state === "running" && why.head ? await get("task", { id: why.head }).catch(() => null) : null;
     replace(state, badge(why.state));
-    showActions(why.state === "paused");
+    showActions(why.state === "paused", why.by_hand_until !== null);
     showLead(why);
     showLine(lane);
     showFailures(running, lane, letters);

@@ -1,19 +1,25 @@
-// What is limited: how many tasks of a group run at once, and how often they start; by rule.
+// What is limited: how many tasks of a group or a tenant run at once, and how often they start; by rule, by
+// tenant, and by hand.
 
 import { get } from "../api.js";
-import { empty, h, link, replace, table } from "../dom.js";
-import { count } from "../format.js";
+import { card, empty, h, link, replace, table } from "../dom.js";
+import { count, duration } from "../format.js";
+import { byHand } from "./by_hand.js";
 
-export function limits() {
-  const rules = h("div", {});
+export function limits(_params, context) {
+  const rules = h("div", {}), tenants = h("div", {});
   const held = h("p", { class: "lead" });
+  const set = h("div", {});
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Limits")),
     h("section", { class: "card" }, held),
+    card("By hand", "in place of the configuration, for a while; set where a group or a tenant is shown", set),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Of groups"), h("span", { class: "muted" }, "by the rule that a group comes by")), rules),
+    card("Of tenants", "of each application's, unless a line of its own says something else", tenants),
   ];
   async function refresh() {
-    const [found, delayed] = await Promise.all([get("configuration"), get("groups", { state: "delayed", limit: 1 })]);
+    const [found, delayed, limited] = await Promise.all([get("configuration"), get("groups", { state: "delayed", limit: 1 }), get("limits")]);
+    replace(set, limited.limits.length ? byHand(context, limited.limits, refresh) : empty("None", "All is as configured."));
     replace(held, "Groups that wait for their time, a rate or a retry: ", link("groups", { state: "delayed" }, count(delayed.total), { "data-key": "delayed" }));
     const all = found.settings.groups;
     replace(rules, all.length ? table("Limits of groups", [
@@ -22,7 +28,24 @@ export function limits() {
       { label: "Key", kind: "name", cell: (row) => h("code", {}, row.key) },
       { label: "At once", kind: "number", cell: (row) => count(row.concurrency ?? 1) },
       { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
+      { label: "Claimed together", kind: "name", cell: together },
+      { label: "Quiet", kind: "name", cell: (row) => (row.debounce ? duration(row.debounce) : "none") },
     ], all) : empty("No rule", "Every task is plain, and the workers are the only limit."));
+    const { named, ...every } = found.settings.tenants;
+    replace(tenants, table("Limits of tenants", [
+      { label: "Tenant", kind: "name", cell: (row) => (row.name === null ? "each" : link("tenant", { name: row.name }, row.name)) },
+      { label: "At once", kind: "number", cell: (row) => (row.concurrency ? count(row.concurrency) : "any") },
+      { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
+      { label: "Weight", kind: "number", cell: (row) => count(row.weight) },
+    ], [{ name: null, ...every }, ...Object.entries(named).map(([name, own]) => ({ name, ...every, ...said(own) }))]));
   }
   return { element, every: 5000, refresh };
+}
+
+const said = (own) => Object.fromEntries(Object.entries(own).filter(([, value]) => value !== null));
+
+function together(row) {
+  if (row.run > 1) return `a run of ${count(row.run)}`;
+  if (row.batch > 1) return `a batch of ${count(row.batch)}${row.batch_wait ? `, waited for ${duration(row.batch_wait)}` : ""}`;
+  return "one";
 }

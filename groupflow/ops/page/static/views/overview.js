@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { chart } from "../chart.js";
 import { address, badge, card, empty, h, link, replace, table, whenChanged } from "../dom.js";
 import { ago, count, duration, now, rate, time } from "../format.js";
+import { words } from "./by_hand.js";
 
 const LATE = 0.6; // of the lease: a heartbeat's age from which it is pointed out
 
@@ -43,11 +44,12 @@ export function overview(_params, context) {
       card("Longest queues", "from a survey that walks through all groups", longest)),
   ];
 
-  const showNotices = whenChanged((pause, alive, waits, standing, heldBack) => {
+  const showNotices = whenChanged((pause, alive, waits, standing, heldBack, limited, said) => {
     const found = [];
     if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything ${time(pause.since)}: nothing is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
     if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
     for (const one of standing) found.push(h("div", { class: "notice bad" }, `The intake of ${one.daemon} stands ${time(one.since)}: ${one.paused}.`));
+    if (limited) found.push(h("div", { class: "notice" }, h("span", {}, `${count(limited)} ${limited === 1 ? "limit is" : "limits are"} set by hand: ${said.join("; ")}.`), link("limits", {}, "Limits", { class: "push", "data-key": "limits" })));
     for (const one of heldBack) found.push(h("div", { class: "notice" }, h("span", {}, `Partition ${one.partition} gives nothing out since ${time(one.since)}: its Redis may have lost claims. It goes on once every daemon has renewed, or at ${time(one.until)}.`)));
     notices.hidden = !found.length;
     replace(notices, found);
@@ -65,7 +67,7 @@ export function overview(_params, context) {
       tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks > o.asleep ? `and ${count(o.delayed_tasks - o.asleep)} tasks aside` : "", address("groups", { state: "delayed" })),
       tile("Parked groups", "parked", o.parked, o.parked ? "behind a dead letter" : "", address("groups", { state: "parked" })),
       tile("Paused groups", "paused", o.paused, "", address("groups", { state: "paused" })),
-      tile("Dead letters", "dead", o.dead, `${count(o.done_total)} tasks done so far`, address("dead")));
+      tile("Dead letters", "dead", o.dead, `${count(o.done_total)} tasks done so far${o.superseded_total ? `, ${count(o.superseded_total)} superseded` : ""}`, address("dead")));
   });
 
   const showDaemons = (o) => replace(daemons, o.daemons.length
@@ -91,7 +93,7 @@ export function overview(_params, context) {
     element,
     every: 2000,
     onOverview(o) {
-      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back);
+      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back, o.limited_groups + o.limited_tenants, o.by_hand.slice(0, 3).map((row) => `${row.kind} ${row.name}, ${words(row)}, until ${time(row.until)}`));
       showTiles({ ...o, at: 0, daemons: 0 });
       showDaemons(o);
     },

@@ -4,9 +4,10 @@ import { get } from "../api.js";
 import { badge, empty, h, link, replace, short, table } from "../dom.js";
 import { ago, ahead, count, duration, moment, now, seconds } from "../format.js";
 
-const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done" };
-const NONE = { queued: "Nothing waits", running: "Nothing runs", delayed: "No task waits for its time", done: "The history is empty" };
-const WHEN = { running: "Runs for", delayed: "Due", done: "Ended" };
+const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done", superseded: "Superseded" };
+const NONE = { queued: "Nothing waits", running: "Nothing runs", delayed: "No task waits for its time", done: "The history is empty", superseded: "The history knows of none that a newer one replaced" };
+const WHEN = { running: "Runs for", delayed: "Due", done: "Ended", superseded: "Ended" };
+const OVER = new Set(["done", "superseded"]);
 const FILTERS = { id: "Id has in it", type: "Type, or import.*", tenant: "Tenant", group: "Group has in it", older: "Older than" };
 
 export function tasks(params, context) {
@@ -48,11 +49,11 @@ export function tasks(params, context) {
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
       { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
       { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
-      state !== "done" && { label: "Age", kind: "number", cell: (row) => (row.enqueued_at ? h("span", { title: moment(row.enqueued_at) }, duration(now() - row.enqueued_at)) : "–") },
+      !OVER.has(state) && { label: "Age", kind: "number", cell: (row) => (row.enqueued_at ? h("span", { title: moment(row.enqueued_at) }, duration(now() - row.enqueued_at)) : "–") },
       WHEN[state] && { label: WHEN[state], kind: "number", cell: (row) => when(state, row) },
     ].filter(Boolean), found.tasks) : isFiltered ? empty("None of those looked at matches", found.next ? "There are more: look on." : "") : empty(NONE[state], ""));
     replace(foot,
-      h("span", {}, `${count(found.tasks.length)} shown, looked at ${count(found.looked_at)}${state === "done" ? "" : ", the next to run first"}`),
+      h("span", {}, `${count(found.tasks.length)} shown, looked at ${count(found.looked_at)}${OVER.has(state) ? "" : ", the next to run first"}`),
       h("span", { class: "push" }),
       cursor !== "0" && link("tasks", { ...at, state }, "To the first", { class: "button", "data-key": "first" }),
       found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Look on" : "Next page", { class: "button", "data-key": "next" }));

@@ -1,38 +1,51 @@
-// One tenant: its groups in each state, its tasks that wait and run, what of it died.
+// One tenant: what it may, its groups in each state, its tasks that wait and run, what of it died.
 
 import { get } from "../api.js";
 import { badge, card, empty, h, link, replace, short, table } from "../dom.js";
 import { ago, count, duration, now } from "../format.js";
+import { limit } from "./actions.js";
+import { byHand } from "./by_hand.js";
+import { columns, tenants } from "./tenants.js";
 
 const GROUPS = ["running", "parked", "paused", "delayed", "ready"];
 const SOME = 20;
 
 export function tenant(params, context) {
-  const name = params.name ?? "";
+  if (!params.name) return tenants(params, context);
+  const { name } = params;
   const asked = h("input", { name: "tenant", autocomplete: "off", required: true, value: name, "data-key": "tenant", "data-search": true });
   const groups = h("div", {});
   const tasks = h("div", {});
   const letters = h("div", {});
   const looked = h("span", { class: "muted" });
+  const may = h("div", {});
   const element = [
-    h("div", { class: "title" }, h("h1", {}, name ? `Tenant ${name}` : "Tenants")),
+    h("p", { class: "small" }, link("tenant", {}, "← Tenants")),
+    h("div", { class: "title" }, h("h1", {}, `Tenant ${name}`), h("div", { class: "push" },
+      h("button", { type: "button", "data-key": "limit", onclick: () => limit(context, { tenant: name }, set).then(refresh) }, "Limit"))),
     h("section", { class: "card" },
       h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("tenant", { name: asked.value }); } },
         h("label", { class: "grow" }, "Tenant", asked), h("button", { class: "primary" }, "Show"))),
-    name && h("section", { class: "card" }, h("header", {}, h("h2", {}, "Groups"), looked), groups),
-    name && h("div", { class: "columns top" },
+    card("What it may", "of each application", may),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Groups"), looked), groups),
+    h("div", { class: "columns top" },
       card("Tasks", h("span", {}, "those that run, then some that wait · ", link("tasks", { tenant: name }, "all of them")), tasks),
       card("Dead letters", link("dead", { tenant: name }, "all of them"), letters)),
-  ].filter(Boolean);
+  ];
+  let set;
 
   async function refresh() {
-    if (!name) return;
-    const [dead, running, queued, ...pages] = await Promise.all([
+    const [limits, own, dead, running, queued, ...pages] = await Promise.all([
+      get("limits"),
+      get("tenants", { name }),
       get("dead", { tenant: name, limit: SOME }),
       get("tasks", { state: "running", tenant: name, limit: SOME }),
       get("tasks", { state: "queued", tenant: name, limit: SOME }),
       ...GROUPS.map((state) => get("groups", { state, tenant: name, limit: SOME })),
     ]);
+    set = limits.limits.find((row) => row.kind === "tenant" && row.name === name);
+    replace(may, set && byHand(context, [set], refresh), own.tenants.length ? table("Tenants", columns, own.tenants)
+      : empty("It isn't counted apart", own.next ? `Nothing of that name among the ${count(own.looked_at)} that were looked at.` : "It has no limit, or nothing of it waits and runs."));
     const rows = pages.flatMap((page) => page.groups);
     const seen = pages.reduce((sum, page) => sum + page.looked_at, 0);
     looked.textContent = `by the tenant of each one's head; looked at ${count(seen)} groups${pages.some((page) => page.next) ? ", of more" : ""}`;

@@ -1,0 +1,81 @@
+-- Behind the prelude in the scripts by which limits that somebody set by hand begin and end.
+--
+-- `by_hand` has them by `g` and a group, or `t` and a tenant's name, of whatever application: until when (µs, 16
+-- digits), tasks at once, µs between two starts (0: no rate), µs that a start may come before its time, since
+-- when (µs), and the rate as it was written; behind a line feed, by whom. A `-` in place of the second to fourth:
+-- that is as configured. A tenant's are for all partitions together (`tenants.lua` takes its share).
+-- `by_hand_ends` has when each ends. One that is over holds nothing any more, whether it was removed or not.
+--
+-- `by_hand_news` has which began and ended, by `g` or `t` again, until a daemon has told its log (JSON).
+
+local MOST_NEWS = 1000
+local LOOKED_AT = 10000 -- tenants that wait, or have a turn, at most; others' claims come upon the change
+local OF_GROUP = byte('g')
+
+local function note_by_hand(what, whose, text, by)
+  if call('LLEN', K.by_hand_news) >= MOST_NEWS then return end
+  local till, concurrency, rate = string.match(text, '^(%d+) (%S+) %S+ %S+ %d+ ?([^\n]*)')
+  call('LPUSH', K.by_hand_news, cjson.encode({ what, whose, till, concurrency, rate, by }))
+end
+
+local function set_by(text) return string.match(text, '\n(.*)$') or '' end
+
+-- The limits of these have changed: what they hold back, or let go, is seen to at once.
+local function look_again(changed, now)
+  may_limit, limits_made, tenants_made = true, nil, nil -- true: what was limited until now is placed as such
+  local names, has_tenants = {}, false
+  for _, whose in ipairs(changed) do
+    if byte(whose) == OF_GROUP then
+      call('ZREM', K.held, sub(whose, 2))
+      place(sub(whose, 2), now)
+    else
+      names[sub(whose, 2)], has_tenants = true, true
+    end
+  end
+  local seen = {}
+  local function turn(tenant)
+    if names[sub(tenant, 9)] and not seen[tenant] then tenants().turn(tenant, now) end
+    seen[tenant] = true
+  end
+  if has_tenants then
+    for _, tenant in ipairs(call('ZRANGE', K.standing, 0, LOOKED_AT - 1)) do turn(tenant) end
+    for _, place_of in ipairs(call('HLEN', K.turns) <= LOOKED_AT and call('HKEYS', K.turns) or {}) do
+      turn(sub(place_of, 2))
+    end
+  end
+  wake()
+  wake_at_due()
+end
+
+-- Who runs of a tenant from before it had a limit counts from now on.
+local function charge_running(name)
+  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
+    for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
+      local claim = claim_of(checkpoint)
+      if claim and call('HEXISTS', K.charged, claim.fence) == 0 then
+        local tenant = tenants().of(claim.element)
+        if tenant and sub(tenant, 9) == name then tenants().charge(tenant, claim.fence) end
+      end
+    end
+  end
+end
+
+-- Limits begin, in place of what was set by hand before.
+local function begin_by_hand(whose, text, now)
+  call('HSET', K.by_hand, whose, text)
+  call('ZADD', K.by_hand_ends, sub(text, 1, 16), whose)
+  may_limit, limits_made, tenants_made = true, nil, nil
+  if byte(whose) ~= OF_GROUP then charge_running(sub(whose, 2)) end
+  look_again({ whose }, now)
+end
+
+-- Those of these end; by whom, or '' where their time is over.
+local function end_by_hand(ended, by, now)
+  for _, whose in ipairs(ended) do
+    local text = call('HGET', K.by_hand, whose)
+    call('HDEL', K.by_hand, whose)
+    call('ZREM', K.by_hand_ends, whose)
+    if text then note_by_hand('ended', whose, text, by) end
+  end
+  if #ended > 0 then look_again(ended, now) end
+end

@@ -1,0 +1,53 @@
+"""Bursts: whoever may be replaced waits, and what was replaced says by which, of its own kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+
+from groupflow.store.keys import ARRIVAL_DIGITS, split_element
+from tests.history.invariants import Violation
+from tests.history.snapshot import Snapshot
+
+_KIND = (b"group", b"scope", b"type")
+_BY = 5  # in a line of the history, behind outcome, type, group, attempt and crashes
+
+
+def superseded_of(found: Snapshot) -> dict[str, str]:
+    """By each task that a newer one replaced, which one."""
+    lines = {id_: orjson.loads(line[ARRIVAL_DIGITS:]) for id_, line in found.finished.items()}
+    return {id_: line[_BY] for id_, line in lines.items() if line[0] == "superseded"}
+
+
+def _kind_of(found: Snapshot, id_: str) -> list[str] | None:
+    """Type, group and scope of a task, where it is known still."""
+    if id_ in found.tasks:
+        facts = orjson.loads(found.tasks[id_].partition(b"\n")[0])
+        return [*facts[:2], facts[-1]]
+    line = found.finished.get(id_)
+    if line is None:
+        return None
+    facts = orjson.loads(line[ARRIVAL_DIGITS:])
+    return None if facts[0] in ("dropped", "expired") else [*facts[1:3], facts[-1]]
+
+
+def bursts_of(found: Snapshot) -> Iterator[Violation]:
+    """Each burst's newest task waits, at its first stage, and is of its group and type."""
+    waiting = {element: group for _, group, element in found.waiting()}
+    for name, value in found.hashes.get("debouncing", {}).items():
+        element, length = value[ARRIVAL_DIGITS:], int(name[:4])
+        id_ = split_element(element)[1]
+        if element not in waiting:
+            yield Violation("S12", f"{id_} may be replaced, and doesn't wait")
+        life = found.lives.get(id_, {})
+        scope, _, type_ = name[4 + length :].partition(b" ")
+        named = [name[4 : 4 + length], scope, type_]
+        if [life.get(each) for each in _KIND] != named or b"debounce" not in life:
+            yield Violation("S12", f"{id_} may be replaced as {name!r}, and is not of that")
+        if b"stage" in life:
+            yield Violation("S12", f"{id_} may be replaced at a later stage")
+    for id_, by in superseded_of(found).items():
+        kind = _kind_of(found, by)
+        if kind is not None and kind != _kind_of(found, id_):
+            yield Violation("S12", f"{id_} was superseded by {by}, which is another kind: {kind}")

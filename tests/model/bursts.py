@@ -1,0 +1,132 @@
+"""Bursts: of what waits the newest replaces the others, and who asks for a retry gives way."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.core.limits import Debounce
+from groupflow.operate.tasks import find_task
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope
+from tests.model.arrivals import Arrivals
+from tests.model.claims import ClaimsAndSettles
+from tests.model.machine import (
+    POOL,
+    SCOPES,
+    TENANTS,
+    WORKERS,
+    Daemon,
+    daemons,
+    named_groups,
+    numbers,
+    scopes,
+)
+from tests.model.people import TimeAndPeople
+
+
+class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
+    """Tasks of rules that debounce come, and come again."""
+
+    @rule(
+        group=named_groups,
+        scope=scopes,
+        type_=st.sampled_from(("t", "t", "u")),
+        number=st.integers(1, 3),
+        delayed=st.booleans(),
+        aside=st.booleans(),
+        pooled=st.booleans(),
+        again=st.booleans(),
+    )
+    def enqueue_changed(  # noqa: PLR0917  what is drawn
+        self,
+        group: str,
+        scope: str,
+        type_: str,
+        number: int,
+        delayed: bool,
+        aside: bool,
+        pooled: bool,
+        again: bool,
+    ) -> None:
+        """Tasks of a rule that debounces: of those that wait the newest replaces the others."""
+        arrivals = [
+            Arrival(
+                f"t{next(self.ids)}",
+                Envelope(
+                    *(type_, group, TENANTS[scope], group, {}, b"{}", scope),
+                    POOL if pooled else None,
+                ),
+                delay=3600.0 if delayed else 0.0,
+                steps_aside=aside,
+                debounce=Debounce(60.0, 3600.0),
+            )
+            for _ in range(number)
+        ]
+        for _ in range(1 + again):
+            self.run(self.enqueuer.enqueue(arrivals))
+        for each in arrivals:
+            task = self.promise.enqueue(
+                each.id, each.id, scope, group, due=not delayed, aside=aside
+            )
+            task.type, task.pool = type_, POOL if pooled else ""
+            replaced = self.promise.debounce(task, delayed=delayed)
+            if aside and not task.is_due:
+                task.state = "aside"
+            if replaced:
+                found = self.run(find_task(self.client, replaced.id))
+                assert found is not None
+                assert (found.state, found.superseded_by) == ("superseded", task.id)
+
+    @rule(
+        daemon=daemons,
+        group=named_groups,
+        pick=numbers,
+        newer=st.sampled_from(("", "waits", "waits", "runs too")),
+        option=st.booleans(),
+        again=st.booleans(),
+    )
+    def retry_in_a_burst(  # noqa: PLR0917  what is drawn
+        self, daemon: str, group: str, pick: int, newer: str, option: bool, again: bool
+    ) -> None:
+        """One that runs asks for a retry; a newer one waits, or asks too, or there is none."""
+        one = self.working(daemon)
+        if newer == "runs too":
+            self._retry_all_of("two", one, pick, option=option, again=again)
+            return
+        if not self._at_first_stage(one):  # or hardly any history would come to it
+            self._change(group, "t")
+            self._let_run(one)
+        held = self._at_first_stage(one)
+        if not held:
+            return
+        slot = held[pick % len(held)]
+        if newer:
+            task = self.promise.tasks[one.held[slot].task.id]
+            self._change(task.group, task.type, task.scope)
+        self.settle(one.name, sorted(one.held).index(slot), "retry", option=option, again=again)
+
+    def _retry_all_of(
+        self, group: str, one: Daemon, pick: int, *, option: bool, again: bool
+    ) -> None:
+        """Several of a group run, and each asks for a retry, in some order."""
+        for _ in range(2):
+            self._change(group, "t")
+            self._let_run(one)
+        held = self._at_first_stage(one, group)
+        for slot in held[pick % 2 :] + held[: pick % 2]:
+            self.settle(one.name, sorted(one.held).index(slot), "retry", option=option, again=again)
+
+    def _change(self, group: str, type_: str, scope: str = SCOPES[0]) -> None:
+        drawn = {"delayed": False, "aside": False, "pooled": False, "again": False}
+        self.enqueue_changed(group, scope, type_, 1, **drawn)
+
+    def _let_run(self, one: Daemon) -> None:
+        self.time_passes()
+        self.claim(one.name, "grouped", WORKERS, again=False)
+
+    def _at_first_stage(self, one: Daemon, group: str = "") -> list[str]:
+        """The slots that hold a task of such a rule, of a group or of any."""
+        tasks = {slot: self.promise.tasks[claim.task.id] for slot, claim in one.held.items()}
+        mine = {s: task for s, task in tasks.items() if group in ("", task.group)}
+        return sorted(s for s, task in mine.items() if task.debounces and task.stage is None)

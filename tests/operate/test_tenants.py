@@ -1,0 +1,127 @@
+"""Tenants as operators see them: a page of bounded cost, one row for all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.core.limits import HandLimit, Limits, Rate, TenantLimit
+from groupflow.operate.tenants import TenantRow, find_tenants
+from groupflow.operate.whole.limits import LimitsByHand
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.whole.tenants import list_tenants
+from groupflow.store.enqueue import Arrival
+from tests.operate.spread import Spread
+from tests.store.bench import Daemon, arrival
+
+
+def of(tenant: str, id_: str, group: str | None = None, scope: str = "0a0a0a0a") -> Arrival:
+    found = arrival(id_, group)
+    found.envelope.tenant, found.envelope.scope = tenant, scope
+    return found
+
+
+async def begin(spread: Spread, limits: Limits) -> list[Daemon]:
+    """A daemon in each partition, that brings limits."""
+    for bench in spread.benches:
+        bench.raw.hset(bench.keys("partitions"), "number", len(spread.benches))
+        bench.limits = limits
+    return list(await spread.daemons())
+
+
+async def every(namespace: Namespace, limit: int) -> list[list[TenantRow]]:
+    """All pages."""
+    pages = [await list_tenants(namespace, limit=limit)]
+    while pages[-1].next is not None:
+        pages.append(await list_tenants(namespace, cursor=pages[-1].next, limit=limit))
+    return [page.tenants for page in pages]
+
+
+def names(pages: Sequence[Sequence[TenantRow]]) -> list[str]:
+    return [row.name for page in pages for row in page]
+
+
+async def test_one_row_for_all_partitions(spread: Spread) -> None:
+    count = len(spread.benches)
+    limits = Limits(every_tenant=TenantLimit(concurrency=1), tenants={"free": TenantLimit()})
+    daemons = await begin(spread, limits)
+    await spread.enqueue(*(of("42", f"t{n}", f"g{n}") for n in range(24)))
+    await spread.enqueue(*(of("42", f"p{n}") for n in range(24)))
+    await spread.enqueue(*(of("free", f"f{n}", f"f{n}") for n in range(24)))
+    for daemon in daemons:
+        assert len(await daemon.claim("plain", "w1", "w2")) == 1
+    ((row,),) = [page for page in await every(spread.namespace, 50) if page]
+    assert (row.name, row.groups, row.plain, row.running) == ("42", 24, 24 - count, count)
+    assert (row.concurrency, row.limited_by, row.until) == (count, "concurrency", None)
+    assert row.oldest is not None
+    assert row.by_hand_until is None
+    await LimitsByHand(spread.namespace).begin(HandLimit("tenant", "42", 0, "5/s"), "ada", 60.0)
+    ((row,),) = [page for page in await every(spread.namespace, 50) if page]
+    assert (row.concurrency, row.rate, row.limited_by) == (0, "5/s", None)
+    assert row.by_hand_until is not None
+
+
+async def test_who_is_over_a_rate_stands_until_a_time(spread: Spread) -> None:
+    daemons = await begin(spread, Limits(every_tenant=TenantLimit(rate=Rate.parse("1/h"))))
+    await spread.enqueue(*(of("42", f"p{n}") for n in range(24)))
+    for daemon in daemons:
+        assert len(await daemon.claim("plain", "w1", "w2")) == 1
+    page = await list_tenants(spread.namespace)
+    (row,) = page.tenants
+    assert row.limited_by == "rate"
+    assert row.until is not None
+    assert row.until > page.at + 3000
+
+
+async def test_every_page_is_small_and_all_are_found_once(spread: Spread) -> None:
+    """Those at their limits first in each partition; then those that may start, or only run."""
+    daemons = await begin(spread, Limits(every_tenant=TenantLimit(concurrency=1)))
+    few = [f"at{n}" for n in range(40)]
+    await spread.enqueue(*(of(name, f"{name}-{n}") for name in few for n in range(9)))
+    for daemon in daemons:
+        await daemon.claim("plain", *(f"w{n}" for n in range(400)))
+    many = [f"t{n:03}" for n in range(150)]
+    await spread.enqueue(*(of(name, f"{name}-{n}", f"{name}-{n}") for name in many for n in "ab"))
+    pages = await every(spread.namespace, 10)
+    assert sorted(names(pages)) == sorted([*few, *many])
+    assert max(map(len, pages)) <= 150  # Redis gives a small hash as one piece
+    begun = names(pages)[:10]
+    assert all(name.startswith("at") for name in begun)
+
+
+async def test_a_name_is_found_in_every_application(spread: Spread) -> None:
+    await begin(spread, Limits(every_tenant=TenantLimit(concurrency=9)))
+    await spread.enqueue(*(of(f"t{n}", f"t{n}", f"g{n}") for n in range(60)))
+    await spread.enqueue(of("t7", "another", "another", "1b1b1b1b"))
+    cursor, found = "0", list[TenantRow]()
+    while cursor:
+        page = await list_tenants(spread.namespace, name="t7", cursor=cursor)
+        found += page.tenants
+        cursor = page.next or ""
+    assert sorted((row.name, row.scope) for row in found) == [
+        ("t7", "0a0a0a0a"),
+        ("t7", "1b1b1b1b"),
+    ]
+
+
+async def test_without_a_partition(spread: Spread) -> None:
+    await begin(spread, Limits(every_tenant=TenantLimit(concurrency=9)))
+    await spread.enqueue(*(of(f"t{n}", f"t{n}", f"g{n}") for n in range(60)))
+    lost = spread.without(0)
+    pages = await every(lost, 50)
+    there = set(names(pages))
+    assert 0 < len(there) < 60
+    assert [each.partition for each in (await list_tenants(lost)).away] == [0]
+    with pytest.raises(StoreUnavailable):
+        await list_tenants(spread.without(*range(len(spread.benches))))
+
+
+async def test_what_is_looked_at_has_a_bound(spread: Spread) -> None:
+    """A name that nobody has is sought among so many, and then the rest is for the next page."""
+    bench = spread.benches[0]
+    bench.raw.zadd(bench.keys("standing"), {f"--------t{n}": n for n in range(10_000)})
+    found = await find_tenants(bench.client, name="nobody")
+    assert (found.tenants, found.looked_at, found.next is None) == ([], 2000, False)
+    bench.raw.delete(bench.keys("standing"))

@@ -1,0 +1,71 @@
+"""`debounce` in a rule: what goes with it, what doesn't, and what it comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from groupflow.broker.consumer import Delivery
+from groupflow.building import admission_of
+from groupflow.core.limits import Debounce
+from groupflow.schedule.definitions import Definition, definitions_of
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
+
+
+def rule(**facts: Any) -> GroupRule:
+    return GroupRule.model_validate({"key": "{k}", **facts})
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"debounce": -1}, "greater than or equal to 0"),
+        ({"debounce": True}, "Write a number"),
+        ({"debounce": "soon"}, "valid number"),
+        ({"debounce": float("nan")}, "Input should be"),
+        ({"debounce": 31_536_001}, "less than or equal"),
+        ({"debounce": 5, "debounce_max": 4.9}, r"Give debounce_max \(4.9\) at least .* \(5\)"),
+        ({"debounce": 5, "debounce_max": -1}, "greater than or equal to 0"),
+        ({"debounce_max": 5}, "give debounce its seconds"),
+        ({"debounce": 1e-7}, "a millisecond at least"),
+        ({"debounce": 5, "run": 2}, "Leave out run, or debounce"),
+        ({"debounce": 5, "batch": 2}, "Leave out batch, or debounce"),
+    ],
+)
+def test_what_contradicts_is_refused(facts: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        rule(**facts)
+
+
+def test_a_burst_goes_on_ten_times_as_long() -> None:
+    assert rule().debouncing() is None
+    assert rule(debounce=2, concurrency=3, rate="1/s").debouncing() == Debounce(2.0, 20.0)
+    assert rule(debounce=2, debounce_max=2).debouncing() == Debounce(2.0, 2.0)
+
+
+def settings(**facts: Any) -> Settings:
+    schedule = {"name": "s", "every": 5.0, "app": "a", "type": "t", "body": {"k": 1}}
+    rules = [{"app": "a", "key": "{k}", **facts}, {"app": "b", "key": "b{k}"}]
+    return Settings.model_validate({"groups": rules, "schedules": [schedule]})
+
+
+def test_it_travels_with_the_messages_of_its_rule() -> None:
+    admission = admission_of(settings(debounce=2, debounce_max=7))
+    for app, packed in (("a", b'["t","","groups[0]","",2000000,7000000]'), ("b", b""), ("c", b"")):
+        body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
+        arrival = admission.admit(Delivery(1, body, "m", None, {}, None))
+        assert arrival.arguments()[8] == packed
+
+
+def test_ticks_of_schedules_are_as_messages() -> None:
+    def definition(**facts: Any) -> Definition:
+        [found] = definitions_of(settings(**facts))
+        return found
+
+    assert definition().message[6] == b""
+    assert definition(debounce=2).message[6] == b'["t","","groups[0]","",2000000,20000000]'
+    digests = [definition(**each).digest for each in ({}, {"debounce": 2}, {"debounce": 3})]
+    assert len(set(digests)) == len(digests)
