@@ -1,7 +1,7 @@
 """The metrics as Prometheus scrapes them.
 
-A scrape reads what the daemon's parts have counted, and asks the store once for its totals: one
-script a partition, of constant cost, once a second at most however many scrape. Where Redis is
+A scrape reads what the daemon's parts have counted, and asks the store for its totals: a few
+scripts a partition, of constant cost, once a second at most however many scrape. Where Redis is
 away, or a partition of it, the scrape says so within a second, with those that were last read.
 """
 

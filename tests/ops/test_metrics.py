@@ -35,6 +35,14 @@ from tests.store.life import pass_time, retry
 from tests.store.test_debounce import changed
 
 DEADLINE = 30.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is there may take its time: tests run beside others."""
+    monkeypatch.setattr("groupflow.ops.metrics.READING", DEADLINE)
+
+
 POOLS = ("plain", "grouped")
 
 
@@ -252,7 +260,6 @@ def states(totals: Totals) -> dict[str, float]:
 
 async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("groupflow.ops.metrics.FRESH", 0.0)
-    monkeypatch.setattr("groupflow.ops.metrics.READING", 0.2)
     async with RedisServer(tmp_path) as server:
         bench = Bench(server.url)
         daemon = await bench.daemon()
@@ -269,7 +276,9 @@ async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) 
         assert not before.has("broker_up")
         await server.pause()
         try:
-            frozen, twice = await asyncio.gather(scrape(metrics), scrape(metrics))
+            with monkeypatch.context() as haste:
+                haste.setattr("groupflow.ops.metrics.READING", 0.2)
+                frozen, twice = await asyncio.gather(scrape(metrics), scrape(metrics))
         finally:
             await server.resume()
         for away in (frozen, twice):
