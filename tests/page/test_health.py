@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Iterator[RedisServer]:
 
 def _get(daemon: Process, path: str) -> httpx.Response:
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
-    return httpx.get(url + path, timeout=10.0, trust_env=False)
+    return httpx.get(url + path, timeout=60.0, trust_env=False)
 
 
 def _checks(daemon: Process) -> dict[str, str]:

@@ -67,7 +67,7 @@ def _url(daemon: Process, times: int = 1) -> str:
 
 
 def _status(url: str, path: str) -> int:
-    return httpx.get(url + path, timeout=20.0, trust_env=False).status_code
+    return httpx.get(url + path, timeout=60.0, trust_env=False).status_code
 
 
 def test_it_comes_back(make_rig: MakeRig) -> None:

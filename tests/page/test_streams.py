@@ -54,7 +54,7 @@ def test_more_than_there_may_be(world: World) -> None:
     """Over the wire: the operator's stream is opened behind them all, and goes on."""
     client = httpx.Client(
         base_url=world.url,
-        timeout=10.0,
+        timeout=60.0,
         trust_env=False,
         limits=httpx.Limits(max_connections=None),
     )

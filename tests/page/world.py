@@ -60,7 +60,7 @@ class World:
             file.write(self.SECTIONS)
         self.daemon: Process = self.rig.start("d1", app=self.APP)
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
-        self.http = httpx.Client(base_url=self.url, timeout=10.0, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
         self.raw: Redis = self.rig.raw
         self._fill()
 

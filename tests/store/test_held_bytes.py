@@ -112,8 +112,7 @@ class TestDelayed:
         claims = [] if paused else [await daemon.claim_one()]
         if paused:
             await Groups(bench.client).pause("g", "me")
-        await bench.enqueue(large("late", "g", delay=0.05))
-        await bench.enqueue(large("behind", "g"))
+        await bench.enqueue(large("late", "g", delay=0.05), large("behind", "g"))  # at one moment
         assert bench.count("delayed_bytes") == 2 * LATE
         over = time.monotonic() + 0.1
         while time.monotonic() < over:
