@@ -85,6 +85,7 @@ LONG = frozenset(
         "scans/test_outbox.py",
         "security/test_rights.py",
         "soak/test_short_soak.py",
+        "store/test_tenants_at_scale.py",
     }
 )
 _TESTS = Path(__file__).parent
