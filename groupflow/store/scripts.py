@@ -32,7 +32,16 @@ _SETTLING = (*SESSIONS, "store/settling")
 _IDS = (*FACTS, "store/ids")
 LAYOUT = "store/layout"
 _POOLS = (*_IDS, LAYOUT, LEADING)
-TAKING = (*_IDS, "store/delaying", DEBOUNCING, LAYOUT, LEADING, "store/taking")
+TAKING = (
+    *_IDS,
+    "store/delaying",
+    DEBOUNCING,
+    LAYOUT,
+    LEADING,
+    "store/keeping",
+    "store/placing",
+    "store/taking",
+)
 
 
 class AnyVerb(StrEnum):

@@ -18,7 +18,7 @@ DAMAGES = [
     Damage(
         "a delay that nobody counts",
         Verb.ENQUEUE,
-        "if is_late then add_delay(id, bytes, whose, last) end",
+        "if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end",
         "",
         same(DELAYED.test_a_delay_counts_until_it_is_over, "g", True),
     ),
@@ -53,14 +53,14 @@ DAMAGES = [
     Damage(
         "no bound for what comes behind a delay",
         Verb.ENQUEUE,
-        "ahead, last = delay_ahead(group, now, burst and burst.replaced)",
+        "= delay_ahead(m.group, now, burst and burst.replaced)",
         "",
         same(DELAYED.test_what_comes_behind_a_delay_in_its_lane_waits_for_it_too),
     ),
     Damage(
         "a letter crowded out behind a delay that has to be read whole",
         Verb.ENQUEUE,
-        "call('HSET', K.life .. id, 'type', task_type, 'tenant', tenant, 'scope', list[i + 9])",
+        "call('HSET', life, 'type', task_type, 'tenant', tenant, 'scope', m.scope)",
         "",
         same(DELAYED.test_what_is_crowded_out_behind_a_delay_is_known_without_its_body),
     ),

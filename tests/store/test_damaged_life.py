@@ -225,15 +225,15 @@ DAMAGES = [
     Damage(
         "a delay that counts for nothing",
         Verb.ENQUEUE,
-        "local asked = delay ~= '0' and (now + delay)",
+        "local asked = m.delay ~= '0' and (now + m.delay)",
         "local asked = false",
         test_due.test_a_delayed_plain_task_waits_alone,
     ),
     Damage(
         "a priority that is absolute",
         Verb.ENQUEUE,
-        "digits(arrival - priority), element",
-        "digits(1), element",
+        "enter_plain(element, arrival - m.priority,",
+        "enter_plain(element, 1,",
         same(test_orders.test_endless_urgent_arrivals_starve_nobody, "oldest", "plain"),
     ),
     Damage(

@@ -150,7 +150,7 @@ DAMAGES = [
     Damage(
         "a large message whose rule nobody knows",
         Verb.ENQUEUE,
-        "if facts[3] and facts[3] ~= '' then call('HSET', K.life .. id, 'rule', facts[3]) end",
+        "if facts[3] and facts[3] ~= '' then call('HSET', life, 'rule', facts[3]) end",
         "",
         test_limits.test_a_large_message_has_its_limit_too,
     ),

@@ -66,7 +66,7 @@ local function write(record)
   write_life(record, id, old)
   if record.late then call('ZADD', K.late, digits(record.late), id) end
   write_place(record, element, id)
-  if record.burst then enter_burst(burst_name(id), record.burst, element) end
+  if record.burst then bursts().enter(bursts().name_of(id), record.burst, element) end
   call('HINCRBY', K.count, 'taken', 1)
   if record.where ~= 'dead' then
     call('HINCRBY', K.count, record.group == '' and 'queued_plain' or 'queued_grouped', 1)

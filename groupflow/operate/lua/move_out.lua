@@ -3,8 +3,8 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place: 'plain', 'ordered', 'suspect_plain', 'delayed', 'dead'; 'lane' and 'hold' of a
---          group; 'pool_ordered' and 'pool_suspect_plain' of a pool; 'letter', a dead letter · 2 that group, pool, or id · 3 how many to pass over, which stay
---          · 4 how many at most · 5 bytes at most, but for the first
+--          group; 'pool_ordered' and 'pool_suspect_plain' of a pool; 'letter', a dead letter · 2 that group, pool,
+--          or id · 3 how many to pass over, which stay · 4 how many at most · 5 bytes at most, but for the first
 -- returns  { 1, rows of { id, group or '', the id that decides where a plain task lies, element, packed } }; or
 --          { 0, names of daemons that run }
 local where, from, most, room = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -24,7 +24,8 @@ local function add(element, group, score)
   rows[#rows + 1] = { id, group, name_of(id, scope), element, cmsgpack.pack({
     where = where, score = score, group = group, element = element, envelope = envelope, life = life,
     scope = scope, parked = parked, late = call('ZSCORE', K.late, id) or nil,
-    burst = burst_with(element), bodies = call('ZSCORE', K.bodies, id) or nil, staying = call('ZSCORE', K.staying, id) or nil,
+    burst = burst_of(element), bodies = call('ZSCORE', K.bodies, id) or nil,
+    staying = call('ZSCORE', K.staying, id) or nil,
   }) }
 end
 

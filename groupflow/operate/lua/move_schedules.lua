@@ -13,7 +13,8 @@ if ARGV[1] == 'out' then
     local row = K.schedule .. name
     local packed = ''
     if not call('HGET', row, 'gone') then
-      packed = cmsgpack.pack({ name = name, due = digits(call('ZSCORE', K.schedules, name)), row = call('HGETALL', row) })
+      local due = digits(call('ZSCORE', K.schedules, name))
+      packed = cmsgpack.pack({ name = name, due = due, row = call('HGETALL', row) })
     end
     rows[#rows + 1] = { name, call('HGET', row, 'group') or '', packed }
   end

@@ -6,9 +6,9 @@
 --          ever had a task
 -- returns  { at (now), held_since: when this server began to lead, where it took over; pools }, rows of { name,
 --          plain and groups: how many tasks, and heads of groups, could be claimed; waited: µs for which the one
---          that goes next could have been; held: how many tasks its workers hold; known, and silent: how many workers there are,
---          and of how many half of the lease is over; workers }, rows of { name, lease
---          (µs), lease_left (µs), held, since: µs since when it holds the oldest of them }
+--          that goes next could have been; held: how many tasks its workers hold; known, and silent: how many
+--          workers there are, and of how many half of the lease is over; workers }, rows of { name, lease (µs),
+--          lease_left (µs), held, since: µs since when it holds the oldest of them }
 local now, most = clock(), tonumber(ARGV[1])
 local names, found = { unpack(ARGV, 2) }, {}
 if #names == 0 then names = pools() end

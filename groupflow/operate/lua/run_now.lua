@@ -16,8 +16,8 @@ if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return 0
 call('HSET', life, 'due', digits(now), 'order', digits(now))
 remove_delay(id)
 local element = facts[2] .. '+' .. id
-local _, burst = burst_with(element)
-if burst then enter_burst(burst, BURST_OVER, element) end
+local _, burst = burst_of(element)
+if burst then bursts().enter(burst, bursts().OVER, element) end
 if call('ZREM', K.delayed, element) == 1 then
   put_back(element, group, now)
 else

@@ -36,7 +36,8 @@ local function stands(tenant) return call('ZSCORE', K.standing, tenant) and true
 
 local function is_first_charge(fence, tenant)
   local front = format('%04d', #tenant) .. tenant
-  return call('ZRANGE', K.charges, '[' .. front .. '0', '(' .. front .. ':', 'BYLEX', 'LIMIT', 0, 1)[1] == front .. fence
+  local first = call('ZRANGE', K.charges, '[' .. front .. '0', '(' .. front .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
+  return first == front .. fence
 end
 
 if walk == 0 then

@@ -12,8 +12,8 @@
 --          waits as a suspect, the daemons that run another one; running: how many tasks of it; where it has a
 --          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or
 --          'closed'; where it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
---          waiting: groups; free (µs), none at its concurrency; limited_by, as above; by_hand: until when (µs) limits that
---          somebody set for it hold }; by_hand: the same of the group }
+--          waiting: groups; free (µs), none at its concurrency; limited_by, as above; by_hand: until when (µs)
+--          limits that somebody set for it hold }; by_hand: the same of the group }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)

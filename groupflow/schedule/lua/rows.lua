@@ -27,8 +27,8 @@ local function is_open(run)
   return run ~= nil and call('HEXISTS', K.tasks, run[2]) == 1 and not call('ZSCORE', K.dead, run[2])
 end
 
--- How a run has ended, and when: 'done', 'superseded', 'dropped', 'dead', or 'over' where nothing is known of it any more;
--- '' of one that hasn't. A dead letter may be redriven, so only what has left is looked at no more.
+-- How a run has ended, and when: 'done', 'superseded', 'dropped', 'dead', or 'over' where nothing is known of it
+-- any more; '' of one that hasn't. A dead letter may be redriven, so only what has left is looked at no more.
 local function outcome_of(run, now)
   if run[4] ~= '' and run[4] ~= 'dead' then return run[4], run[5] end
   local id = run[2]

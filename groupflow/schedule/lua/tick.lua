@@ -8,8 +8,9 @@
 --          to the tick behind it · 12 how many weren't made when they were due · then two for each tick that
 --          is to be made, the oldest first: when it was due (16 digits) · the same as text
 -- returns  { state, now (µs), due (µs), ids of the tasks made, how many were left out since the last one isn't
---          over, 1 where it is paused, the arrival (µs) of the newest, 0 where none was made }. The state is MADE, EARLY (by Redis's clock it isn't due yet), PASSED
---          (somebody else has decided) or OTHER (another definition counts)
+--          over, 1 where it is paused, the arrival (µs) of the newest, 0 where none was made }. The state is MADE,
+--          EARLY (by Redis's clock it isn't due yet), PASSED (somebody else has decided) or OTHER (another
+--          definition counts)
 local refusal = other_layout()
 if refusal then return refusal end
 local now, name, row = clock(), ARGV[6], K.schedule .. ARGV[6]

@@ -11,10 +11,12 @@
 --          · priority (µs, may be negative) · delay (µs) · 'aside' where a delay lets the group go on,
 --          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
 --          type, tenant, rule, pool, and where its rule debounces, for how long and how long at most (µs)
---          (JSON), where they are to be known without reading that: of a dead letter, of a large message; else '' · scope
--- returns  { tasks that wait, but for those that wait for delays and shards that sleep, one row of 1 (taken), 0 (duplicate), or the derived id under which
---          it was taken, a message; the places (from 1) of those that there was no such room for;
---          the arrival (µs) of the newest, 0 where none was taken; how many waiting tasks they have replaced }
+--          (JSON), where they are to be known without reading that: of what makes a detour (`placing.lua`) for
+--          more than a priority, and of a large message; else '' · scope
+-- returns  { tasks that wait, but for those that wait for delays and shards that sleep; one row of 1 (taken),
+--          0 (duplicate), or the derived id under which it was taken, a message; the places (from 1) of those
+--          that there was no such room for; the arrival (µs) of the newest, 0 where none was taken; how many
+--          waiting tasks they have replaced }
 local refusal = other_layout()
 if refusal then return refusal end
 return take_in(ARGV, 6)

@@ -4,9 +4,10 @@
 -- `limits` is the configuration: by `r` and the name of a rule, how many tasks of one of its groups may
 -- run at once, µs between two starts (0: no rate), µs that a start may come before its time, and the rate
 -- as it was written; by `b` and the name of a rule, how many tasks make a batch, and µs for which fewer wait for
--- more; by `b` alone, that any do. Which rule a task is of is in its envelope. A group in which more than one may run has no lock: who runs in
--- it stands in `sharing`, a zset of equal scores, one member a claim: the length of the group in 4 digits,
--- the group, and what its lock would say. How many there are is counted there, and nowhere else.
+-- more; by `b` alone, that any do. Which rule a task is of is in its envelope. A group in which more than one
+-- may run has no lock: who runs in it stands in `sharing`, a zset of equal scores, one member a claim: the
+-- length of the group in 4 digits, the group, and what its lock would say. How many there are is counted there,
+-- and nowhere else.
 --
 -- What `by_hand` says of a group, for as long as it does, stands before what its rule says (see `by_hand.lua`).
 --

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- reap: take over from daemons, and workers that pull, whose lease has run out. A lease ends here and nowhere else: no key
--- expires by itself, so a group can't come free while somebody still believes to hold it.
+-- reap: take over from daemons, and workers that pull, whose lease has run out. A lease ends here and nowhere
+-- else: no key expires by itself, so a group can't come free while somebody still believes to hold it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many of each at most · 2 the caller's lease (µs)

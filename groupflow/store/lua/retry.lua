@@ -18,18 +18,18 @@ if claim == 'live' then
   local now, id = clock(), id_of(element)
   local due = digits(now + ARGV[8])
   local waiting = with_life(element)
-  local name = group ~= '' and burst_name(id)
+  local name = group ~= '' and bursts().name_of(id)
   local newest = name and call('HGET', K.debouncing, name)
   local other = newest and sub(newest, 17)
   is_replaced = other and arrival_of(other) > arrival_of(element)
   if is_replaced then
-    supersede(element, group, id_of(other), now)
+    bursts().supersede(element, group, id_of(other), now)
   else
-    if other then supersede_waiting(other, group, id, now) end
+    if other then bursts().supersede_waiting(other, group, id, now) end
     keep_life(element, group, 'attempt', ARGV[7], 'errors', ARGV[10], 'due', due, 'order', due)
     if name then
       call('HDEL', K.life .. id, 'latest')
-      enter_burst(name, NO_BURST, waiting)
+      bursts().enter(name, bursts().NONE, waiting)
     end
     if group ~= '' and ARGV[9] == 'hold' then
       insert(K.lane .. group, waiting)

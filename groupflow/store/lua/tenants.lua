@@ -1,9 +1,10 @@
 -- Behind the limits, in every script: how tenants share what there is, and what each of them may have.
 --
 -- A tenant is an application and a tenant of its: the 8 digits of its scope (see `ids.lua`), and the
--- tenant's name. Some are *managed*: those with a limit, by hand too (`by_hand.lua`), those that a handler closed, and with the order
--- 'tenants' all, also what has no tenant. What is ready of a managed one waits by itself, in `waits:` and
--- its kind: `g` groups, `G` those whose head is a suspect, `p` and `P` plain tasks likewise. Of each kind its
+-- tenant's name. Some are *managed*: those with a limit, by hand too (`by_hand.lua`), those that a handler
+-- closed, and with the order 'tenants' all, also what has no tenant. What is ready of a managed one waits by
+-- itself, in `waits:` and its kind: `g` groups, `G` those whose head is a suspect, `p` and `P` plain tasks
+-- likewise. Of each kind its
 -- best, and no other, stands in the index that claims look at (`ready`, `suspect_groups`, `ordered`,
 -- `suspect_plain`), as long as the tenant may start something: its *turn*, noted in `turns`. So claims
 -- look at no more of a tenant than at one thing, and at nothing of one that may not start.

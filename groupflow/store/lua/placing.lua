@@ -1,0 +1,156 @@
+-- Behind what keeps messages, delays and debounces: how a message's task gets to where it waits.
+--
+-- Nearly all go *straight* to the young end of their lane or list, and nothing but that is noted of them. A
+-- message with a priority, a delay, a pool or a rule that debounces, a large one, one behind something that is
+-- delayed, and one that is dead on arrival makes a *detour*: its task has a life. ARGV 4 and 5 are as in
+-- `enqueue.lua`.
+
+local arrival -- of the message that is looked at
+
+-- Behind all others of its group. Whether something of that may be claimed now.
+local function enter_lane(element, group, has_replaced)
+  local is_head = call('LPUSH', K.lane .. group, element) == 1
+  local may_start = is_head or has_replaced or (is_limiting() and limits().may_fill(group))
+  return may_start and place(group, now)
+end
+
+local function enter_plain(element, order, goes_straight)
+  if is_limiting() and tenants().line_up_plain(element, digits(order), false, now) then return end
+  if goes_straight then
+    call('LPUSH', K.plain, element)
+  else
+    call('ZADD', K.ordered, digits(order), element)
+  end
+end
+
+-- Made only where something makes a detour.
+local detours_made
+local function detours()
+  if detours_made then return detours_made end
+  local D = {}
+  detours_made = D
+  local most_delayed = tonumber(ARGV[4])
+
+  -- What a message of a rule that debounces comes upon: its burst's name, and since when that goes on; the
+  -- waiting task that it replaces, where there is one; until when it waits for quiet, and until when at the
+  -- latest (µs).
+  local function burst_met(m)
+    local name = bursts().name(m.group, m.scope, m.facts[1])
+    local newest = call('HGET', K.debouncing, name)
+    local since = newest and sub(newest, 1, 16) or bursts().NONE
+    if since == bursts().NONE then since = digits(now) end
+    local latest = tonumber(since) + m.facts[6]
+    return {
+      name = name, since = since, replaced = newest and sub(newest, 17), latest = latest,
+      quiet = math.min(now + m.facts[5], latest), room = 0,
+    }
+  end
+
+  -- Finds out what holds a task: from when on it may run by itself (`due`), and whose delay it waits for until
+  -- when (`whose`, `last`). Sets `is_crowded_out` where there is no room for what waits so.
+  local function look_ahead(m)
+    local asked = m.delay ~= '0' and (now + m.delay)
+    m.due = asked
+    if m.reason ~= '' then return end -- dead already
+    local burst = m.facts and m.facts[5] and m.group ~= '' and burst_met(m)
+    if burst and burst.quiet > (asked or now) then m.due = burst.quiet end
+    local ahead, last = delay_ahead(m.group, now, burst and burst.replaced)
+    m.burst, m.whose, m.last = burst, ahead, last
+    if m.due and (not last or m.due > last or m.is_aside) then m.whose, m.last = m.id, m.due end
+    if burst and burst.replaced and delayed_bytes > 0 then -- what it replaces makes room for it
+      burst.room = tonumber(call('HGET', K.life .. id_of(burst.replaced), 'delayed_bytes') or 0)
+    end
+    if not m.whose or not has_no_room(m.bytes - (burst and burst.room or 0), most_delayed) then return end
+    m.is_crowded_out = asked or (ahead and not waits_for_quiet(ahead))
+    m.due = asked
+    -- Where nobody asked for this delay, it waits as all do that have none, rather than to die of it.
+    if not m.is_crowded_out then m.whose = nil end
+  end
+
+  -- A task is of a pool: nobody but its workers claims it.
+  local function note_pool(id, pool)
+    call('HSET', K.life .. id, 'pool', pool)
+    if call('HSETNX', K.pools, pool, digits(now)) == 1 then pools_known = nil end
+  end
+
+  local function note(m)
+    local life, facts = K.life .. m.id, m.facts
+    call('HSET', life, 'arrival', digits(arrival), 'group', m.group, 'priority', m.priority)
+    if not facts then return end
+    call('HSET', life, 'type', facts[1], 'tenant', facts[2], 'scope', m.scope)
+    if facts[3] and facts[3] ~= '' then call('HSET', life, 'rule', facts[3]) end
+    m.pool = facts[4] ~= '' and facts[4] or nil
+    if m.pool then note_pool(m.id, m.pool) end
+  end
+
+  -- Its task is the newest of its burst, and the one before it ends. Sets `has_replaced` where there was one.
+  local function take_over(m)
+    local burst, life = m.burst, K.life .. m.id
+    call('HSET', life, 'debounce', m.facts[5])
+    if m.due then call('HSET', life, 'latest', digits(burst.latest)) end
+    m.has_replaced = burst.replaced and bursts().supersede_waiting(burst.replaced, m.group, m.id, now)
+    if m.has_replaced then delayed_bytes = delayed_bytes - burst.room end
+    bursts().enter(burst.name, burst.since, m.element)
+  end
+
+  local function bury(m)
+    local life = K.life .. m.id
+    if m.is_crowded_out then
+      -- A redrive gives it the rest of its delay.
+      call('HSET', life, 'reason', ARGV[5], 'kind', 'crowded out', 'attempts', 0, 'door', 0,
+        'standing', m.is_aside and 'aside' or 'hold')
+      if not m.facts then
+        local task_type, tenant = facts_in_envelope(m.id)
+        call('HSET', life, 'type', task_type, 'tenant', tenant, 'scope', m.scope)
+      end
+    else
+      call('HSET', life, 'reason', m.reason, 'kind', 'rejected', 'errors', m.errors, 'attempts', 0, 'door', 1)
+    end
+    add_letter(m.id, now)
+  end
+
+  -- Whether something may be claimed now.
+  local function enter(m)
+    local element, group = m.element, m.group
+    if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end
+    if m.due and (group == '' or m.is_aside) then
+      call('ZADD', K.delayed, digits(m.due), element)
+      wake_at_due()
+      return m.has_replaced and place(group, now)
+    end
+    if group ~= '' then return enter_lane(element, group, m.has_replaced) end
+    if m.pool then
+      call('ZADD', index_of('ordered', m.pool), digits(arrival - m.priority), element)
+      tell('pool')
+      return false
+    end
+    enter_plain(element, arrival - m.priority, m.priority == '0')
+    return true
+  end
+
+  -- The message that a list has from its place `i` on, as a table: `priority` and `delay` are µs, as text; `bytes`
+  -- are its envelope's, in which `facts` are alone where they are nil here. Its task's id may be another.
+  local function message_at(list, i, id)
+    return {
+      id = id, group = list[i + 1], priority = list[i + 2], delay = list[i + 3], is_aside = list[i + 4] == 'aside',
+      reason = list[i + 5], errors = list[i + 6], bytes = #list[i + 7],
+      facts = list[i + 8] ~= '' and cjson.decode(list[i + 8]) or nil, scope = list[i + 9],
+    }
+  end
+
+  -- A message's task comes to wait, or is a letter (`is_buried`). Returns what has been found out of the message,
+  -- and whether something may be claimed now.
+  function D.take(list, i, id)
+    local m = message_at(list, i, id)
+    look_ahead(m)
+    m.is_buried = m.is_crowded_out or m.reason ~= ''
+    local lives = m.facts or m.whose or m.priority ~= '0'
+    m.element = digits(arrival) .. (lives and '+' or '.') .. m.id
+    if lives then note(m) end
+    if m.burst and not m.is_crowded_out then take_over(m) end
+    if m.due then call('HSET', K.life .. m.id, 'due', digits(m.due), 'order', digits(m.due)) end
+    if m.is_buried then return m, bury(m) end
+    return m, enter(m)
+  end
+  return D
+end
