@@ -16,7 +16,7 @@ from groupflow.core.policy import Policy
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, Runner, checked
 from groupflow.flow.run import Run
-from groupflow.store.settlements import Claim
+from groupflow.store.given import Claim
 
 
 class Together(ABC):

@@ -8,7 +8,8 @@ import structlog
 
 from groupflow.core.measures import IntakeMeasures, PoolMeasures
 from groupflow.store.enqueue import Arrival, Enqueued
-from groupflow.store.settlements import Claim, Settlement, one_by_one
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Settlement, one_by_one
 
 log = structlog.get_logger("groupflow.exchange")
 
@@ -29,9 +30,10 @@ def count_exchange(
     measures.claimed += given
     waiting = measures.waiting
     for claim in claims:
-        for each in (claim, *claim.run):
-            if each.waited is not None:
-                waiting.observe(each.waited)
+        if claim.waited is not None:
+            waiting.observe(claim.waited)
+        for seconds in claim.run.waits():
+            waiting.observe(seconds)
     types = measures.types
     for settlement in settled:
         types.of(settlement.claim.task.type).settled[settlement.outcome] += 1

@@ -10,7 +10,8 @@ nothing, and a claim that lies ready keeps its group from workers elsewhere. So 
 ahead as workers begin during one exchange, as far as their bodies fit into memory.
 
 And how many at once: where no answer comes, the next exchange asks for half as many, so that at
-last one comes through however large the bodies are and however slow the way is.
+last one comes through however large the bodies are and however slow the way is. And where claims
+are of runs, each of which brings many tasks, fewer go together, as they wait for each other.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 AT_ONCE = 500  # claims an exchange: bounds what one script does
 PARTS = 2  # of what is in play: an exchange carries one of them
+RUNS = 64  # tasks of runs that come together
 MOST = 256  # ahead, whatever both take: all that lie ready are taken over when a daemon dies
 SPARE = 2  # exchanges and handlers vary
 FEW = 8  # claims, whatever came last
@@ -44,6 +46,7 @@ class Demand:
         self.ahead = 0  # claims to have ready or on their way, beside those that workers hold
         self.portion = AT_ONCE  # claims that one exchange may ask for, for now
         self._largest = 0.0  # bytes of a body, of the latest
+        self._carried = AT_ONCE  # slots that one exchange carries at most: fewer of runs
         self.likely = AT_ONCE  # claims that come, where so many are asked for
         self._calls = 0  # reasons to claim for all who are idle, ever
         self.is_empty = False  # the last claim got less than it asked for; nobody called since
@@ -73,14 +76,13 @@ class Demand:
         room = workers + self.ahead - held if workers else 0
         return max(0, min(room, freed) if self.is_empty else room)
 
-    @staticmethod
-    def share(in_play: int) -> int:
+    def share(self, in_play: int) -> int:
         """How much one exchange carries.
 
         Slots that travel together stay together, and their workers wait for each other. So half of
         what is in play goes, while the store works on the other half.
         """
-        return max(1, min(AT_ONCE, -(-in_play // PARTS)))
+        return max(1, min(self._carried, -(-in_play // PARTS)))
 
     def ask(self, number: int, freed: int) -> Asked:
         """An exchange asks for so many claims, and settles for so many slots."""
@@ -101,7 +103,14 @@ class Demand:
             self.portion = max(1, min(self.portion, asked.number // 2))
 
     def answered(
-        self, asked: Asked, came: int, workers: int, seconds: float, largest: int = 0
+        self,
+        asked: Asked,
+        came: int,
+        workers: int,
+        seconds: float,
+        *,
+        largest: int = 0,
+        tasks: int = 0,
     ) -> None:
         """An exchange took so long and brought so many claims: learn how many to make ahead.
 
@@ -114,11 +123,14 @@ class Demand:
             workers: that go on claiming.
             seconds: that it took.
             largest: bytes of the largest body among them.
+            tasks: that they are of; more than claims where those are of runs.
         """
         if not asked.number:
             return
         self.portion = min(AT_ONCE, self.portion + 1 + self.portion // 4)
         if came:
+            # Where most claims are of one task, they are no more than ever.
+            self._carried = max(1, RUNS * came // tasks) if tasks >= 2 * came else AT_ONCE
             self._largest = max(float(largest), self._largest * FADING)
         self.likely = max(FEW, SPARE * came)
         all_came = came == asked.number and not asked.was_empty

@@ -326,7 +326,10 @@ class Exchanger(Ledger):
         if exchange.slots is self._slots:
             seconds = monotonic() - exchange.began
             largest = max([claim.bytes for claim in answer.claims], default=0)
-            demand.answered(exchange.asked, came, hall.workers, seconds, largest)
+            tasks = came + sum([len(claim.run) for claim in answer.claims])
+            demand.answered(
+                exchange.asked, came, hall.workers, seconds, largest=largest, tasks=tasks
+            )
             if answer.beside_suspect:
                 # It may end this process again: as few as can be should go with it.
                 demand.refrain()

@@ -18,7 +18,8 @@ from groupflow.crashpoints import crash_point
 from groupflow.flow.demand import SPARE, Demand
 from groupflow.flow.loop_turns import LoopTurns
 from groupflow.flow.run import Run
-from groupflow.store.settlements import Claim, Complete, Release, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Release, Settlement
 
 PATIENCE = 0.1  # seconds that a claim may be ready without being begun
 

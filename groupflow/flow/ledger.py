@@ -14,8 +14,8 @@ from groupflow.flow.demand import Asked, Demand
 from groupflow.flow.hall import Hall, Slot
 from groupflow.flow.slots import Exchange, Slots, UnderWay
 from groupflow.store.claims import Claims
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
-from groupflow.store.settlements import Claim
 
 UNDER_WAY = 4  # exchanges at a time
 

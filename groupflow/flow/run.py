@@ -7,11 +7,11 @@ ever settled ahead of one in front of it.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from time import monotonic
 
-from groupflow.store.settlements import Claim, Complete, Proceed, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Proceed, Settlement
 
 
 class Run:
@@ -23,12 +23,14 @@ class Run:
         seconds: that its attempts took so far.
     """
 
-    def __init__(self, rest: Iterable[Claim], seconds: float) -> None:
+    def __init__(self, rest: Sequence[Claim], seconds: float) -> None:
         """The rest behind its first task; it goes on for so many seconds at most."""
         self.is_ending = False
         self.is_travelling = False
         self.seconds = 0.0
-        self._rest = deque(rest)
+        self._rest = rest  # read one by one: see `given.Rest`
+        self._next = 0  # place there
+        self._read: Claim | None = None  # what stands there, once that is read
         self._until = monotonic() + seconds
         self._done: list[Complete] = []
         self._told = 0  # of these, travelling
@@ -36,12 +38,13 @@ class Run:
     @property
     def goes_on(self) -> bool:
         """Whether another task of it may begin."""
-        return bool(self._rest) and not self.is_ending and monotonic() < self._until
+        return self._next < len(self._rest) and not self.is_ending and monotonic() < self._until
 
     @property
-    def rest(self) -> Iterable[Claim]:
-        """What is left of it behind the task that runs, in order."""
-        return tuple(self._rest)
+    def rest(self) -> Sequence[Claim]:
+        """What is left of it behind the task that runs, in order; all of it is read."""
+        self._rest, self._next = list(self._rest[self._next :]), 0
+        return self._rest
 
     @property
     def has_news(self) -> bool:
@@ -56,11 +59,15 @@ class Run:
     def next(self, done: Claim) -> Claim:
         """One is done: the next one."""
         self._done.append(Complete(done))
-        return self._rest.popleft()
+        claim = self._read or self._rest[self._next]
+        self._next, self._read = self._next + 1, None
+        return claim
 
     def tell(self, claim: Claim) -> list[Settlement]:
         """What an exchange tells while `claim` runs; `told` says how that went."""
         self.is_travelling, self._told = True, len(self._done)
+        if self._next < len(self._rest):  # so that nobody waits for it between two handlers
+            self._read = self._read or self._rest[self._next]
         return [Proceed(tuple(self._done), claim)]
 
     def told(self, *, arrived: bool) -> None:

@@ -15,7 +15,8 @@ from groupflow.core.policy import Policy
 from groupflow.flow.handling import Failed, message_of, text_of
 from groupflow.settings.types import YEAR
 from groupflow.store import settlements
-from groupflow.store.settlements import Claim, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Settlement
 
 ERRORS_KEPT = 20  # of a task's failed attempts; the oldest go first
 EARLIER_CHARS = 300  # of an error's text once another has followed; its traceback goes altogether

@@ -16,7 +16,8 @@ from time import monotonic
 from groupflow.flow.demand import AT_ONCE, Asked
 from groupflow.flow.hall import Slot, Source
 from groupflow.flow.run import Run
-from groupflow.store.settlements import Claim, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Settlement
 
 RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
 

@@ -22,7 +22,8 @@ from groupflow.flow.hall import Hall, Slot, Source
 from groupflow.flow.handling import Failed, Runner, Runners, failed
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.tracebacks import traceback_of
-from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
 
 log = structlog.get_logger("groupflow.worker")
 

@@ -21,8 +21,9 @@ from groupflow.core.policy import Policies
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
+from groupflow.store.given import Claim
 from groupflow.store.pulling import Head, Puller, Pulling, Visit
-from groupflow.store.settlements import Bury, Claim, Settlement
+from groupflow.store.settlements import Bury, Settlement
 
 log = structlog.get_logger("groupflow.pools")
 

@@ -13,8 +13,8 @@ from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.ops.page.shapes import Input, Key
 from groupflow.pools.dispenser import Told
 from groupflow.settings.types import YEAR
+from groupflow.store.given import Claim
 from groupflow.store.pulling import MOST_HELD
-from groupflow.store.settlements import Claim
 
 LONGEST_WAIT = 60.0  # seconds
 _Seconds = Annotated[float, Field(ge=0, le=YEAR)]

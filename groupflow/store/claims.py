@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
-from groupflow.core.task import Task
 from groupflow.store.client import Argument, StoreClient
-from groupflow.store.clock import seconds
-from groupflow.store.envelope import Envelope, Pool
-from groupflow.store.keys import split_element
-from groupflow.store.life import Life
+from groupflow.store.envelope import Pool
+from groupflow.store.given import NO_LIFE, Claim, claim_of, claims_from, pairs
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
-from groupflow.store.settlements import (
-    Claim,
-    Complete,
-    Settlement,
-    calls_of,
-    handing_on,
-    one_by_one,
-)
+from groupflow.store.settlements import Complete, Settlement, calls_of, handing_on, one_by_one
 
 TOLD = 16  # tasks that are told ahead of their claim, at a time
-_NO_LIFE = Life()
-_ROW = 7  # values a claim
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
 
@@ -129,7 +116,7 @@ class Claims:
         self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
         claims = claims_from(rows, now)
         fences = [fence for _, _, *found in replies for fence in found]
-        fences += [claim.run[-1].fence if claim.run else claim.fence for claim in claims]
+        fences += [claim.last_fence for claim in claims]
         seen.fence = max(seen.fence, *fences, 0)
         ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
         superseded = verdicts.count(_SUPERSEDED)
@@ -167,7 +154,7 @@ class Claims:
             if not verdict:
                 return Handed(is_refused=True)
         self._on_settled([settlement])
-        return Handed(self._following(settlement.claim, fence, now[0], rest or _pairs(told)))
+        return Handed(self._following(settlement.claim, fence, now[0], rest or pairs(told)))
 
     def _following(
         self, claim: Claim, fence: bytes | int, now: int, behind: list[tuple[bytes, bytes]]
@@ -176,69 +163,7 @@ class Claims:
         if not fence:
             return None
         element, packed = claim.behind[0]
-        found = _claim(claim.slot, fence, element, claim.task.group, packed, _NO_LIFE, now)
+        found = claim_of(claim.slot, fence, element, claim.task.group, packed, NO_LIFE, now)
         found.behind = behind
         self._session.seen.fence = max(self._session.seen.fence, found.fence)
         return found
-
-
-def claims_from(rows: list[Any], now: int) -> list[Claim]:
-    """The claims in a reply, seven values each; `now` is Redis's clock (µs)."""
-    return [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
-
-
-def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _claim_from(row: list[Any], now: int) -> Claim:
-    slot, fence, element, raw_group, packed, flat_life, told = row
-    life = Life.of(flat_life) if flat_life else _NO_LIFE
-    claim = _claim(slot.decode(), fence, element, raw_group.decode() or None, packed, life, now)
-    if not told or not isinstance(told, list):  # nothing; or since when, of who pulls
-        return claim
-    if told[0]:
-        claim.run = [
-            _claim(claim.slot, fence, element, claim.task.group, packed, _NO_LIFE, now)
-            for fence, (element, packed) in enumerate(_pairs(told[1:]), int(told[0]))
-        ]
-    else:
-        claim.behind = _pairs(told[1:])
-    return claim
-
-
-def _claim(  # noqa: PLR0917  private, and what a row has, in its order
-    slot: str,
-    fence: bytes | int,
-    element: bytes,
-    group: str | None,
-    packed: bytes,
-    life: Life,
-    now: int,
-) -> Claim:
-    arrival, id_ = split_element(element)
-    # Without a type, as what isn't ours, it will be buried.
-    envelope = Envelope.unpack_any(packed, group)
-    if life.enqueued is not None:
-        arrival = life.enqueued
-    since = None if life.was_claimed else max(arrival, life.due or 0)
-    # Its own `__init__` sets what is frozen field by field, and takes three times as long. So each
-    # field stands here.
-    task = Task.__new__(Task)
-    vars(task).update(
-        id=id_,
-        type=envelope.type,
-        group=group,
-        body=envelope.body,
-        headers=envelope.headers,
-        tenant=envelope.tenant,
-        fence=int(fence),
-        enqueued_at=seconds(arrival),
-        attempt=life.attempt,
-        crashes=life.crashes,
-        stage=life.stage,
-        context=life.context,
-    )
-    waited = None if since is None else seconds(max(0, now - since))
-    rule, scope = envelope.rule, envelope.scope
-    return Claim(slot, task.fence, element, task, rule, life.errors, waited, scope)

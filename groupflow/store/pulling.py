@@ -13,14 +13,15 @@ from time import monotonic
 from typing import Literal, TypeAlias
 
 from groupflow.core.errors import SessionLost
-from groupflow.store.claims import Claims, claims_from
+from groupflow.store.claims import Claims
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.epochs import Epoch
+from groupflow.store.given import Claim, claims_from
 from groupflow.store.keys import split_checkpoint
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE, Session
-from groupflow.store.settlements import Claim, Release, Settlement
+from groupflow.store.settlements import Release, Settlement
 
 MOST_HELD = 500  # tasks of one worker; what one script gives at most
 Where: TypeAlias = Literal["ordered", "suspect_plain", "delayed"]

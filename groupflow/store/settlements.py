@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
 from groupflow.core.outcome import Scope
 from groupflow.core.policy import Standing
-from groupflow.core.task import Task
 from groupflow.store.client import Argument, Call
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import REJECTED
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-
-
-@dataclass(slots=True, eq=False)
-class Claim:
-    """A task in the hands of this daemon."""
-
-    slot: str  # the name of the slot that holds it; its checkpoint lies under that name
-    fence: int  # the claim's number; every settle must show it
-    element: bytes  # the task as it stands in lists
-    task: Task  # the attempt that the handler gets
-    rule: str | None  # the name of the rule that grouped the task
-    # one entry for each attempt that failed, oldest first
-    errors: list[dict[str, Any]] = field(default_factory=list)
-    # seconds, by Redis's clock, from when the task could first have been claimed; None where it
-    # had been claimed before
-    waited: float | None = None
-    scope: str | None = None  # whose its id is; None where nobody wrote that down
-    # What stood behind it in its group when it was claimed, nearest first: element, and envelope
-    # with body. Nobody has claimed that.
-    behind: list[tuple[bytes, bytes]] = field(default_factory=list)
-    # The rest of its run: those that its slot goes on with, in order, each under its own fence.
-    run: list[Claim] = field(default_factory=list)
-
-    @property
-    def bytes(self) -> int:
-        """Of its body, and of those of its run."""
-        return len(self.task.body) + sum([len(each.task.body) for each in self.run])
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,10 @@ from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope
+from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
 from groupflow.store.sessions import Session, Sessions
-from groupflow.store.settlements import Claim, Complete, Settlement
+from groupflow.store.settlements import Complete, Settlement
 
 TYPE = "import.contacts"
 WORKERS = 16

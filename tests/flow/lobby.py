@@ -10,7 +10,8 @@ from groupflow.core.task import Task
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall, Slot
 from groupflow.store.claims import Answer, Claims
-from groupflow.store.settlements import Claim, Complete, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Settlement
 
 DEADLINE = 20.0
 

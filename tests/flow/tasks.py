@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from groupflow.core.task import Task
-from groupflow.store.settlements import Claim
+from groupflow.store.given import Claim
 
 TASK = Task(
     id="t-1",

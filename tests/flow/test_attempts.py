@@ -21,7 +21,8 @@ from groupflow.flow.hall import Hall, Slot
 from groupflow.flow.handling import Failed
 from groupflow.flow.worker import LATE, STUCK_LOOK, Rules, Worker
 from groupflow.settings.model import Settings
-from groupflow.store.settlements import Bury, Claim, Complete, Release, Retry, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
 
 DEADLINE = 20.0
 Handler = Callable[[Task], Awaitable[Outcome | Failed]]

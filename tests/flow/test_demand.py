@@ -45,8 +45,20 @@ class TestWhatIsWanted:
         assert demand.wanted(4, 0) == 4
 
     def test_an_exchange_carries_half_of_what_is_in_play(self) -> None:
-        assert [Demand.share(n) for n in (0, 1, 2, 3, 16)] == [1, 1, 1, 2, 8]
-        assert Demand.share(10_000) == AT_ONCE
+        demand = Demand()
+        assert [demand.share(n) for n in (0, 1, 2, 3, 16)] == [1, 1, 1, 2, 8]
+        assert demand.share(10_000) == AT_ONCE
+
+    @pytest.mark.parametrize(
+        ("came", "tasks", "carried"),
+        [(4, 4, AT_ONCE), (4, 7, AT_ONCE), (4, 8, 32), (16, 512, 2), (3, 1500, 1), (0, 0, 32)],
+    )
+    def test_of_runs_it_carries_fewer(self, came: int, tasks: int, carried: int) -> None:
+        """As many tasks together, more or less, as the latest answer says; none says nothing."""
+        demand = Demand()
+        demand.answered(demand.ask(20, 0), 2, 20, 0.002, tasks=4)
+        demand.answered(demand.ask(20, 0), came, 20, 0.002, tasks=tasks)
+        assert demand.share(10_000) == carried
 
 
 class TestAPortion:
@@ -161,7 +173,7 @@ def exchanged(
     """An exchange that brought so many claims."""
     demand.call()  # whoever is called is not empty
     asked = demand.ask(came if all_came else came + 1, 0)
-    demand.answered(asked, came, workers, seconds, largest)
+    demand.answered(asked, came, workers, seconds, largest=largest)
 
 
 @pytest.mark.parametrize(

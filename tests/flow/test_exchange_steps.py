@@ -117,7 +117,7 @@ async def test_how_long_an_exchange_takes_is_learned(
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     learned: list[tuple[int, int, float]] = []
 
-    def answered(asked: Any, came: int, workers: int, seconds: float, largest: int = 0) -> None:
+    def answered(asked: Any, came: int, workers: int, seconds: float, **_: int) -> None:
         learned.append((asked.number, came, seconds))
 
     monkeypatch.setattr(world.demand, "answered", answered)

@@ -12,7 +12,8 @@ from groupflow.core.task import Task
 from groupflow.flow import hall as module
 from groupflow.flow.demand import Demand
 from groupflow.flow.hall import PATIENCE, Hall, Slot
-from groupflow.store.settlements import Claim, Complete, Release, Settlement
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Release, Settlement
 
 
 class Store:

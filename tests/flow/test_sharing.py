@@ -14,8 +14,9 @@ from groupflow.core.task import Task
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.store.claims import Answer, Claims
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
-from groupflow.store.settlements import Claim, Complete, Release, Settlement
+from groupflow.store.settlements import Complete, Release, Settlement
 
 WORKERS = 4
 DEADLINE = 20.0

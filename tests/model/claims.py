@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
-from groupflow.store import settlements
+from groupflow.store import given, settlements
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import split_element
 from tests.model.machine import NAMED, WORKERS, Machine, daemons, numbers, pools
@@ -90,7 +90,7 @@ class ClaimsAndSettles(Machine):
         one.stale.append(claim)
 
     def settle_both(
-        self, how: str, claim: settlements.Claim, task: ModelTask, *, option: bool
+        self, how: str, claim: given.Claim, task: ModelTask, *, option: bool
     ) -> settlements.Settlement:
         """What the store is told, and what it means for the promise."""
         standing: Any = "step-aside" if option else "hold"
@@ -113,7 +113,7 @@ class ClaimsAndSettles(Machine):
         return settlements.Complete(claim)
 
     def _retry_both(
-        self, how: str, claim: settlements.Claim, task: ModelTask, standing: Any
+        self, how: str, claim: given.Claim, task: ModelTask, standing: Any
     ) -> settlements.Settlement:
         task.attempt += 1
         task.is_due = False
@@ -194,7 +194,7 @@ class ClaimsAndSettles(Machine):
         assert refused == [settlement]
         assert self._snapshot() == before
 
-    def _is_last_settled(self, daemon: str, claim: settlements.Claim) -> bool:
+    def _is_last_settled(self, daemon: str, claim: given.Claim) -> bool:
         """Whether this claim is the one whose settle may rightly be repeated."""
         mark = self.raw.hget(self.keys("worker", daemon), claim.slot)
         return bool(mark == b"S%016d" % claim.fence)

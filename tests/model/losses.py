@@ -11,7 +11,7 @@ from hypothesis.stateful import rule
 from groupflow.core.errors import SessionLost
 from groupflow.store.envelope import Pool
 from groupflow.store.epochs import Epoch
-from groupflow.store.settlements import Claim
+from groupflow.store.given import Claim
 from tests.model.machine import DAEMONS, LEASE, Daemon, Machine
 from tests.model.promise import Promise
 

@@ -16,7 +16,7 @@ from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.tasks import WaitingTasks
-from groupflow.store import settlements
+from groupflow.store import given
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
@@ -63,11 +63,11 @@ class PullingWorker:
     def __init__(self, client: StoreClient, name: str) -> None:
         self.puller = Puller(POOL, name, LEASE)
         self.store = Pulling(client, LEASE)
-        self.held: dict[int, settlements.Claim] = {}  # by fence
-        self.stale: list[settlements.Claim] = []
+        self.held: dict[int, given.Claim] = {}  # by fence
+        self.stale: list[given.Claim] = []
         self.suspect: int | None = None  # the fence of its claim
 
-    def forget(self) -> list[settlements.Claim]:
+    def forget(self) -> list[given.Claim]:
         """Its claims are gone."""
         gone = list(self.held.values())
         self.stale += gone
@@ -87,10 +87,10 @@ class Daemon:
             "plain": Claims(client, self.session, "plain"),
             "grouped": Claims(client, self.session, "grouped"),
         }
-        self.held: dict[str, settlements.Claim] = {}
-        self.stale: list[settlements.Claim] = []
-        self.runs: dict[str, list[settlements.Claim]] = {}  # what is left of them, by slot
-        self.suspect: settlements.Claim | None = None  # beside which it may run no other
+        self.held: dict[str, given.Claim] = {}
+        self.stale: list[given.Claim] = []
+        self.runs: dict[str, list[given.Claim]] = {}  # what is left of them, by slot
+        self.suspect: given.Claim | None = None  # beside which it may run no other
         self.is_up = False
 
     def begin(self) -> None:
@@ -103,7 +103,7 @@ class Daemon:
         names = [f"{pool}-{n}" for n in range(WORKERS)]
         return [name for name in names if name not in self.held]
 
-    def forget(self) -> list[settlements.Claim]:
+    def forget(self) -> list[given.Claim]:
         """Its claims are gone."""
         gone = list(self.held.values())
         self.stale += gone
@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
             ids |= set(kinds.values())
         return ids
 
-    def begin(self, one: Daemon, claim: settlements.Claim) -> None:
+    def begin(self, one: Daemon, claim: given.Claim) -> None:
         """A slot holds a claim, and maybe the run behind it."""
         one.held[claim.slot] = claim
         if claim.run:

@@ -14,8 +14,8 @@ from groupflow.flow.handling import Failed
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
+from groupflow.store.given import Claim
 from groupflow.store.scans import Record, group_of
-from groupflow.store.settlements import Claim
 from tests.store.bench import Bench, Daemon
 from tests.store.life import pass_time
 

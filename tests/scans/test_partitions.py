@@ -13,9 +13,9 @@ from groupflow.operate.whole.scans import AllScans
 from groupflow.scans.shards import Shards, Stores
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
+from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
 from groupflow.store.scans import Record, group_of
-from groupflow.store.settlements import Claim
 from tests.operate.spread import Spread
 from tests.scans.machine import POLICIES
 from tests.scans.table import Table, scan_of

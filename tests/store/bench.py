@@ -25,11 +25,12 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.epochs import NEVER, Epoch, Seen
+from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
 from groupflow.store.scripts import Order, Scripts
 from groupflow.store.sessions import HandedOver, Session, Sessions
-from groupflow.store.settlements import Claim, Settlement
+from groupflow.store.settlements import Settlement
 from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, event_of, published
 from tests.history.invariants import Violation, check

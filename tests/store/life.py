@@ -14,8 +14,9 @@ from groupflow.operate.dead import DeadLetters, DeadStory
 from groupflow.operate.groups import Groups, Why
 from groupflow.operate.tasks import Found, find_task
 from groupflow.store.envelope import Pool
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Claim, Retry, Settlement
+from groupflow.store.settlements import Advance, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury
 
 Order = Literal["oldest", "fair"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from groupflow.core.errors import SessionLost
+from groupflow.store.given import Claim
 from groupflow.store.history import roll_history
-from groupflow.store.settlements import Claim, Complete, Release, Settlement
+from groupflow.store.settlements import Complete, Release, Settlement
 from tests.history.invariants import Violation
 from tests.store.bench import Bench, Daemon, arrival, bury
 

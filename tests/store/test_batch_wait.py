@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from groupflow.core.limits import Limit, Limits
 from groupflow.operate.groups import Groups
-from groupflow.store.settlements import Claim, Complete, Proceed, Retry
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Proceed, Retry
 from tests.store.bench import Bench, Daemon, arrival, ids
 from tests.store.life import promote
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from groupflow.operate.tasks import list_tasks
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Claim, Complete, Settlement
+from groupflow.store.settlements import Complete, Settlement
 from tests.store.bench import Bench, arrival, bury
 from tests.store.life import HOUR, fill, found, pass_time, retry, why
 

@@ -9,7 +9,7 @@ from groupflow.servers import RedisServer
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer, pools_of
-from groupflow.store.settlements import Claim
+from groupflow.store.given import Claim
 from tests.store.bench import Bench, arrival, ids
 
 

@@ -14,8 +14,9 @@ from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.operate.tasks import WaitingTasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
+from groupflow.store.given import Claim
 from groupflow.store.pulling import PLACES, Listed, Puller, Pulling, Visit
-from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
+from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury, ids
 from tests.store.life import pass_time, redrive, why
 from tests.store.test_limits import limited

@@ -17,11 +17,12 @@ from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import Arrival, Enqueuer, bound_of_delays
 from groupflow.store.envelope import Envelope
 from groupflow.store.epochs import NEVER, Epoch
+from groupflow.store.given import Claim
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 from groupflow.store.life import Life
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import HandedOver, Session, Sessions
-from groupflow.store.settlements import Claim, Complete, Settlement, calls_of
+from groupflow.store.settlements import Complete, Settlement, calls_of
 from groupflow.store.wire import Wires
 
 

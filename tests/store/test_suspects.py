@@ -16,8 +16,9 @@ from groupflow.operate.whole.lists import list_groups
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.servers import RedisServer
 from groupflow.store.envelope import Pool
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
+from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.life import pass_time, redrive, why
 

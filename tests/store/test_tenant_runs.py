@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from groupflow.core.limits import TenantLimit
-from groupflow.store.settlements import Claim, Complete, Proceed, Retry
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Proceed, Retry
 from tests.store.bench import Bench, Daemon, ids
 from tests.store.test_tenants import fill, limit, mall, of, shop
 

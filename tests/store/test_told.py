@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from groupflow.operate.groups import Groups
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Claim, Complete, Release, Retry, Settlement
+from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury
 from tests.store.life import pass_time
 
