@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 
 from groupflow.core.measures import IntakeMeasures, PoolMeasures
 from groupflow.store.enqueue import Arrival, Enqueued
-from groupflow.store.given import Claim
+from groupflow.store.given import Claim, Rest
 from groupflow.store.settlements import Settlement, one_by_one
 
 log = structlog.get_logger("groupflow.exchange")
@@ -19,20 +19,23 @@ def count_exchange(
     finished: Sequence[Settlement],
     refused: Sequence[Settlement],
     claims: Sequence[Claim],
+    further: Collection[Rest] = (),
 ) -> None:
-    """Count what was settled, but for what was refused, and what was claimed."""
+    """Count what was settled, but for what was refused, and what was claimed, also for runs."""
     if not finished and not claims:
         return
     accepted = [each for each in finished if each not in refused] if refused else finished
     settled = one_by_one(accepted)
-    given = len(claims) + sum([len(claim.run) for claim in claims])
+    rests = [*further, *(claim.run for claim in claims)]
+    given = len(claims) + sum(map(len, rests))
     measures.batches.observe(len(settled) + given)
     measures.claimed += given
     waiting = measures.waiting
     for claim in claims:
         if claim.waited is not None:
             waiting.observe(claim.waited)
-        for seconds in claim.run.waits():
+    for rest in rests:
+        for seconds in rest.waits():
             waiting.observe(seconds)
     types = measures.types
     for settlement in settled:

@@ -235,7 +235,7 @@ class Exchanger(Ledger):
         if exchange is None:
             self._let_go()
             return
-        finished = exchange.tell()
+        finished = exchange.tell(may_reach=bool(exchange.running) and self._may_reach)
         names = [slot.name for slot in exchange.asking]
         try:
             crash_point("before_settle", finished)
@@ -253,17 +253,28 @@ class Exchanger(Ledger):
         self._end(exchange)
         self._is_well = True
         measures = self._hall.measures
-        count_exchange(measures, finished, answer.refused, answer.claims)
+        count_exchange(measures, finished, answer.refused, answer.claims, answer.further.values())
         measures.superseded += answer.superseded
         for settlement in one_by_one(answer.refused):
             report_lost(self._hall.measures, settlement.claim)
-        self._end_runs(exchange, answer)
+        self._steer_runs(exchange, answer)
         self._take(exchange, finished, answer)
 
-    def _end_runs(self, exchange: Exchange, answer: Answer) -> None:
-        """Those that others wait for end with the task that runs; those that are lost, at once."""
+    @property
+    def _may_reach(self) -> bool:
+        """Whether runs may have more than they were given; what other stores have goes first."""
+        hall = self._hall
+        return hall.may_claim and self.holds_lease() and hall.granted(self, 1) > 0
+
+    def _steer_runs(self, exchange: Exchange, answer: Answer) -> None:
+        """Some have more now.
+
+        Those that others wait for end with the task that runs; those that are lost, at once.
+        """
         lost = {each.claim.slot for each in answer.refused if isinstance(each, Proceed)}
         for slot in exchange.running:
+            if slot.run is not None and slot.name in answer.further:
+                slot.run.reach(answer.further[slot.name])
             if slot.run is not None and slot.name in answer.ending | lost:
                 slot.run.is_ending = True
             if slot.name in lost and slot.claim is not None and slot.lose is not None:

@@ -7,10 +7,11 @@ ever settled ahead of one in front of it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from time import monotonic
 
-from groupflow.store.given import Claim
+from groupflow.store.given import Claim, Rest
 from groupflow.store.settlements import Complete, Proceed, Settlement
 
 
@@ -23,12 +24,15 @@ class Run:
         seconds: that its attempts took so far.
     """
 
-    def __init__(self, rest: Sequence[Claim], seconds: float) -> None:
+    def __init__(self, rest: Rest, seconds: float) -> None:
         """The rest behind its first task; it goes on for so many seconds at most."""
         self.is_ending = False
         self.is_travelling = False
         self.seconds = 0.0
-        self._rest = rest  # read one by one: see `given.Rest`
+        self._rest: Sequence[Claim] = rest  # read one by one: see `given.Rest`
+        self._further = deque[Rest]()  # behind that
+        self._size = len(rest) + 1
+        self._last = rest.last_element  # of the last task that it has
         self._next = 0  # place there
         self._read: Claim | None = None  # what stands there, once that is read
         self._until = monotonic() + seconds
@@ -38,13 +42,24 @@ class Run:
     @property
     def goes_on(self) -> bool:
         """Whether another task of it may begin."""
-        return self._next < len(self._rest) and not self.is_ending and monotonic() < self._until
+        return self._behind > 0 and self._may_go_on
+
+    @property
+    def _may_go_on(self) -> bool:
+        return not self.is_ending and monotonic() < self._until
+
+    @property
+    def _behind(self) -> int:
+        return len(self._rest) - self._next + sum(map(len, self._further))
 
     @property
     def rest(self) -> Sequence[Claim]:
         """What is left of it behind the task that runs, in order; all of it is read."""
-        self._rest, self._next = list(self._rest[self._next :]), 0
-        return self._rest
+        found = list(self._rest[self._next :])
+        while self._further:
+            found += self._further.popleft()
+        self._rest, self._next = found, 0
+        return found
 
     @property
     def has_news(self) -> bool:
@@ -59,16 +74,34 @@ class Run:
     def next(self, done: Claim) -> Claim:
         """One is done: the next one."""
         self._done.append(Complete(done))
-        claim = self._read or self._rest[self._next]
+        claim = self._read or self._look()
         self._next, self._read = self._next + 1, None
         return claim
 
-    def tell(self, claim: Claim) -> list[Settlement]:
-        """What an exchange tells while `claim` runs; `told` says how that went."""
+    def _look(self) -> Claim:
+        if self._next == len(self._rest):
+            self._rest, self._next = self._further.popleft(), 0
+        return self._rest[self._next]
+
+    def reach(self, further: Rest) -> None:
+        """It has more, behind what it has."""
+        self._further.append(further)
+        self._last = further.last_element
+
+    def tell(self, claim: Claim, *, may_reach: bool = False) -> list[Settlement]:
+        """What an exchange tells while `claim` runs; `told` says how that went.
+
+        Where it may reach further, and half of it is over, it asks for as much as it once was.
+        """
         self.is_travelling, self._told = True, len(self._done)
-        if self._next < len(self._rest):  # so that nobody waits for it between two handlers
-            self._read = self._read or self._rest[self._next]
-        return [Proceed(tuple(self._done), claim)]
+        behind = self._behind
+        if behind:  # so that nobody waits for it between two handlers
+            self._read = self._read or self._look()
+        more = self._size - 1 - behind if may_reach and self._may_go_on else 0
+        if 2 * more < self._size:
+            return [Proceed(tuple(self._done), claim)]
+        last = self._last if behind else claim.element
+        return [Proceed(tuple(self._done), claim, more, behind, last)]
 
     def told(self, *, arrived: bool) -> None:
         """An exchange has ended."""

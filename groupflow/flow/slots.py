@@ -172,14 +172,14 @@ class Exchange:
     began: float  # when (monotonic)
     running: Sequence[Slot] = ()  # whose runs tell what of them is done, and go on
 
-    def tell(self) -> list[Settlement]:
-        """What it has to write."""
+    def tell(self, *, may_reach: bool = False) -> list[Settlement]:
+        """What it has to write; runs that go on may ask for more."""
         found: list[Settlement] = []
         for slot in self.settling:
             if slot.finished is not None:
                 found += slot.run.end(slot.finished) if slot.run else (slot.finished,)
         for slot in self.running:
-            found += slot.run.tell(slot.held) if slot.run else ()
+            found += slot.run.tell(slot.held, may_reach=may_reach) if slot.run else ()
         return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.envelope import Pool
-from groupflow.store.given import NO_LIFE, Claim, claim_of, claims_from, pairs
+from groupflow.store.given import NO_LIFE, Claim, Rest, claim_of, claims_from, pairs
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import Complete, Settlement, calls_of, handing_on, one_by_one
@@ -30,6 +31,8 @@ class Answer:
     beside_suspect: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
     superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
+    # by slots, what their runs have more, behind what they have
+    further: Mapping[str, Rest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +118,14 @@ class Claims:
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
         claims = claims_from(rows, now)
-        fences = [fence for _, _, *found in replies for fence in found]
+        fences = [found[0] for _, _, *found in replies if found]
+        further = _further(ordered, replies[0]) if settlements else {}
         fences += [claim.last_fence for claim in claims]
+        fences += [rest.last_fence for rest in further.values()]
         seen.fence = max(seen.fence, *fences, 0)
         ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
         superseded = verdicts.count(_SUPERSEDED)
-        return Answer(refused, claims, self._beside_suspect, ending, superseded)
+        return Answer(refused, claims, self._beside_suspect, ending, superseded, further)
 
     async def hand_on(self, settlement: Complete) -> Handed:
         """Complete a task, and claim the next one of its group, in the least that this takes.
@@ -167,3 +172,16 @@ class Claims:
         found.behind = behind
         self._session.seen.fence = max(self._session.seen.fence, found.fence)
         return found
+
+
+def _further(settlements: Sequence[Settlement], reply: Sequence[Any]) -> dict[str, Rest]:
+    """What runs have more, by their slots. Where there are any, their script answers first."""
+    _, _, *found = reply
+    if not found:
+        return {}
+    _, further, now = found
+    rests: dict[str, Rest] = {}
+    for place, (fence, *told) in zip(further[::2], further[1::2], strict=True):
+        claim = settlements[place - 1].claim
+        rests[claim.slot] = Rest(claim.slot, claim.task.group, int(fence), told, now)
+    return rests

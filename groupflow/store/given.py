@@ -65,6 +65,11 @@ class Rest(Sequence["Claim"]):
         return self._fence + len(self) - 1 if self._elements else 0
 
     @property
+    def last_element(self) -> bytes:
+        """Of the last one, which there is."""
+        return self._elements[-1]
+
+    @property
     def bytes(self) -> int:
         """Of all envelopes, with their bodies."""
         return sum(map(len, self._packed))

@@ -81,7 +81,7 @@ class Verb(AnyVerb):
     COMPLETE = "complete", _SETTLING
     HOP = "hop", (*SESSIONS, _BESIDE)
     HAND_ON = "hand_on", (*_SETTLING, _AHEAD, _BESIDE)
-    PROCEED = "proceed", (*_SETTLING, _AHEAD)
+    PROCEED = "proceed", (*_SETTLING, _AHEAD, _BESIDE)
     RELEASE = "release", _SETTLING
     RETRY = "retry", (*_SETTLING, DEBOUNCING)
     ADVANCE = "advance", _SETTLING

@@ -78,6 +78,9 @@ class Proceed:
     outcome: ClassVar = "complete"
     done: Sequence[Complete]  # in order: all whose end the store is not known to have
     following: Claim | None  # which the slot has begun, or is about to settle
+    more: int = 0  # how many further tasks of its group the run may have, if nobody waits
+    behind: int = 0  # how many it has behind `following`
+    last: bytes = b""  # the element of the last of them, or of `following`; where it may have more
 
     @property
     def claim(self) -> Claim:
@@ -182,7 +185,7 @@ def _run(run: Proceed) -> list[Argument]:
     claim, following = run.claim, run.following
     arguments: list[Argument] = [claim.slot, claim.task.group or ""]
     arguments += (b"%016d" % following.fence, following.element) if following else ("", "")
-    arguments.append(len(run.done))
+    arguments += (run.more, run.behind, run.last, len(run.done))
     for done in run.done:
         arguments += (b"%016d" % done.claim.fence, done.claim.element, _history_line(done.claim))
     return arguments

@@ -16,7 +16,7 @@ from groupflow.flow.worker import Rules, Worker
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.claims import Answer, Claims, Handed
-from groupflow.store.settlements import Complete, Settlement
+from groupflow.store.settlements import Complete, Proceed, Settlement
 from tests.store.bench import Bench, Daemon
 
 DEADLINE = 20.0
@@ -32,6 +32,8 @@ class HotClaims(Claims):
         self.lose: set[int] = set()  # which hand_on, counted from 1
         self.lose_exchanges: set[int] = set()
         self.settled: list[Settlement] = []
+        self.claimed: list[str] = []  # by exchanges, and no more than first tasks of runs
+        self.behind: list[int] = []  # how many tasks a run had in hand, each time that one was told
         self.meanwhile: Callable[[], None] = lambda: None
 
     async def exchange(
@@ -40,6 +42,11 @@ class HotClaims(Claims):
         self.exchanged += 1
         number = self.exchanged
         answer = await super().exchange(settlements, slots, ahead=ahead)
+        self.claimed += [claim.task.id for claim in answer.claims]
+        for each in settlements:
+            if isinstance(each, Proceed) and each.following:
+                given = len(answer.further.get(each.following.slot, ()))
+                self.behind.append(each.behind + given)
         if number in self.lose_exchanges:
             raise StoreUnavailable("the reply is lost")
         self.settled += [each for each in settlements if each not in answer.refused]

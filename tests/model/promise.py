@@ -229,6 +229,24 @@ class Promise:
             self.last_fence = fence
         self.runs_of[group] = [id_ for id_, _ in rest]
 
+    def lengthen_run(self, group: str, further: list[tuple[str, int]]) -> None:
+        """A run has what stands behind it, in order, as nobody waits for anything."""
+        if not further:
+            return
+        own = self.runs_of[group]
+        ids, fences = [id_ for id_, _ in further], [fence for _, fence in further]
+        lane = [task.id for task in self.lane(group)]
+        assert lane[: len(own) + len(ids)] == [*own, *ids]
+        waiting = [task.id for task in self.claimable_heads() if not task.pool]
+        assert waiting == [], f"{waiting} wait, and the run of {group} has more"
+        assert not self.is_limited, f"the run of {group} has more, past limits"
+        assert fences == sorted(set(fences))
+        for id_ in ids:
+            task = self.tasks[id_]
+            assert task.is_due, f"{id_} is in a run before its time"
+            assert not task.crashes, f"{id_} is a suspect in a run"
+        own += ids
+
     def go_on(self, group: str, fence: int) -> None:
         """A group's run goes on with its next task, whatever has come meanwhile."""
         task = self.tasks[self.runs_of[group].pop(0)]

@@ -7,6 +7,7 @@ import pytest
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store.scripts import AnyVerb, Verb
+from tests.store import test_run_reach as reach
 from tests.store import test_runs as runs
 from tests.store.damage import Damage, Seen, assert_seen, same
 
@@ -141,6 +142,48 @@ DAMAGES = [
         "",
         runs.test_a_task_of_a_run_is_not_dropped,
         OperatorVerb.DROP_WAITING,
+    ),
+    _damage(
+        "a_run_that_goes_on_past_who_waits",
+        "may_go_further = not is_beside_others()",
+        "may_go_further = true",
+        same(reach.test_where_anybody_waits_it_has_no_more, reach.other_group),
+    ),
+    _damage(
+        "a_reach_that_nobody_knows",
+        "call('HSET', K.runs, group, digits(fence + number - 1)",
+        "call('HGET', K.runs, group, digits(fence + number - 1)",
+        reach.test_nobody_drops_what_it_reaches,
+    ),
+    _damage(
+        "fences_that_are_anybodys",
+        "local fence = take_fences(number)",
+        "local fence = tonumber(call('GET', K.fence))",
+        reach.test_a_run_has_what_stands_behind_it,
+    ),
+    _damage(
+        "what_it_has_told_once_more",
+        "-most - behind, -1 - behind",
+        "-most, -1",
+        reach.test_a_run_has_what_stands_behind_it,
+    ),
+    _damage(
+        "past_what_came_between",
+        "if has > 0 and call('LINDEX', K.lane .. group, -has) ~= last then return nil end",
+        "",
+        reach.test_behind_what_came_between_it_has_no_more,
+    ),
+    _damage(
+        "more_than_one_script_tells",
+        "math.min(more, room)",
+        "more",
+        reach.test_runs_together_reach_no_further_than_one_script_tells,
+    ),
+    _damage(
+        "a_place_that_is_anothers",
+        "#verdicts, found",
+        "1, found",
+        reach.test_each_run_has_its_own,
     ),
 ]
 

@@ -22,10 +22,11 @@ local function may_run_on(group, element, tenant, now)
     and (not tenant or tenants().is_unpaced(tenant, now))
 end
 
--- The next so many elements of a lane, as a flat list: element · envelope; as far as `may_follow` says so.
-local function next_in_lane(group, most, may_follow)
+-- The next so many elements of a lane behind so many, as a flat list: element · envelope; as far as `may_follow`
+-- says so.
+local function next_in_lane(group, behind, most, may_follow)
   if most < 1 then return {} end
-  local elements, ids, found = call('LRANGE', K.lane .. group, -most, -1), {}, {}
+  local elements, ids, found = call('LRANGE', K.lane .. group, -most - behind, -1 - behind), {}, {}
   for i = #elements, 1, -1 do
     if has_life(elements[i]) or not may_follow(elements[i]) then break end
     ids[#ids + 1] = id_of(elements[i])
@@ -45,6 +46,15 @@ local function run_of(envelope, runs)
   return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
 end
 
+-- A group's run reaches as far as what was found behind it, each under a fence of its own: the first one goes in
+-- front.
+local function reach(group, found)
+  local number = #found / 2
+  local fence = take_fences(number)
+  call('HSET', K.runs, group, digits(fence + number - 1) .. sub(found[2 * number - 1], 1, 16))
+  table.insert(found, 1, digits(fence))
+end
+
 -- Fills in, for the claims behind `first` in the rows, what stands behind them: a fence, then element and
 -- envelope of each in turn. With a fence, the first one's, those are a run: its slot goes on with them, one
 -- after another, and says so behind (`proceed`). They stay in the lane, where the lock keeps them for it;
@@ -60,15 +70,11 @@ local function tell_ahead(rows, first, most, runs, now)
       return is_unlimited(group, each)
     end
     run = run and may_follow(element) and run
-    local found = may_follow(element) and next_in_lane(group, math.min(run and run - 1 or most, room), may_follow) or {}
+    local wanted = math.min(run and run - 1 or most, room)
+    local found = may_follow(element) and next_in_lane(group, 0, wanted, may_follow) or {}
     local number = #found / 2
     if number > 0 then
-      table.insert(found, 1, '')
-      if run then
-        local fence = take_fences(number)
-        found[1] = digits(fence)
-        call('HSET', K.runs, group, digits(fence + number - 1) .. sub(found[2 * number], 1, 16))
-      end
+      if run then reach(group, found) else table.insert(found, 1, '') end
       rows[at + 7] = found
       room = room - number
       if room <= 0 then return end

@@ -96,9 +96,6 @@ local function mark_suspect(daemon, claims, now)
   call('HSET', K.daemon .. daemon, 'suspect', mark)
 end
 
--- So many fences in a row: the first of them.
-local function take_fences(number) return call('INCRBY', K.fence, number) - number + 1 end
-
 local function count_claims(pool, claimed, passed)
   if claimed > passed then call('HINCRBY', K.count, 'running_' .. pool, claimed - passed) end
   if claimed > 0 then call('HINCRBY', K.count, 'queued_' .. pool, -claimed) end

@@ -60,5 +60,5 @@ else
   if place_freed({ group }, now) then wake() end
 end
 local function is_next(each) return is_unlimited(group, each) end
-local told = following ~= '' and tonumber(ARGV[9]) > 0 and next_in_lane(group, tonumber(ARGV[9]), is_next) or {}
+local told = following ~= '' and tonumber(ARGV[9]) > 0 and next_in_lane(group, 0, tonumber(ARGV[9]), is_next) or {}
 return { 'OK', 1, following, now, told, (is_alone and not mark) and 1 or 0 }

@@ -6,17 +6,20 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 'wake' where the caller claims for fewer slots right behind it, and others
 --          have to hear that a group is free · then for each run: slot · group · fence (16 digits) and element
---          of the next task, '' each where it ends · how many are done · three of each of those, in order:
+--          of the next task, '' each where it ends · how many more it may have, how many it has behind that one,
+--          and the element of the last of all of these · how many are done · three of each of those, in order:
 --          fence (16 digits) · element · its line for the history. 500 tasks at most, but for the last run
 -- returns  { state, a verdict a run: 0 (it is lost), 1 (accepted, also a repeat), 2 (the same, and it should end
 --          soon: somebody paused or limited the group, or an older task stands in front of its next one); a fence that
---          nobody has, so that this server is known to have lost writes if it knows a smaller one, or 0 }
+--          nobody has, so that this server is known to have lost writes if it knows a smaller one, or 0; two a
+--          run that has more now, its place (from 1), and what it has more: a fence, then element and envelope
+--          of each in turn; now (µs) }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {}, 0 } end
+if state ~= 'OK' then return { state, {}, 0, {}, 0 } end
 local now = clock()
 local at, verdicts, freed, lines, ended, goes_on = digits(now), {}, {}, {}, {}, false
-local begun = 0
+local begun, further, room = 0, {}, TOLD
 
 -- Takes elements out of a lane: nearly always its next ones, in that order. Returns what was not in it, as a set.
 local function take_out(lane, elements)
@@ -43,6 +46,23 @@ local function place_in(checkpoint, fences, following)
     if fence == following then return #fences + 1 end
   end
   return settled_before(checkpoint) == fences[#fences] and following == '' and #fences + 1 or nil
+end
+
+-- Whether a run may have what stands behind it in its lane, as nobody waits for anything.
+local may_go_further
+local function goes_further()
+  if may_go_further == nil then may_go_further = not is_beside_others() end
+  return may_go_further
+end
+
+-- What stands behind a run is its own, too. Whoever didn't hear of it names the same last task again. Where that
+-- isn't where it stood, somebody came between.
+local function lengthen(group, last, has, more)
+  if has > 0 and call('LINDEX', K.lane .. group, -has) ~= last then return nil end
+  local found = next_in_lane(group, has, more, function() return true end)
+  if #found == 0 or arrival_of(found[1]) < arrival_of(last) then return nil end
+  reach(group, found)
+  return found
 end
 
 local function settle(slot, group, following, next_one, fences, elements, told)
@@ -86,13 +106,22 @@ end
 
 local i = 4
 while ARGV[i] do
-  local number, fences, elements, told = tonumber(ARGV[i + 4]), {}, {}, {}
+  local number, fences, elements, told = tonumber(ARGV[i + 7]), {}, {}, {}
   for n = 1, number do
-    local from = i + 2 + 3 * n
+    local from = i + 5 + 3 * n
     fences[n], elements[n], told[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
   end
-  verdicts[#verdicts + 1] = settle(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], fences, elements, told)
-  i = i + 5 + 3 * number
+  local group, more = ARGV[i + 1], tonumber(ARGV[i + 4])
+  local verdict = settle(ARGV[i], group, ARGV[i + 2], ARGV[i + 3], fences, elements, told)
+  verdicts[#verdicts + 1] = verdict
+  if more > 0 and verdict == 1 and goes_further() then
+    local found = lengthen(group, ARGV[i + 6], tonumber(ARGV[i + 5]), math.min(more, room))
+    if found then
+      further[#further + 1], further[#further + 2] = #verdicts, found
+      room = room - (#found - 1) / 2
+    end
+  end
+  i = i + 8 + 3 * number
 end
 
 for n = 1, #ended, 500 do
@@ -106,4 +135,4 @@ if place_freed(freed, now) and ARGV[3] == 'wake' then wake() end
 if goes_on and call('EXISTS', K.paused_all) == 1 then
   for n = 1, #verdicts do verdicts[n] = verdicts[n] > 0 and 2 or 0 end
 end
-return { 'OK', verdicts, goes_on and call('INCR', K.fence) or 0 }
+return { 'OK', verdicts, goes_on and call('INCR', K.fence) or 0, further, now }

@@ -99,6 +99,9 @@ local function unlock(group, fence, now)
   tenants().let_go(fence, now)
 end
 
+-- So many fences in a row: the first of them.
+local function take_fences(number) return call('INCRBY', K.fence, number) - number + 1 end
+
 -- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
 -- repeat, 'lost' where the fence is stale.
 local function end_claim(daemon, slot, fence, group)
