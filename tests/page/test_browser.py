@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from tests.endtoend.rig import Job
 from tests.page.browsing import CONTRAST, allow, at, enter_token, watch
@@ -156,6 +156,24 @@ class TestViews:
         page.get_by_label("Body").fill("[]")
         page.get_by_role("button", name="Route it").click()
         expect(page.get_by_text("A dead letter: the body is not a JSON object")).to_be_visible()
+
+
+def test_who_may_act_is_asked_again(profile: BrowserContext) -> None:
+    """Where the daemon was too busy to say so, the page doesn't make up that nobody may."""
+    page, asked = profile.new_page(), list[str]()
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:
+            route.fulfill(status=503, json={"detail": "busy"})
+        else:
+            route.continue_()
+
+    page.route("**/api/access", answer)
+    page.goto("/")
+    allow(page)
+    assert len(asked) > 1
+    page.close()
 
 
 class TestActions:

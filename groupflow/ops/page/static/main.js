@@ -24,6 +24,7 @@ import { types } from "./views/types.js";
 const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, configuration };
 const PARENT = { group: "groups", task: "tasks", letter: "dead" };
 const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
+const ASK_AGAIN = 1000; // ms
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -121,6 +122,18 @@ async function openAccess() {
   route();
 }
 
+// Until the daemon has said who may act, nothing is made up: it is asked again.
+async function learnAccess() {
+  try {
+    context.access = await get("access");
+  } catch {
+    setTimeout(learnAccess, ASK_AGAIN);
+    return;
+  }
+  showAccess();
+  if (context.access.may_act) route(); // with its buttons
+}
+
 // A button is of use only once it is listened to, and this one once the daemon has said who may act.
 function showAccess() {
   const button = document.getElementById("access");
@@ -163,8 +176,6 @@ document.addEventListener("visibilitychange", () => document.hidden || refresh()
 followKeys(go);
 showTheme();
 route();
-context.access = await get("access").catch(() => context.access);
-showAccess();
-if (context.access.may_act) route(); // with its buttons
+await learnAccess();
 get("configuration").then((found) => { context.lease = found.settings.workers.lease; }, () => {});
 follow(heard, setLive);
