@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import orjson
 import pytest
 
 from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
-from groupflow.core.limits import Limits, TenantLimit
+from groupflow.core.limits import Debounce, Limits, TenantLimit
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.moving import DaemonsRun
 from groupflow.operate.repartition import Repartition, TasksLeft
@@ -28,6 +29,7 @@ from tests.history.auditor import audit
 from tests.history.snapshot import Snapshot
 from tests.operate.moved import Cut, Killer, World
 from tests.store.bench import arrival, bury
+from tests.store.life import HOUR
 from tests.store.test_debounce import changed
 
 Step = tuple[int, int]
@@ -38,7 +40,8 @@ _bursts = itertools.count(1)
 
 
 def burst_in(group: str, *, aside: bool) -> Arrival:
-    return changed(f"{group}-{next(_bursts)}", group, steps_aside=aside)
+    each = changed(f"{group}-{next(_bursts)}", group, steps_aside=aside)
+    return replace(each, debounce=Debounce(HOUR, 10 * HOUR))  # a move at each step takes a while
 
 
 BURSTS = [partial(burst_in, f"burst{n}", aside=n == 0) for n in range(3)]
