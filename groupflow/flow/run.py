@@ -1,4 +1,4 @@
-"""A run: tasks of one group under one claim, which one worker runs one after another.
+"""A run: tasks of one group under one lock, which one worker runs one after another.
 
 The next one begins when the one before has ended well here, though the store may not know of that
 yet. What it isn't known to know is told it in order and as a whole, so that no task of a run is
@@ -25,7 +25,7 @@ class Run:
     """
 
     def __init__(self, rest: Rest, seconds: float) -> None:
-        """The rest behind its first task; it goes on for so many seconds at most."""
+        """The rest behind its first task, where there is one; so many seconds are its most."""
         self.is_ending = False
         self.is_travelling = False
         self.seconds = 0.0
