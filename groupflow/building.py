@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.holding import Holding
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.pressure import Pressure
+from groupflow.flow.room import Room
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules
 from groupflow.flow.workforce import WorkerPool, Workforce
@@ -195,6 +196,7 @@ class Ground:
     partitions: Sequence[Partition]
     measures: Measures  # where all parts count
     tracing: Tracing | None  # where spans go
+    room: Room = field(default_factory=Room)  # for large bodies, of all workers
 
     def pool(
         self, name: Pool, size: int, rules: Rules, holds_lease: Callable[[int], bool]
@@ -211,7 +213,9 @@ class Ground:
             )
             for each in self.partitions
         ]
-        return WorkerPool(name, hall, exchangers, rules=rules, size=size, tracing=self.tracing)
+        return WorkerPool(
+            name, hall, exchangers, rules=rules, size=size, tracing=self.tracing, room=self.room
+        )
 
     def leases(
         self,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Protocol
+
+import structlog
 
 from groupflow.core.masking import mask_secrets
 from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry
@@ -12,7 +15,11 @@ from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.tracebacks import traceback_of
 
+LATE = 0.1  # seconds that a time limit may be found over late before something blocked the loop
+STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 MESSAGE_CHARS = 2_000  # of an exception's text that is kept with the attempt
+
+log = structlog.get_logger("groupflow.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +100,46 @@ def _text(said: object) -> str:
 def _encodable(text: str) -> str:
     # A file name that is no UTF-8 comes with surrogates, which neither JSON nor Redis takes.
     return text[:MESSAGE_CHARS].encode(errors="backslashreplace").decode()
+
+
+class Limit:
+    """Cancels the attempt that runs now once it is over its time, and waits for its end.
+
+    However long that takes: the claim is kept and its lease renewed meanwhile. To give it up would
+    be to run the task a second time beside the first. The other workers go on.
+    """
+
+    def __init__(self, task: Task, seconds: float) -> None:
+        self.is_over = False
+        self._task = task
+        self._attempt = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._due = monotonic() + seconds
+        self._stuck = 0.0
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def lift(self) -> None:
+        """The attempt has ended."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        # What is found over late was over while another handler blocked the loop: it is put off by
+        # as much. Once, since the attempt may be the one that blocks, again and again.
+        late = monotonic() - self._due
+        if late > LATE:
+            self._timer = self._loop.call_later(late, self._end)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+        self._timer = self._loop.call_later(STUCK_LOOK, self._report)
+
+    def _report(self) -> None:
+        self._stuck += STUCK_LOOK
+        log.error(
+            "handler.stuck", task=self._task.id, type=self._task.type, ignored_for=self._stuck
+        )
+        self._timer = self._loop.call_later(STUCK_LOOK, self._report)

@@ -7,11 +7,13 @@ import logging
 from collections.abc import Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from time import monotonic, perf_counter, time
+from time import perf_counter, time
 from typing import Any
 
 import structlog
 
+from groupflow.core.backoff import Backoff
+from groupflow.core.errors import StoreUnavailable
 from groupflow.core.outcome import Dead, Done, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
@@ -19,16 +21,14 @@ from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.batches import Together, together
 from groupflow.flow.hall import Hall, Slot, Source
-from groupflow.flow.handling import Failed, Runner, Runners, failed
+from groupflow.flow.handling import Failed, Limit, Runner, Runners, failed
+from groupflow.flow.room import Room
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.tracebacks import traceback_of
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
 
 log = structlog.get_logger("groupflow.worker")
-
-LATE = 0.1  # seconds that a time limit may be found over late before something blocked the loop
-STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,16 @@ class Worker:
     Each is in a task of its own, or in that of the one before where it left nothing behind there.
     """
 
-    def __init__(self, name: str, hall: Hall, rules: Rules, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        hall: Hall,
+        rules: Rules,
+        tracing: Tracing | None = None,
+        room: Room | None = None,
+    ) -> None:
         self.name = name  # unique within the pool
+        self._room = room or Room()  # for large bodies, of all workers of the daemon
         # An attempt that runs ends as it began; its outcome is settled by the newest, as are those
         # of all tasks that wait.
         self.rules = rules
@@ -147,9 +155,10 @@ class Worker:
         assert self._ended is not None  # noqa: S101
         self._has_begun = True
         turn = self._hall.turns.look()
-        settlement = await (
-            self._traced(slot, self._tracing) if self._tracing else self._work(slot)
-        )
+        if slot.held.apart:
+            settlement = await self._attempt_large(slot)
+        else:
+            settlement = await self._attempt_one(slot)
         self._slot = None
         if self._ended.done():
             return None  # cut off at the daemon's end: whatever is left is handed over
@@ -216,6 +225,31 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
+
+    async def _attempt_one(self, slot: Slot) -> Settlement | None:
+        return await (self._traced(slot, self._tracing) if self._tracing else self._work(slot))
+
+    async def _attempt_large(self, slot: Slot) -> Settlement | None:
+        """The same, once there is room for the claim's body, and it is here."""
+        claim = slot.held
+        try:
+            async with self._room.taken(claim.apart):
+                if await self._fetch(claim):
+                    return await self._attempt_one(slot)
+        except asyncio.CancelledError:
+            pass  # while it waited: nothing has begun
+        return None if self._is_lost else Release(claim)
+
+    async def _fetch(self, claim: Claim) -> bool:
+        """Fetch a body, however long Redis is away: the lease's end cancels it."""
+        backoff = Backoff()
+        while not self._is_cut:
+            try:
+                return await claim.fetch()
+            except StoreUnavailable as error:
+                log.debug("task.not_fetched", **_names(claim), error=str(error))
+                await asyncio.sleep(backoff.next())
+        return False
 
     async def _traced(self, slot: Slot, tracing: Tracing) -> Settlement | None:
         """The same within a span, which is the handler's current one."""
@@ -294,7 +328,7 @@ class Worker:
         if self._is_cut or not slot.source.holds_lease():
             return None
         seconds = runner.timeout
-        limit = None if seconds is None else _Limit(task, seconds)
+        limit = None if seconds is None else Limit(task, seconds)
         try:
             if batch and isinstance(runner, Together):
                 return await runner.handle_all(batch)
@@ -309,49 +343,6 @@ class Worker:
         finally:
             if limit is not None:
                 limit.lift()
-
-
-class _Limit:
-    """Cancels the attempt that runs now once it is over its time, and waits for its end.
-
-    However long that takes: the claim is kept and its lease renewed meanwhile. To give it up would
-    be to run the task a second time beside the first. The other workers go on.
-    """
-
-    def __init__(self, task: Task, seconds: float) -> None:
-        self.is_over = False
-        self._task = task
-        self._attempt = asyncio.current_task()
-        self._loop = asyncio.get_running_loop()
-        self._due = monotonic() + seconds
-        self._stuck = 0.0
-        self._timer = self._loop.call_later(seconds, self._look)
-
-    def lift(self) -> None:
-        """The attempt has ended."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        # What is found over late was over while another handler blocked the loop: it is put off by
-        # as much. Once, since the attempt may be the one that blocks, again and again.
-        late = monotonic() - self._due
-        if late > LATE:
-            self._timer = self._loop.call_later(late, self._end)
-        else:
-            self._end()
-
-    def _end(self) -> None:
-        self.is_over = True
-        if self._attempt is not None:
-            self._attempt.cancel()
-        self._timer = self._loop.call_later(STUCK_LOOK, self._report)
-
-    def _report(self) -> None:
-        self._stuck += STUCK_LOOK
-        log.error(
-            "handler.stuck", task=self._task.id, type=self._task.type, ignored_for=self._stuck
-        )
-        self._timer = self._loop.call_later(STUCK_LOOK, self._report)
 
 
 def _names(claim: Claim) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.flow.holding import Holding
 from groupflow.flow.parts import part_name, wait_for
+from groupflow.flow.room import Room
 from groupflow.flow.worker import Rules, Worker
 from groupflow.store.envelope import Pool
 
@@ -38,6 +39,7 @@ class WorkerPool:
         rules: Rules,
         size: int,
         tracing: Tracing | None = None,
+        room: Room | None = None,
     ) -> None:
         """Make the first workers, which run once `start` is called; one exchanger a partition."""
         self.hall = hall
@@ -45,6 +47,7 @@ class WorkerPool:
         self._name = name
         self._rules = rules
         self._tracing = tracing
+        self._room = room or Room()
         self._spawn: Spawn | None = None
         self._wanted: frozenset[str] = frozenset()
         self._workers: dict[str, Worker] = {}
@@ -87,7 +90,9 @@ class WorkerPool:
         self.hall.retire(self._workers.keys() - self._wanted)
         for name in names:
             if name not in self._workers:
-                self._workers[name] = Worker(name, self.hall, self._rules, self._tracing)
+                self._workers[name] = Worker(
+                    name, self.hall, self._rules, self._tracing, self._room
+                )
                 self._run(name)
 
     def start(self, spawn: Spawn) -> None:

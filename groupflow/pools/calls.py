@@ -145,7 +145,13 @@ class Pools:
                 given = await self._wait(puller, ask, seconds, caller) or given
         tasks = [pulled(claim) for claim in given.claims]
         return cast(
-            GivenTasks, {"tasks": tasks, "lease_until": given.lease_until, "lease": puller.lease}
+            GivenTasks,
+            {
+                "tasks": tasks,
+                "more": given.more,
+                "lease_until": given.lease_until,
+                "lease": puller.lease,
+            },
         )
 
     async def _wait(
@@ -184,7 +190,7 @@ class Pools:
         puller = self._puller_of(caller)
         kept = await self._dispenser.look(daemon_name(puller.pool, puller.name))
         tasks = [pulled(claim, since) for claim, since in kept.claims]
-        return cast(HeldTasks, {"tasks": tasks, "lease_until": kept.lease_until})
+        return cast(HeldTasks, {"tasks": tasks, "more": kept.more, "lease_until": kept.lease_until})
 
     async def _leave(self, _: Nothing, caller: Caller) -> Returned:
         puller = self._puller_of(caller)

@@ -31,6 +31,7 @@ Verdict: TypeAlias = Literal["accepted", "stale"]
 
 _ROUNDS = 4  # calls that one claim may take: a suspect comes alone, and others were faster
 _REMEMBERED = 50_000  # claims, without their bodies
+_PAGE = 8 * 1024 * 1024  # bytes of bodies in an answer, but for the first one
 _AT_ONCE = 64  # calls that ask the store; others wait, before the time for an answer begins
 
 
@@ -38,7 +39,8 @@ _AT_ONCE = 64  # calls that ask the store; others wait, before the time for an a
 class Given:
     """What a worker holds now."""
 
-    claims: list[Claim]  # the newest last
+    claims: list[Claim]  # the newest last; the oldest of them, where all would be too many bytes
+    more: bool  # whether it holds others too
     lease_until: float  # Unix seconds by Redis's clock
     is_new: bool  # whether any was given just now
 
@@ -57,6 +59,7 @@ class Kept:
     """What a worker holds, told to whoever asks."""
 
     claims: list[tuple[Claim, float]]  # and since when, Unix seconds
+    more: bool  # as of `Given`
     lease_until: float | None  # None where it has no session
 
 
@@ -98,7 +101,23 @@ class Dispenser:
         for claim in found:
             self._remember(claim)
         claims = [*kept, *sorted(found, key=lambda each: each.fence)]
-        return Given(claims, min(visit.lease_until for visit in visits), bool(found))
+        if found and sum(map(_size, claims)) > _PAGE:
+            # In the order in which any process answers from here on.
+            claims = await self._read(puller, await self._visit(puller))
+        page = await self._page(claims)
+        lease_until = min(visit.lease_until for visit in visits)
+        return Given(page, len(page) < len(claims), lease_until, bool(found))
+
+    async def _page(self, claims: Sequence[Claim]) -> list[Claim]:
+        """As many of them, whole, as an answer may have bytes; one at least."""
+        page, size = list[Claim](), 0
+        for claim in claims:
+            size += _size(claim)
+            if page and size > _PAGE:
+                break
+            if not claim.apart or await claim.fetch():
+                page.append(claim)
+        return page
 
     async def settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
         """Settle what a worker says, and push its lease back; a verdict each, in that order.
@@ -145,7 +164,10 @@ class Dispenser:
         claims = [each for holdings in found for each in holdings.claims]
         leases = [each.lease_until for each in found if each.lease_until]
         claims.sort(key=_age)
-        return Kept(claims, min(leases, default=None))
+        async with self._few:
+            page = {id(claim) for claim in await self._page([claim for claim, _ in claims])}
+        shown = [each for each in claims if id(each[0]) in page]
+        return Kept(shown, len(shown) < len(claims), min(leases, default=None))
 
     async def leave(self, puller: Puller) -> int:
         """Let all that a worker holds go back; how many."""
@@ -248,6 +270,11 @@ class Dispenser:
         if self._by is None or self._by[0] is not settings:
             self._by = settings, settings.policies()
         return self._by[1]
+
+
+def _size(claim: Claim) -> int:
+    """Bytes that it takes in an answer, about."""
+    return claim.apart or len(claim.task.body)
 
 
 def _age(held: tuple[Claim, float]) -> tuple[float, int]:

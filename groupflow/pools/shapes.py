@@ -91,7 +91,8 @@ class PulledTask:
 class GivenTasks:
     """What a worker holds now."""
 
-    tasks: list[PulledTask]  # all of it, the newest last
+    tasks: list[PulledTask]  # all of it, the newest last; the oldest 8 MiB of it, where it is more
+    more: bool  # whether it holds others too, which come once some of these are settled
     lease_until: float  # Unix seconds by Redis's clock: when it is taken back, if nothing is heard
     lease: float  # seconds from now until then
 
@@ -101,6 +102,7 @@ class HeldTasks:
     """What a worker holds, told to whoever asks."""
 
     tasks: list[PulledTask]
+    more: bool  # as of a claim
     lease_until: float | None  # None for one that was not heard of for its lease, or ever
 
 

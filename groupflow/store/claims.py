@@ -117,7 +117,7 @@ class Claims:
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
-        claims = claims_from(rows, now)
+        claims = claims_from(rows, now, self._client.read_apart)
         fences = [found[0] for _, _, *found in replies if found]
         further = _further(ordered, replies[0]) if settlements else {}
         fences += [claim.last_fence for claim in claims]

@@ -307,6 +307,19 @@ class StoreClient:
             async with asyncio.timeout(self._timeout):
                 return dict(await (await self._located()).info(section))
 
+    async def read_apart(self, id_: str) -> tuple[bytes | None, bytes | None]:
+        """A task's envelope and its context, each by a command of its own.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        with self._telling():
+            async with asyncio.timeout(self._timeout):
+                redis = await self._located()
+                packed: Any = await redis.hget(self.keys("tasks"), id_)
+                context: Any = await redis.hget(self.keys("life", id_), "context")
+                return packed, context
+
     @asynccontextmanager
     async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:
         """Subscribe to the namespace's wake channel.

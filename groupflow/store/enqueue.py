@@ -23,6 +23,7 @@ from groupflow.store.wire import Wire
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are
 DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, however much is configured
+SCRIPT_BYTES = 4 * 1024 * 1024  # of messages that one script takes in, but for the first one
 READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`
 
 
@@ -144,7 +145,7 @@ class Enqueuer:
     async def enqueue(
         self, arrivals: Sequence[Arrival], delayed_memory: int = UNBOUNDED
     ) -> Enqueued:
-        """Make a batch durable by one script, in its order.
+        """Make a batch durable, in its order: by one script, or by several where it has many bytes.
 
         What is delayed and would take more than `delayed_memory` bytes is a dead letter, to be
         redriven.
@@ -152,8 +153,14 @@ class Enqueuer:
         Raises:
             StoreUnavailable: no answer; the batch may have been written. Try again.
             TooFewReplicas: it has been written, and may still be lost. Try again.
-            StoreFull: Redis has no memory for it; nothing was written.
+            StoreFull: Redis has no memory for some of it.
         """
+        parts = _parts_of(arrivals)
+        done = [await self._enqueue(part, delayed_memory) for part in parts]
+        return done[0] if len(done) == 1 else _joined(parts, done)
+
+    async def _enqueue(self, arrivals: Sequence[Arrival], delayed_memory: int) -> Enqueued:
+        """A part of a batch, by one script."""
         if self._copies is None or not arrivals:
             return self._enqueued(await self._client.run(*self._call(arrivals, delayed_memory)))
         uncopied = self._uncopied
@@ -199,3 +206,26 @@ class Enqueuer:
             crowded_out=frozenset(place - 1 for place in crowded_out),
             superseded=superseded,
         )
+
+
+def _parts_of(arrivals: Sequence[Arrival]) -> list[Sequence[Arrival]]:
+    """A batch in parts that a script may take: Lua copies each byte several times."""
+    parts, begin, size = list[Sequence[Arrival]](), 0, 0
+    for place, arrival in enumerate(arrivals):
+        size += len(arrival.envelope.body)
+        if size > SCRIPT_BYTES and place > begin:
+            parts.append(arrivals[begin:place])
+            begin, size = place, len(arrival.envelope.body)
+    return [*parts, arrivals[begin:]] if parts else [arrivals]
+
+
+def _joined(parts: Sequence[Sequence[Arrival]], done: Sequence[Enqueued]) -> Enqueued:
+    """What became of the whole of a batch."""
+    taken, renamed, crowded_out, front = list[bool](), dict[int, str](), set[int](), 0
+    for part, each in zip(parts, done, strict=True):
+        taken += each.taken
+        renamed |= {front + place: id_ for place, id_ in each.renamed.items()}
+        crowded_out |= {front + place for place in each.crowded_out}
+        front += len(part)
+    superseded = sum(each.superseded for each in done)
+    return Enqueued(done[-1].queued, taken, renamed, frozenset(crowded_out), superseded)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, overload
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, overload
+
+import orjson
 
 from groupflow.core.task import Task
 from groupflow.store.clock import seconds
@@ -13,6 +15,8 @@ from groupflow.store.keys import split_element
 from groupflow.store.life import Life
 
 NO_LIFE = Life()
+Reading: TypeAlias = Callable[[str], Awaitable[tuple[bytes | None, bytes | None]]]
+"""Fetches the envelope and the context of a task, by its id."""
 _ROW = 7  # values a claim
 
 
@@ -102,10 +106,30 @@ class Claim:
     # with body. Nobody has claimed that.
     behind: list[tuple[bytes, bytes]] = field(default_factory=list)
     run: Rest = NO_REST
+    # Bytes of its envelope and its context that are still to be fetched: its task has no body, no
+    # headers, and maybe no context, before. 0 where it is whole.
+    apart: int = 0
+    reads: Reading | None = None  # what fetches them
+
+    async def fetch(self) -> bool:
+        """Make it whole. False where its task is gone: another daemon has ended it.
+
+        Raises:
+            StoreUnavailable: no answer; call again.
+        """
+        assert self.reads is not None  # noqa: S101  a claim with bytes apart has one
+        packed, context = await self.reads(self.task.id)
+        if packed is None:
+            return False
+        envelope = Envelope.unpack_any(packed, self.task.group)
+        known = None if context is None else orjson.loads(context)
+        self.task = replace(self.task, body=envelope.body, headers=envelope.headers, context=known)
+        self.apart = 0
+        return True
 
     @property
     def bytes(self) -> int:
-        """Of its body, and of the messages of its run."""
+        """Of its body and those of its run, as far as they are here."""
         return len(self.task.body) + self.run.bytes
 
     @property
@@ -114,15 +138,26 @@ class Claim:
         return self.run.last_fence or self.fence
 
 
-def claims_from(rows: list[Any], now: int) -> list[Claim]:
-    """The claims in a reply, seven values each; `now` is Redis's clock (µs)."""
-    return [_claim_from(rows[at : at + _ROW], now) for at in range(0, len(rows), _ROW)]
+def claims_from(rows: list[Any], now: int, reads: Reading) -> list[Claim]:
+    """The claims in a reply, seven values each.
+
+    Args:
+        rows: the values.
+        now: Redis's clock (µs).
+        reads: fetches what a script was not to read.
+    """
+    return [_claim_from(rows[at : at + _ROW], now, reads) for at in range(0, len(rows), _ROW)]
 
 
-def _claim_from(row: list[Any], now: int) -> Claim:
+def _claim_from(row: list[Any], now: int, reads: Reading) -> Claim:
     slot, fence, element, raw_group, packed, flat_life, told = row
     life = Life.of(flat_life) if flat_life else NO_LIFE
-    claim = claim_of(slot.decode(), fence, element, raw_group.decode() or None, packed, life, now)
+    group = raw_group.decode() or None
+    if isinstance(packed, int):
+        claim = _without_body(slot.decode(), fence, element, group, flat_life, now)
+        claim.apart, claim.reads = packed, reads
+        return claim
+    claim = claim_of(slot.decode(), fence, element, group, packed, life, now)
     if not told or not isinstance(told, list):  # nothing; or since when, of who pulls
         return claim
     if told[0]:
@@ -130,6 +165,22 @@ def _claim_from(row: list[Any], now: int) -> Claim:
     else:
         claim.behind = pairs(told[1:])
     return claim
+
+
+def _without_body(  # noqa: PLR0917  as `claim_of`
+    slot: str,
+    fence: bytes,
+    element: bytes,
+    group: str | None,
+    flat_life: Sequence[bytes],
+    now: int,
+) -> Claim:
+    """A claim whose envelope, or context, is to be fetched; its task's life has the facts."""
+    facts = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
+    known = [facts.get(name, b"").decode() for name in (b"type", b"tenant", b"rule", b"scope")]
+    type_, tenant, rule, scope = known
+    packed = Envelope(type_, group, tenant or None, rule or None, {}, b"", scope).pack()
+    return claim_of(slot, fence, element, group, packed, Life.of(flat_life), now)
 
 
 def pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:

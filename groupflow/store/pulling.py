@@ -199,7 +199,7 @@ class Pulling:
     async def holdings(self, daemon: str, slots: Sequence[str] = ()) -> Holdings:
         """What a worker holds, told without pushing its lease back; in some slots, or in all."""
         now, ends, rows = await self._client.run(Verb.HOLDINGS, daemon, *slots)
-        claims = claims_from(rows, now)
+        claims = claims_from(rows, now, self._client.read_apart)
         since = [seconds(row) for row in rows[6::7]]
         return Holdings(seconds(now), seconds(ends), list(zip(claims, since, strict=True)))
 

@@ -15,11 +15,11 @@ from groupflow.core.outcome import Dead, Done, Outcome
 from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.core.tracing import Attempt
-from groupflow.flow import worker as module
+from groupflow.flow import handling as module
 from groupflow.flow.demand import Demand
 from groupflow.flow.hall import Hall, Slot
-from groupflow.flow.handling import Failed
-from groupflow.flow.worker import LATE, STUCK_LOOK, Rules, Worker
+from groupflow.flow.handling import LATE, STUCK_LOOK, Failed
+from groupflow.flow.worker import Rules, Worker
 from groupflow.settings.model import Settings
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement

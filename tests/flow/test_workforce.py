@@ -28,8 +28,10 @@ RULES, OTHERS = _rules("one"), _rules("another")
 class Acting(Worker):
     """A worker that runs until it is told to end, and notes what it is told."""
 
-    def __init__(self, name: str, hall: Hall, rules: Rules, tracing: Any = None) -> None:
-        super().__init__(name, hall, rules, tracing)
+    def __init__(
+        self, name: str, hall: Hall, rules: Rules, tracing: Any = None, room: Any = None
+    ) -> None:
+        super().__init__(name, hall, rules, tracing, room)
         self.heard: list[str] = []
         self.runs = 0
         self.busy = False

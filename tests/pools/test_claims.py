@@ -340,3 +340,25 @@ async def test_long_numbers_stay_as_they_are(shop: Shop) -> None:
     await shop.api.put("/couriers/tasks", content=sent, headers=as_(TOKEN))
     answer = await shop.api.post("/couriers/workers/anna/claims", json={"limit": 1})
     assert b"123456789012345678901234567890" in answer.content
+
+
+async def test_an_answer_is_bounded_in_bytes(shop: Shop) -> None:
+    """A worker pages through what it holds: the oldest first, the others once those are settled."""
+    size = 3 * 2**20
+    await shop.spread.put(*(body(pooled(f"p{n}"), b'"%d%s"' % (n, b"x" * size)) for n in range(8)))
+    anna, seen = Worker(shop.api), list[str]()
+    for _ in range(8):
+        answer = await shop.api.post(f"{anna.path}/claims", json={"limit": 8})
+        assert len(answer.content) < 9 * 2**20
+        told = answer.json()
+        again = (await shop.other.post(f"{anna.path}/claims", json={"limit": 8})).json()
+        assert ids(again["tasks"]) == ids(told["tasks"])
+        assert all(task["body"][0] == task["id"][1] for task in told["tasks"])
+        seen += ids(told["tasks"])
+        assert told["more"] == (len(seen) < 8)
+        held = (await shop.api.get(anna.path)).json()
+        assert (ids(held["tasks"]), held["more"]) == (ids(told["tasks"]), told["more"])
+        assert {*await anna.done(*told["tasks"])} == {"accepted"}
+        if not told["more"]:
+            break
+    assert sorted(seen) == [f"p{n}" for n in range(8)]

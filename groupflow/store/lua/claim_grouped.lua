@@ -8,7 +8,7 @@
 --          · 4 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
 --          · 5… one idle slot each, 500 at most
 -- returns  { state, a flat list of seven a claim: slot · fence (16 digits) · element · group
---          · envelope and body · life as a flat list, '' where it has none · what stands behind it (see
+--          · envelope and body, or how many bytes are to be fetched (see `claiming.lua`) · life as a flat list, '' where it has none · what stands behind it (see
 --          `ahead.lua`), '' where nothing does or nobody asked; Redis's clock (µs);
 --          1 where the daemon runs a suspect, in either pool, else 0 }
 local daemon = ARGV[1]

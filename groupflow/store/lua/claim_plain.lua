@@ -6,7 +6,7 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3… one idle slot each, 500 at most
 -- returns  { state, a flat list of seven a claim: slot · fence (16 digits) · element · '' · envelope
---          and body · life as a flat list, '' where it has none · ''; Redis's clock (µs);
+--          and body, or how many bytes are to be fetched (see `claiming.lua`) · life as a flat list, '' where it has none · ''; Redis's clock (µs);
 --          1 where the daemon runs a suspect, in either pool, else 0 }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])

@@ -9,14 +9,58 @@ local FROM = {
   plain = pool_asked and TAG or K.plain,
 }
 
+-- Bytes of envelopes and contexts that this script may still read. What goes beyond is for the caller to fetch, by
+-- a command each: Lua copies what it reads, three times, and a claim may be of hundreds of tasks. What has no
+-- life is small (`READ_WHOLE` in `enqueue.py`), as is what is not counted.
+local may_read, SMALL = 4194304, 4096
+
+local function lies_apart(bytes)
+  if bytes > may_read then return true end
+  may_read = may_read - bytes
+  return false
+end
+
+-- What is known of a task, without a context that is to be fetched; and how many bytes that has.
+local function life_of(id)
+  local key = K.life .. id
+  local apart = call('HSTRLEN', key, 'context')
+  if apart <= SMALL or not lies_apart(apart) then return call('HGETALL', key), 0 end
+  local flat = {}
+  for _, name in ipairs(call('HKEYS', key)) do
+    if name ~= 'context' then
+      flat[#flat + 1], flat[#flat + 2] = name, call('HGET', key, name)
+    end
+  end
+  return flat, apart
+end
+
+-- How many bytes of an envelope are to be fetched: all of them, or none.
+local function bytes_apart(element, id)
+  if not has_life(element) then return 0 end
+  local bytes = call('HSTRLEN', K.tasks, id)
+  return bytes > SMALL and lies_apart(bytes) and bytes or 0
+end
+
 -- Appends what the caller has to know of a claim: seven values, of which the last, what stands behind it
--- in its group, is filled in where that was asked for (`ahead.lua`).
+-- in its group, is filled in where that was asked for (`ahead.lua`). The envelope of one that is to be fetched
+-- is a number, its bytes and its context's, in place of a text.
 local last = 0
 local function add_row(rows, slot, fence, element, group, id, envelope)
+  local life, apart = '', 0
+  if has_life(element) then life, apart = life_of(id) end
+  if type(envelope) == 'number' or apart > 0 then
+    envelope = (type(envelope) == 'number' and envelope or #envelope) + apart
+  end
   rows[last + 1], rows[last + 2], rows[last + 3] = slot, fence, element
   rows[last + 4], rows[last + 5] = group, envelope
-  rows[last + 6], rows[last + 7] = has_life(element) and call('HGETALL', K.life .. id) or '', ''
+  rows[last + 6], rows[last + 7] = life, ''
   last = last + 7
+end
+
+-- The envelope of a task, or its bytes where it is to be fetched; '' where it is gone.
+local function envelope_of(element, id)
+  local apart = bytes_apart(element, id)
+  return apart > 0 and apart or call('HGET', K.tasks, id) or ''
 end
 
 -- Splits the slots: those that hold a claim already, since its first reply was lost on the way, get
@@ -30,8 +74,7 @@ local function split_slots(daemon, slots, now)
     local claim = checkpoint and claim_of(checkpoint)
     if claim then
       local id = id_of(claim.element)
-      local envelope = call('HGET', K.tasks, id) or ''
-      add_row(rows, slot, claim.fence, claim.element, claim.group, id, envelope)
+      add_row(rows, slot, claim.fence, claim.element, claim.group, id, envelope_of(claim.element, id))
       if claim.group ~= '' then call('HDEL', K.runs, claim.group) end -- nobody knows of its rest
     else
       count = count + 1
@@ -47,6 +90,21 @@ local function split_slots(daemon, slots, now)
   return rows, idle, before
 end
 
+-- The same of many, in one command where all are read here.
+local function envelopes_of(elements, ids)
+  local apart
+  for i = 1, #elements do
+    local bytes = bytes_apart(elements[i], ids[i])
+    if bytes > 0 then
+      apart = apart or {}
+      apart[i] = bytes
+    end
+  end
+  if not apart then return call('HMGET', K.tasks, unpack(ids)) end
+  for i = 1, #elements do apart[i] = apart[i] or call('HGET', K.tasks, ids[i]) end
+  return apart
+end
+
 -- Writes the checkpoints of new claims and appends their rows. A task whose envelope is gone (somebody
 -- deleted keys) is passed over: there is nothing to run, and nothing to hold.
 -- `claims` has four lists: slots, fences (16 digits), elements, groups; `before` is by slot what its
@@ -56,7 +114,7 @@ local function give(daemon, claims, before, rows, now)
   local slots, fences, elements, groups = claims.slots, claims.fences, claims.elements, claims.groups
   local ids, checkpoints, passed, set = {}, {}, {}, 0
   for i = 1, #elements do ids[i] = id_of(elements[i]) end
-  local envelopes, since = call('HMGET', K.tasks, unpack(ids)), digits(now)
+  local envelopes, since = envelopes_of(elements, ids), digits(now)
   for i = 1, #elements do
     local slot, fence, element, group = slots[i], fences[i], elements[i], groups[i]
     if has_life(element) then

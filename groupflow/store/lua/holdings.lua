@@ -13,8 +13,7 @@ for i = 1, #checkpoints, 2 do
   local claim = (#ARGV == 1 or wanted[checkpoints[i]]) and claim_of(checkpoints[i + 1])
   if claim then
     local id = id_of(claim.element)
-    local envelope = call('HGET', K.tasks, id) or ''
-    add_row(rows, checkpoints[i], claim.fence, claim.element, claim.group, id, envelope)
+    add_row(rows, checkpoints[i], claim.fence, claim.element, claim.group, id, envelope_of(claim.element, id))
     rows[last] = claim.since
   end
 end
