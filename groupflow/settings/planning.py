@@ -64,7 +64,10 @@ def check_schedules(settings: Settings) -> Sequence[Problem]:
 def _message(rule: ScheduleRule, settings: Settings) -> tuple[bytes, dict[str, Any]]:
     """The body and headers of its ticks, application and tenant where routing looks for them."""
     paths = settings.fields.paths()
-    body: dict[str, Any] = orjson.loads(orjson.dumps(rule.body, default=str))
+    try:
+        body: dict[str, Any] = orjson.loads(orjson.dumps(rule.body, default=str))
+    except TypeError as error:  # a number of more than 64 bits, half a character, nested too deep
+        raise Unroutable(f"its body can't be written as JSON: {error}") from None
     headers: dict[str, Any] = {SCHEDULE_HEADER: rule.name}
     for what, value, path in (("app", rule.app, paths.app), ("tenant", rule.tenant, paths.tenant)):
         if value == "":

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-from zoneinfo import ZoneInfo
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from groupflow.core.timing import NEVER, Cron, Every, Timing, next_tick
 from groupflow.settings.section import Section
 from groupflow.settings.types import YEAR, Seconds, no_bool
 
-if TYPE_CHECKING:
-    pass
-
 MOST = (
     500  # schedules that a configuration may have: each is shown, and looked at every few seconds
 )
+_LONGEST_ZONE = 64  # characters of a name that are compared with those that exist
+_MOST_MEANT = 3  # names to choose from
 _START = 1_600_000_000_000_000  # any moment: whether something ever comes doesn't depend on it
 
 
@@ -26,12 +27,31 @@ def _printable(value: str) -> str:
     return value
 
 
-def _zone(value: str) -> str:
+def _zone(value: str, info: ValidationInfo) -> str:
     try:
         ZoneInfo(value)
-    except (OSError, ValueError):  # OSError: a folder of zones, such as "Europe"
-        raise ValueError('Name a time zone as tzdata does: "UTC", "Europe/Berlin".') from None
+    # KeyError: there is none of that name. OSError: a folder of zones, such as "Europe".
+    except (KeyError, OSError, ValueError):
+        schedule = f"The schedule {info.data['name']!r} has" if "name" in info.data else "It has"
+        remedy = f"{schedule} no time zone that tzdata knows. {_meant(value)}"
+        raise ValueError(remedy) from None
     return value
+
+
+def _meant(value: str) -> str:
+    """What to write instead of a time zone that does not exist."""
+    known = _zones()
+    close = get_close_matches(value[:_LONGEST_ZONE].lower(), known, n=_MOST_MEANT)
+    if not close:
+        return 'Write "UTC", or an area and a city, such as "Europe/Berlin".'
+    meant = " or ".join(f'"{known[zone]}"' for zone in close)
+    return f"Did you mean {meant}?"
+
+
+@cache  # it opens each of 600 files
+def _zones() -> dict[str, str]:
+    """The names of all time zones, by what they are in lower case."""
+    return {zone.lower(): zone for zone in available_timezones()}
 
 
 ScheduleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]

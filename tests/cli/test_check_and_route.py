@@ -305,3 +305,39 @@ def test_check_config_tells_when_schedules_are_due(run: Run, tmp_path: Path) -> 
     assert [each[17:19] in ("00", "30") for each in often] == [True] * 3
     text = run("check-config", "--config", str(file))[1]
     assert f"schedule yearly: next {', '.join(yearly)}\n" in text
+
+
+# Each: a time zone as TOML has it, and what stands in the refusal.
+ZONES = [
+    ("Europa/Berlin", 'Did you mean "Europe/Berlin"'),
+    ("europe/berlin", 'Did you mean "Europe/Berlin"'),
+    ("Europe", "Did you mean"),  # a folder of zones
+    ("../Europe/Berlin", "The schedule 'nightly' has no time zone"),
+    ("/etc/localtime", "The schedule 'nightly' has no time zone"),
+    ("", 'Write "UTC"'),
+    ("zone.tab", 'Write "UTC"'),
+    ("a\\u0000b", 'Write "UTC"'),
+    ("x" * 5000, 'Write "UTC"'),
+]
+
+
+@pytest.mark.parametrize("verb", ["check-config", "run"])
+@pytest.mark.parametrize(("zone", "said"), ZONES, ids=[zone[:20] for zone, _ in ZONES])
+def test_a_time_zone_that_does_not_exist_is_refused(
+    run: Run, tmp_path: Path, verb: str, zone: str, said: str
+) -> None:
+    file = tmp_path / "schedules.toml"
+    text = f'name = "nightly"\ntype = "t"\ncron = "0 3 * * *"\ntimezone = "{zone}"\n'
+    file.write_text(f"[[schedules]]\n{text}")
+    code, _, err = run(verb, "--config", str(file))
+    assert code == 78
+    assert "schedules[0].timezone = " in err
+    assert said in err
+
+
+def test_all_time_zones_of_a_long_configuration_are_refused(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.toml"
+    entry = '[[schedules]]\nname = "n{}"\ntype = "t"\nevery = 1.0\ntimezone = "Europa/Berlin"\n'
+    file.write_text("".join(entry.format(number) for number in range(100)))
+    code, _, err = run("check-config", "--config", str(file))
+    assert (code, err.count("Did you mean")) == (78, 100)

@@ -133,6 +133,8 @@ async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
         rule(app="crm", tenant=1, body={"app_name": "other", "kind": "x"}),
         rule(body={"app_name": {"a": 1}}),
         rule(body={"text": "x" * 17_000_000}),
+        rule(body={"number": 10**20}),
+        rule(body={"half of a character": "\ud800"}),
     ],
 )
 def test_what_can_not_be_routed_is_refused(wrong: dict[str, Any]) -> None:
