@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
+import traceback
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -20,6 +22,7 @@ import aio_pika
 import aiormq
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
+from pamqp.commands import Connection as Methods
 from yarl import URL
 
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnreachable
@@ -37,6 +40,13 @@ _REFUSED = (
     aiormq.exceptions.AuthenticationError,
     aiormq.exceptions.ProbableAuthenticationError,
 )
+_NOT_ALLOWED = 530  # AMQP's code where the virtual host is missing, or is not for this user
+# The same code where one has too many connections: a server, a virtual host or a user. That passes.
+_CROWDED = re.compile(r"limit \(\d+\) is reached")
+
+
+_CLOSED = (aiormq.exceptions.ConnectionClosed, aiormq.exceptions.ChannelClosed)  # code and text
+_OBJECT = re.compile(r"<(?:\w+\.)*(\w+)[^<>]* at 0x[0-9a-f]+>")
 
 
 # What runs for a connection of ours: set around each call, and so in all tasks that one begins.
@@ -86,12 +96,25 @@ def broker_calls(what: str) -> Iterator[None]:
     except Exception as error:
         if _cancellations() > before:
             raise asyncio.CancelledError from error
-        cause = str(error) or type(error).__name__
-        raise BrokerUnavailable(f"{what}: {cause}") from error
+        words = _words(error)
+        # Whoever shows the cause alone shows the same words.
+        cause = error if words == str(error) else ConnectionError(words)
+        raise BrokerUnavailable(f"{what}: {words}") from cause
     finally:
         _OURS.reset(ours)
     if _cancellations() > before:
         raise asyncio.CancelledError
+
+
+def _words(error: Exception) -> str:
+    """What the libraries' error says to an operator: RabbitMQ's own text, and no Python object."""
+    if isinstance(error, _CLOSED) and error.args and isinstance(error.args[-1], str):
+        return error.args[-1]
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    if isinstance(error, _CLOSED) or not str(error):
+        return "the connection has ended"
+    return _OBJECT.sub(lambda found: f"the {found[1].lower()}", str(error))
 
 
 def _cancellations() -> int:
@@ -174,12 +197,33 @@ async def _connect(url: str, heartbeat: int, timeout: float, name: str) -> Abstr
                 connection_class=_Owned,
             )
         except _REFUSED as error:
-            raise ServerUnreachable("RabbitMQ", address, "it refused the credentials") from error
+            raise _refused(address, "the credentials", _words(error)) from error
+        except aiormq.exceptions.AMQPError as error:
+            close = _close_in(error)
+            if close is None:
+                raise
+            closed = ConnectionError(close.reply_text)
+            if close.reply_code == _NOT_ALLOWED and not _CROWDED.search(close.reply_text):
+                raise _refused(address, "the virtual host", close.reply_text) from closed
+            raise closed from error
         if (
             _cancellations() > before
         ):  # dropped by Python 3.11's `wait_for`: it came with the answer
             await close_quietly(connection.close())
         return connection
+
+
+def _refused(address: str, what: str, words: str) -> ServerUnreachable:
+    return ServerUnreachable("RabbitMQ", address, f"it refused {what} ({words})")
+
+
+def _close_in(error: BaseException) -> Methods.Close | None:
+    """RabbitMQ's answer to a handshake, where the library has only said that it was another one."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        found = frame.f_locals.get("frame")
+        if isinstance(found, Methods.Close):
+            return found
+    return None
 
 
 async def open_channel(connection: AbstractConnection, *, confirms: bool) -> AbstractChannel:

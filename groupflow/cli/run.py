@@ -55,8 +55,8 @@ def run(
     """Take messages in from RabbitMQ and run their tasks, until told to stop.
 
     SIGTERM or SIGINT ends it in order: running tasks may end within workers.drain, the rest is
-    handed back. A second signal ends it at once. SIGHUP, or `groupflow reload`, makes it take a
-    changed configuration over.
+    handed back. Another one ends it at once, unless it comes within a second: then it is the same
+    wish, sent twice. SIGHUP, or `groupflow reload`, makes it take a changed configuration over.
 
     For example:
 
@@ -121,9 +121,10 @@ async def _serve(build: Callable[[], Daemon]) -> int:
     # workers, for 70 ms at a time.
     gc.collect()
     gc.freeze()
+    from groupflow.ops.signals import Ending
+
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, daemon, number)
+    Ending(daemon.stop, _leave_at_once).listen((signal.SIGTERM, signal.SIGINT))
     loop.add_signal_handler(signal.SIGHUP, _on_hang_up, daemon, _has_terminal())
     code = Exit.FINE
     try:
@@ -165,9 +166,7 @@ def _on_hang_up(daemon: Daemon, had_terminal: bool) -> None:
         daemon.reload()
 
 
-def _on_signal(daemon: Daemon, number: signal.Signals) -> None:
-    if daemon.is_stopping:
-        # Somebody is in a hurry. What runs is taken over as after a crash.
-        say("groupflow: second signal, leaving at once", err=True)
-        os._exit(128 + number)
-    daemon.stop()
+def _leave_at_once(number: signal.Signals) -> None:
+    """What runs is taken over as after a crash."""
+    say("groupflow: second signal, leaving at once", err=True)
+    os._exit(128 + number)

@@ -22,6 +22,7 @@ from groupflow.demo.screen import Screen, intro, print_summary, read_state, tell
 from groupflow.demo.servers import Servers, servers_for
 from groupflow.demo.tasks import ImportTask, load_tasks
 from groupflow.demo.verdict import judge
+from groupflow.ops.signals import Ending
 
 INTERRUPTED = 130
 
@@ -54,8 +55,9 @@ async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
     demo = asyncio.current_task()
     assert demo is not None  # noqa: S101  we are called from it
     # Ctrl-C, a SIGTERM, or a terminal that is closed stops all in good order.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, demo.cancel)
+    Ending(demo.cancel, lambda _: demo.cancel()).listen(
+        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    )
     tasks = load_tasks()
     tell(console, intro(tasks))
     with TemporaryDirectory(prefix="groupflow-demo-") as folder:

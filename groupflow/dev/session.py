@@ -19,6 +19,7 @@ from rich.console import Console
 
 from groupflow.dev.child import Child
 from groupflow.dev.lines import line_of
+from groupflow.ops.signals import Ending
 from groupflow.servers.launch import PrivateServers, private_servers
 from groupflow.servers.ports import free_ports
 from groupflow.settings.load import PREFIX
@@ -41,8 +42,8 @@ def run_dev(app: str, config: Path | None, *, shows_page: bool) -> None:
 async def _dev(console: Console, app: str, config: Path | None, *, shows_page: bool) -> None:
     session = asyncio.current_task()
     assert session is not None  # noqa: S101  we are called from it
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, session.cancel)
+    ending = Ending(session.cancel, lambda _: session.cancel())
+    ending.listen((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     _say(console, "Starting a private RabbitMQ and Redis; they are gone when this ends.")
     async with private_servers() as servers:
         with TemporaryDirectory(prefix="groupflow-dev-") as folder:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import suppress
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import aio_pika
@@ -13,7 +15,9 @@ import pytest
 
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
+from tests.conftest import _run
 from tests.soak.proxy import Proxy
 
 TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
@@ -34,6 +38,80 @@ TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
 async def test_whatever_a_broken_connection_raises_is_one_error(error: BaseException) -> None:
     with pytest.raises(BrokerUnavailable, match="it took no ack"), broker_calls("it took no ack"):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (StopAsyncIteration(), "the connection has ended"),
+        (aiormq.exceptions.ChannelClosed(None, None), "the connection has ended"),
+        (TimeoutError(), "no answer in time"),
+        (aiormq.exceptions.ConnectionClosed(320, "CONNECTION_FORCED - x"), "CONNECTION_FORCED - x"),
+        (aiormq.exceptions.ChannelNotFoundEntity("NOT_FOUND - no queue"), "NOT_FOUND - no queue"),
+        (RuntimeError('<Channel: "1" at 0x7f6f00228f50> closed'), "the channel closed"),
+        (ValueError("got <Connection.Close object at 0x7f6f00228f50>"), "got the close"),
+        (ConnectionResetError(104, "reset by peer"), "[Errno 104] reset by peer"),
+    ],
+)
+async def test_an_operator_reads_words_and_no_python(error: Exception, words: str) -> None:
+    """In the error, and in its cause, which some verbs show alone."""
+    with pytest.raises(BrokerUnavailable) as caught, broker_calls("it took no ack"):
+        raise error
+    assert str(caught.value) == f"it took no ack: {words}"
+    assert str(caught.value.__cause__) == words
+
+
+class _Divided(RabbitmqServer):
+    """A node with virtual hosts that not everybody may use at any time."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        file = self.folder / "definitions.json"
+        user = {"name": "guest", "password": "guest", "tags": "administrator"}
+        rights = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
+        limit = {"component": "vhost-limits", "name": "limits", "value": {"max-connections": 0}}
+        definitions = {
+            "users": [user],
+            "vhosts": [{"name": name} for name in ("/", "others", "full")],
+            "permissions": [rights | {"vhost": name} for name in ("/", "full")],
+            "global_parameters": [],
+            "parameters": [limit | {"vhost": "full"}],
+        }
+        file.write_text(json.dumps(definitions))
+        with (self.folder / "rabbitmq.conf").open("a") as configuration:
+            configuration.write(f"load_definitions = {file}\n")
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
+    server = _Divided(tmp_path_factory.mktemp("divided"))
+    _run(server.start())
+    yield server
+    _run(server.stop())
+
+
+@contextmanager
+def refusal(kind: type[Exception], words: str) -> Iterator[None]:
+    with pytest.raises(kind) as caught:
+        yield
+    assert words in str(caught.value)
+    assert " object at 0x" not in str(caught.value)
+
+
+async def _connect(url: str) -> None:
+    await connect(url, heartbeat=10, timeout=30.0, name="test")
+
+
+async def test_what_rabbitmq_refuses_for_good_and_what_passes(divided: RabbitmqServer) -> None:
+    """In its own words, whether it refuses the user or the virtual host."""
+    with refusal(ServerUnreachable, "the credentials (ACCESS_REFUSED - Login was refused using"):
+        await _connect(divided.url.replace("guest:guest", "guest:hunter2"))
+    with refusal(ServerUnreachable, "the virtual host (NOT_ALLOWED - vhost nowhere not found)"):
+        await _connect(f"{divided.url}nowhere")
+    with refusal(ServerUnreachable, "access to vhost 'others' refused for user 'guest'"):
+        await _connect(f"{divided.url}others")
+    with refusal(BrokerUnavailable, "connection limit (0) is reached"):
+        await _connect(f"{divided.url}full")
 
 
 async def test_our_own_errors_and_our_own_cancelling_pass() -> None:

@@ -155,7 +155,8 @@ def test_stop_lets_running_tasks_end(make_rig: MakeRig) -> None:
     for id_ in ("a0", "b0", "p0", "p3"):
         rig.wait_for_start(id_)
     rig.until(lambda: rig.is_over(3), "the free plain tasks")
-    daemon.send(signal.SIGTERM)
+    for _ in range(3):  # as `timeout` and supervisors send it: twice and more, which is one wish
+        daemon.send(signal.SIGTERM)
     daemon.wait_for("intake.stopped")
     rig.gate().touch()
     assert daemon.wait() == Exit.FINE

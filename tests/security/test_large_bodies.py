@@ -43,7 +43,7 @@ def rig(tmp_path: Path, rabbitmq_server: RabbitmqServer, store: RedisServer) -> 
         store,
         workers={"plain": 100, "grouped": 4},
         http={"listen": "127.0.0.1:0", "token": TOKEN},
-        pools={"couriers": {"types": ["deliver"], "lease": 60.0}},
+        **{"pools.couriers": {"types": ["deliver"], "lease": 60.0}},
     )
     rig.raw.config_set("slowlog-log-slower-than", 1000)
     rig.raw.config_set("slowlog-max-len", 100_000)

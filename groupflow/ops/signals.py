@@ -1,0 +1,42 @@
+"""Signals that ask a process to end, of which one often comes twice.
+
+`timeout`, and supervisors that signal a process and its group, send the same wish twice within
+milliseconds. Only a signal that comes later is of someone who does not want to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+ECHO = 1.0  # seconds behind the first signal for which another one is its echo
+
+
+class Ending:
+    """What becomes of each signal."""
+
+    def __init__(
+        self,
+        stop: Callable[[], object],
+        hurry: Callable[[signal.Signals], object],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """Calls `stop` for the first signal, and `hurry` for one that is not its echo."""
+        self._stop, self._hurry, self._clock = stop, hurry, clock
+        self._first: float | None = None
+
+    def on_signal(self, number: signal.Signals) -> None:
+        """One has come."""
+        now = self._clock()
+        if self._first is None:
+            self._first = now
+            self._stop()
+        elif now - self._first >= ECHO:
+            self._hurry(number)
+
+    def listen(self, numbers: Iterable[signal.Signals]) -> None:
+        """Hear these signals, on the loop that runs now."""
+        for number in numbers:
+            asyncio.get_running_loop().add_signal_handler(number, self.on_signal, number)
