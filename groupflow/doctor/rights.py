@@ -82,6 +82,12 @@ async def examine_rights(
         denied = await _try_all(redis, ask, keys, sha, in_cluster=in_cluster)
     except NoPermissionError as error:
         return [Check(NAME, "fail", f"scripts can't be run on {keys('*')}: {error}", _REMEDY)]
+    try:
+        together = redis.pipeline(transaction=True)
+        together.exists(keys("doctor"))
+        await ask(together.execute)
+    except NoPermissionError as error:
+        denied.append(f"MULTI and EXEC ({error})")
     pubsub = redis.pubsub()
     try:
         subscribe = pubsub.ssubscribe if in_cluster else pubsub.subscribe

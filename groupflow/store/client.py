@@ -8,7 +8,7 @@ node refused, since another one has the keys now, didn't run, and goes there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from time import monotonic, perf_counter
 from typing import Any, Protocol, TypeAlias
@@ -28,7 +28,7 @@ from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, has_moved, is_unknown_script, translated
 from groupflow.store.scripts import AnyVerb, Order, Scripts
 from groupflow.store.whereabouts import whereabouts_of
-from groupflow.store.wire import Wire, pack
+from groupflow.store.wire import Packed, Wire, pack
 
 Argument: TypeAlias = str | bytes | int
 Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
@@ -127,12 +127,23 @@ class StoreClient:
             StoreFull: Redis is out of memory; those before the refused one may have run.
         """
         verb = calls[0][0] if len(calls) == 1 else EXCHANGE
-        return (await self._measured(verb, calls, epoch))[0]
+        rooms = {type(each) for each, _ in calls}
+        return (await self._measured(verb, [self._packed(*call) for call in calls], rooms, epoch))[
+            0
+        ]
 
     async def run_copied(
-        self, verb: AnyVerb, arguments: Sequence[Argument], copies: Copies
+        self, verb: AnyVerb, arguments: Sequence[Argument], copies: Copies | None, *laid: Argument
     ) -> tuple[Any, int, Wire]:
         """Run one script, and wait until replicas have what it wrote.
+
+        Args:
+            verb: which script.
+            arguments: with what.
+            copies: how many replicas; ``None`` waits for none.
+            laid: a kind of key, a field and a value which is too large for a script. Redis puts it
+                there, unless the field has a value, right in front of the script: no other command
+                runs between, and neither runs without the other.
 
         Returns:
             Its answer, how many have it, and the connection: whoever waits on it again
@@ -142,19 +153,61 @@ class StoreClient:
             StoreUnavailable: no answer; the script may have run.
             StoreFull: Redis is out of memory; nothing was written.
         """
-        (reply, number), wire = await self._measured(verb, [(verb, arguments)], copies=copies)
-        return reply, number, wire
+        packed = [self._packed(verb, arguments)]
+        if laid:
+            kind, *value = laid
+            # A script that Redis doesn't know would leave the value behind: so it is loaded there.
+            packed = [
+                pack("MULTI"),
+                pack("SCRIPT", "LOAD", self.scripts[verb].text),
+                pack("HSETNX", self.keys(str(kind)), *value),
+                *packed,
+                pack("EXEC"),
+            ]
+        number = len(packed)
+        if copies is not None:
+            packed.append(copies.command)
+        replies, wire = await self._measured(verb, packed, {type(verb)})
+        reply = replies[number - 1]
+        if laid:
+            reply = reply[-1]
+            self._refuse(reply)
+        return reply, replies[-1] if copies else 0, wire
+
+    async def values(self, *places: tuple[str, str, str]) -> list[bytes | None]:
+        """What lies in fields of hashes, which may be too large for a script.
+
+        Args:
+            places: of each, the kind of key, the name behind that where there is one, the field.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        packed = [pack("HGET", self.keys(kind, name), field) for kind, name, field in places]
+        return (await self._measured("values", packed, set()))[0]
+
+    async def read_apart(self, id_: str) -> tuple[bytes | None, bytes | None]:
+        """A task's envelope and its context, each by a command of its own.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        packed, context = await self.values(("tasks", "", id_), ("life", id_, "context"))
+        return packed, context
+
+    def _packed(self, verb: AnyVerb, arguments: Sequence[Argument]) -> Packed:
+        return pack("EVALSHA", self.scripts[verb].sha, 1, self._front, *arguments)
 
     async def _measured(
         self,
         verb: str,
-        calls: Sequence[Call],
+        packed: list[Packed],
+        rooms: Set[type[AnyVerb]],
         epoch: Epoch | None = None,
-        copies: Copies | None = None,
     ) -> tuple[list[Any], Wire]:
         began = perf_counter()
         try:
-            replies, wire = await self._answers(calls, epoch, copies)
+            replies, wire = await self._answers(packed, rooms, epoch)
         except GroupflowError as error:
             self._measures.fail(verb)
             is_silent = isinstance(error, StoreUnavailable) and not isinstance(error, _NotYet)
@@ -167,15 +220,15 @@ class StoreClient:
         return replies, wire
 
     async def _answers(
-        self, calls: Sequence[Call], epoch: Epoch | None, copies: Copies | None
+        self, packed: list[Packed], rooms: Set[type[AnyVerb]], epoch: Epoch | None
     ) -> tuple[list[Any], Wire]:
         may_load, may_move = True, self._whereabouts.moves
         while True:
-            replies, wire = await self._send(calls, epoch, copies)
+            replies, wire = await self._send(packed, epoch)
             if may_load and any(is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
                 may_load = False
-                await self._load({type(verb) for verb, _ in calls})
+                await self._load(rooms)
                 continue
             if any(has_moved(reply) for reply in replies):
                 if wire is self._wire:  # else somebody else was told the same, and has left
@@ -184,25 +237,20 @@ class StoreClient:
                     may_move, may_load = False, True  # the other node may know no script
                     continue
             for reply in replies:
-                if isinstance(reply, Exception):
-                    check_reply(reply, self.keys.namespace, self._partitions)
-                    raise translated(reply, self.address) from reply
+                self._refuse(reply)
             return replies, wire
 
-    async def _send(
-        self, calls: Sequence[Call], epoch: Epoch | None, copies: Copies | None
-    ) -> tuple[list[Any], Wire]:
+    def _refuse(self, reply: Any) -> None:
+        if isinstance(reply, Exception):
+            check_reply(reply, self.keys.namespace, self._partitions)
+            raise translated(reply, self.address) from reply
+
+    async def _send(self, packed: list[Packed], epoch: Epoch | None) -> tuple[list[Any], Wire]:
         """Write all calls at once and read their replies; an error reply is a value here.
 
         Returns:
             The replies, and where they came from.
         """
-        packed = [
-            pack("EVALSHA", self.scripts[verb].sha, 1, self._front, *arguments)
-            for verb, arguments in calls
-        ]
-        if copies is not None:
-            packed.append(copies.command)
         until = monotonic() + self._timeout
         try:
             wire = self._wire
@@ -306,19 +354,6 @@ class StoreClient:
         with self._telling():
             async with asyncio.timeout(self._timeout):
                 return dict(await (await self._located()).info(section))
-
-    async def read_apart(self, id_: str) -> tuple[bytes | None, bytes | None]:
-        """A task's envelope and its context, each by a command of its own.
-
-        Raises:
-            StoreUnavailable: no answer.
-        """
-        with self._telling():
-            async with asyncio.timeout(self._timeout):
-                redis = await self._located()
-                packed: Any = await redis.hget(self.keys("tasks"), id_)
-                context: Any = await redis.hget(self.keys("life", id_), "context")
-                return packed, context
 
     @asynccontextmanager
     async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:

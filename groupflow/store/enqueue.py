@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from redis.exceptions import RedisError
 
-from groupflow.core.errors import TooFewReplicas
+from groupflow.core.errors import StoreUnavailable, TooFewReplicas
 from groupflow.core.limits import Debounce
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
@@ -22,8 +22,9 @@ from groupflow.store.wire import Wire
 
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are
+_TRIES = 4  # to find an id for a large envelope, where its own is somebody else's
 DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, however much is configured
-SCRIPT_BYTES = 4 * 1024 * 1024  # of messages that one script takes in, but for the first one
+CARRIED = 1024 * 1024  # bytes of envelopes that one script is given, but for the first one
 READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`
 
 
@@ -55,9 +56,14 @@ class Arrival:
     dead: str = ""  # the reason why it is a dead letter from the start, empty for a task
     debounce: Debounce | None = None  # for how long a newer one of its group and type replaces it
 
-    def arguments(self) -> tuple[Argument, ...]:
-        """The ten arguments that `enqueue.lua` takes for one message."""
-        packed = self.envelope.pack()
+    def arguments(self, packed: bytes | None = None, laid_at: str = "") -> tuple[Argument, ...]:
+        """The ten arguments that `enqueue.lua` takes for one message.
+
+        Args:
+            packed: its envelope, where that is made already.
+            laid_at: under which id that was put right in front of the script; else it goes along.
+        """
+        packed = self.envelope.pack() if packed is None else packed
         is_special = self.dead or self.delay or self.debounce or self.envelope.named_pool
         is_listed_apart = bool(is_special) or len(packed) > READ_WHOLE
         errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
@@ -69,7 +75,7 @@ class Arrival:
             "aside" if self.steps_aside else "",
             self.dead,
             errors,
-            packed,
+            f"@{len(packed)} {laid_at}" if laid_at else packed,
             self.envelope.pack_facts(self.debounce) if is_listed_apart else b"",
             self.envelope.scope or "",
         )
@@ -101,6 +107,18 @@ def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
     }
 
 
+def _joined(parts: Sequence[Enqueued]) -> Enqueued:
+    """What became of a batch, of what became of its parts."""
+    taken, renamed, crowded_out = list[bool](), dict[int, str](), set[int]()
+    for part in parts:
+        first = len(taken)
+        taken += part.taken
+        renamed |= {first + place: id_ for place, id_ in part.renamed.items()}
+        crowded_out |= {first + place for place in part.crowded_out}
+    superseded = sum(part.superseded for part in parts)
+    return Enqueued(parts[-1].queued, taken, renamed, frozenset(crowded_out), superseded)
+
+
 @dataclass(frozen=True, slots=True)
 class _Uncopied:
     """A batch that Redis has, and too few replicas have."""
@@ -108,6 +126,23 @@ class _Uncopied:
     arrivals: tuple[Arrival, ...]
     enqueued: Enqueued
     wire: Wire  # that wrote it
+
+
+_Part: TypeAlias = list[tuple[Arrival, bytes]]  # messages, and their envelopes as they are stored
+
+
+def _parts_of(arrivals: Sequence[Arrival]) -> list[_Part]:
+    """A batch in parts that one script each is given: by bytes, as their number is bounded."""
+    parts: list[_Part] = [[]]
+    size = 0
+    for arrival in arrivals:
+        packed = arrival.envelope.pack()
+        if parts[-1] and size + len(packed) > CARRIED:
+            parts.append([])
+            size = 0
+        parts[-1].append((arrival, packed))
+        size += len(packed)
+    return parts
 
 
 class Enqueuer:
@@ -145,7 +180,7 @@ class Enqueuer:
     async def enqueue(
         self, arrivals: Sequence[Arrival], delayed_memory: int = UNBOUNDED
     ) -> Enqueued:
-        """Make a batch durable, in its order: by one script, or by several where it has many bytes.
+        """Make a batch durable, in its order, by as many scripts as its bytes call for.
 
         What is delayed and would take more than `delayed_memory` bytes is a dead letter, to be
         redriven.
@@ -153,21 +188,23 @@ class Enqueuer:
         Raises:
             StoreUnavailable: no answer; the batch may have been written. Try again.
             TooFewReplicas: it has been written, and may still be lost. Try again.
-            StoreFull: Redis has no memory for some of it.
+            StoreFull: Redis has no memory for it; the first of it may have been written.
         """
-        parts = _parts_of(arrivals)
-        done = [await self._enqueue(part, delayed_memory) for part in parts]
-        return done[0] if len(done) == 1 else _joined(parts, done)
+        parts = [
+            # One behind the other: none may be written where one in front of it was not.
+            await self._enqueue(part, delayed_memory)
+            for part in _parts_of(arrivals)
+        ]
+        return parts[0] if len(parts) == 1 else _joined(parts)
 
-    async def _enqueue(self, arrivals: Sequence[Arrival], delayed_memory: int) -> Enqueued:
-        """A part of a batch, by one script."""
-        if self._copies is None or not arrivals:
-            return self._enqueued(await self._client.run(*self._call(arrivals, delayed_memory)))
-        uncopied = self._uncopied
-        if not (uncopied and uncopied.wire.is_open and uncopied.arrivals == tuple(arrivals)):
-            verb, *arguments = self._call(arrivals, delayed_memory)
-            reply, number, wire = await self._client.run_copied(verb, arguments, self._copies)
-            uncopied = _Uncopied(tuple(arrivals), self._enqueued(reply), wire)
+    async def _enqueue(self, part: _Part, delayed_memory: int) -> Enqueued:
+        """The same of a part."""
+        if self._copies is None or not part:
+            return (await self._write(part, delayed_memory))[0]
+        uncopied, arrivals = self._uncopied, tuple(arrival for arrival, _ in part)
+        if not (uncopied and uncopied.wire.is_open and uncopied.arrivals == arrivals):
+            enqueued, number, wire = await self._write(part, delayed_memory)
+            uncopied = _Uncopied(arrivals, enqueued, wire)
         else:
             number = await self._count_copies(uncopied.wire)
         if number < self._copies.replicas:
@@ -188,13 +225,27 @@ class Enqueuer:
             wire.close()  # another server may lead: the batch goes there, or is a duplicate
             return 0
 
-    def _call(
-        self, arrivals: Sequence[Arrival], delayed_memory: int
-    ) -> tuple[Verb, *tuple[Argument, ...]]:
+    async def _write(self, part: _Part, delayed_memory: int) -> tuple[Enqueued, int, Wire]:
+        """Write a part: what became of it, how many replicas have it, and by which connection."""
         arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
-        for arrival in arrivals:
-            arguments.extend(arrival.arguments())
-        return Verb.ENQUEUE, *arguments
+        run, verb = self._client.run_copied, Verb.ENQUEUE
+        copies = self._copies if part else None
+        if len(part) == 1 and len(part[0][1]) > CARRIED:
+            [(arrival, packed)] = part
+            at = arrival.id
+            for _ in range(_TRIES):
+                told = arrival.arguments(packed, at)
+                reply, number, wire = await run(
+                    verb, [*arguments, *told], copies, "tasks", at, packed
+                )
+                if not isinstance(reply[1][0], list):
+                    return self._enqueued(reply), number, wire
+                at = reply[1][0][0].decode()  # its id is somebody else's: it comes under another
+            raise StoreUnavailable(f"{arrival.id!r}: others took each id that was free")
+        for arrival, packed in part:
+            arguments.extend(arrival.arguments(packed))
+        reply, number, wire = await run(verb, arguments, copies)
+        return self._enqueued(reply), number, wire
 
     def _enqueued(self, reply: list[Any]) -> Enqueued:
         queued, taken, crowded_out, newest, superseded = reply
@@ -206,26 +257,3 @@ class Enqueuer:
             crowded_out=frozenset(place - 1 for place in crowded_out),
             superseded=superseded,
         )
-
-
-def _parts_of(arrivals: Sequence[Arrival]) -> list[Sequence[Arrival]]:
-    """A batch in parts that a script may take: Lua copies each byte several times."""
-    parts, begin, size = list[Sequence[Arrival]](), 0, 0
-    for place, arrival in enumerate(arrivals):
-        size += len(arrival.envelope.body)
-        if size > SCRIPT_BYTES and place > begin:
-            parts.append(arrivals[begin:place])
-            begin, size = place, len(arrival.envelope.body)
-    return [*parts, arrivals[begin:]] if parts else [arrivals]
-
-
-def _joined(parts: Sequence[Sequence[Arrival]], done: Sequence[Enqueued]) -> Enqueued:
-    """What became of the whole of a batch."""
-    taken, renamed, crowded_out, front = list[bool](), dict[int, str](), set[int](), 0
-    for part, each in zip(parts, done, strict=True):
-        taken += each.taken
-        renamed |= {front + place: id_ for place, id_ in each.renamed.items()}
-        crowded_out |= {front + place for place in each.crowded_out}
-        front += len(part)
-    superseded = sum(each.superseded for each in done)
-    return Enqueued(done[-1].queued, taken, renamed, frozenset(crowded_out), superseded)

@@ -66,6 +66,7 @@ async def order_of(client: StoreClient, number: int) -> list[int]:
     finished: list[Complete] = []
     for _ in range(number):
         given = (await claims.exchange(finished, ["w"])).claims
+        assert not given[0].apart or await given[0].fetch()
         order.append(given[0].task.json()["n"])
         finished = [Complete(given[0])]
     return order

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from redis import Redis
 
-from groupflow.store.enqueue import SCRIPT_BYTES, Arrival
+from groupflow.core.errors import StoreFull
+from groupflow.store.enqueue import CARRIED, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
 from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
-from tests.store.bench import Bench, arrival, ids
+from tests.store.bench import Bench, arrival, bury, ids
 
 MIB = 2**20
 
@@ -154,21 +159,18 @@ async def test_a_batch_of_many_bytes_is_several_scripts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order, as one to whoever asked for it; run again it is all duplicates."""
-    calls, run = list[int](), bench.client.run
+    calls, run = list[int](), bench.client.run_copied
 
-    async def noted(verb: Any, *arguments: Any) -> Any:
+    async def noted(verb: Any, arguments: Any, *rest: Any) -> Any:
         calls.append(sum(len(each) for each in arguments if isinstance(each, bytes)))
-        return await run(verb, *arguments)
+        return await run(verb, arguments, *rest)
 
-    monkeypatch.setattr(bench.client, "run", noted)
-    batch = [
-        arrival("first", "g"),
-        *(large(f"{n:02}", "g", MIB) for n in range(6)),
-        arrival("z", "g"),
-    ]
+    monkeypatch.setattr(bench.client, "run_copied", noted)
+    some = [large(f"{n:02}", "g", 150_000) for n in range(6)]  # 300 kB each
+    batch = [arrival("first", "g"), *some, arrival("z", "g")]
     enqueued = await bench.take_in(*batch)
-    assert len(calls) == 4
-    assert max(calls) < SCRIPT_BYTES + 4096
+    assert len(calls) == 2
+    assert max(calls) < CARRIED
     assert (enqueued.taken, enqueued.queued) == ([True] * 8, 8)
     again = await bench.take_in(*batch, arrival("new"))
     assert again.taken == [False] * 8 + [True]
@@ -178,3 +180,103 @@ async def test_a_batch_of_many_bytes_is_several_scripts(
         await daemon.complete(*claims)
     assert ran == [each.id for each in batch]
     await daemon.complete(*await daemon.claim("plain", "w"))
+
+
+MOST = 50_000  # µs that one script may take, with bodies of 15 MiB
+LARGE = 15 * 1024 * 1024
+
+
+def sized(id_: str, group: str | None = None, size: int = LARGE, **facts: Any) -> Arrival:
+    """A message with a body of so many bytes, which begins with its id."""
+    body = id_.encode().ljust(size, b"x")
+    envelope = Envelope("t", group, "42", "rule" if group else None, {"h": id_}, body, "5c")
+    return Arrival(id_, envelope, **facts)
+
+
+@contextmanager
+def watched(redis: Redis) -> Iterator[list[float]]:
+    """Fills a list with the milliseconds of all scripts, the slowest first."""
+    before: Any = redis.config_get("slowlog-*")
+    redis.config_set("slowlog-log-slower-than", 0)
+    redis.config_set("slowlog-max-len", 100_000)
+    redis.slowlog_reset()
+    found: list[float] = []
+    try:
+        yield found
+    finally:
+        entries: Any = redis.slowlog_get(100_000)
+        scripts = [each for each in entries if each["command"].startswith(b"EVALSHA")]
+        found += sorted((each["duration"] / 1000 for each in scripts), reverse=True)
+        for name, value in before.items():
+            redis.config_set(name, value)
+
+
+class TestEnqueue:
+    async def test_a_large_message_goes_past_the_script(self, bench: Bench) -> None:
+        """It is there whole, its facts with it, and no script had its bytes."""
+        with watched(bench.raw) as took:
+            assert await bench.enqueue(sized("big"), sized("big-a", "a")) == [True, True]
+        assert took[0] * 1000 < MOST
+        daemon = await bench.daemon()
+        plain = await daemon.claim_one("plain", "p1")
+        grouped = await daemon.claim_one(worker="w1")
+        for claim, id_ in ((plain, "big"), (grouped, "big-a")):
+            assert await claim.fetch()
+            assert claim.task.body == id_.encode().ljust(LARGE, b"x")
+            assert claim.task.headers == {"h": id_}
+            assert (claim.task.type, claim.task.tenant, claim.scope) == ("t", "42", "5c")
+        await daemon.complete(plain, grouped)
+
+    async def test_order_is_kept_around_it(self, bench: Bench) -> None:
+        """A batch that is cut into parts comes in its order."""
+        sizes = [10, 400_000, 400_000, 2 * MIB, 10, 2 * MIB, 500_000, 600_000, 10]
+        await bench.enqueue(*(sized(f"a{n}", "a", size) for n, size in enumerate(sizes)))
+        assert bench.lane("a") == [f"a{n}" for n in range(len(sizes))]
+
+    async def test_it_runs_again_as_any_batch(self, bench: Bench) -> None:
+        """What is known is a duplicate, waiting, claimed or done; the first bytes stay."""
+        batch = [sized("a0", "a", 10), sized("a1", "a", 2 * MIB)]
+        assert await bench.enqueue(*batch) == [True, True]
+        assert await bench.enqueue(*batch) == [False, False]
+        daemon = await bench.daemon()
+        assert await daemon.work_off() == ["a0", "a1"]
+        assert await bench.enqueue(*batch) == [False, False]
+        assert bench.raw.hlen(bench.keys("tasks")) == 0
+
+    async def test_another_scopes_id_gives_it_a_derived_one(self, bench: Bench) -> None:
+        """Whether that other task is small or large, waits or is over."""
+        for id_, size in (("s", 10), ("l", 2 * MIB), ("o", 10)):
+            await bench.enqueue(sized(id_, size=size))
+        daemon = await bench.daemon()
+        while (claim := await daemon.claim_one("plain", "p")).task.id != "o":
+            await daemon.settle(bury(claim))
+        await daemon.complete(claim)
+        for id_ in ("s", "l", "o"):
+            mine = sized(id_, size=2 * MIB)
+            mine = replace(mine, envelope=replace(mine.envelope, scope="0123"))
+            taken = await bench.take_in(mine)
+            assert taken.taken == [True]
+            assert taken.renamed[0].startswith(f"{id_}~")
+            assert (await bench.take_in(mine)).taken == [False]
+        found = [await daemon.claim_one("plain", f"p{n}") for n in range(3)]
+        assert [each.split("~")[0] for each in ids(found)] == ["s", "l", "o"]
+        await daemon.complete(*found)
+        assert bench.raw.hlen(bench.keys("tasks")) == 2  # the letters
+
+    async def test_full_memory_refuses_it_whole(self, bench: Bench) -> None:
+        """Nothing of it is left, and it comes in once there is room."""
+        bench.raw.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StoreFull):
+                await bench.enqueuer.enqueue([sized("a", size=2 * MIB)])
+        finally:
+            bench.raw.config_set("maxmemory", 0)
+        assert bench.raw.hlen(bench.keys("tasks")) == 0
+        assert await bench.enqueue(sized("a", size=2 * MIB)) == [True]
+
+    async def test_scripts_that_redis_forgot_are_brought_again(self, bench: Bench) -> None:
+        """What was put in front of one is never without it."""
+        await bench.enqueue(arrival("a"))
+        bench.raw.script_flush()
+        assert await bench.enqueue(sized("b", size=2 * MIB)) == [True]
+        assert await bench.enqueue(sized("b", size=2 * MIB)) == [False]

@@ -9,14 +9,20 @@
 --          text, for a salt where there is none yet · 4 bytes that may wait for delays · 5 the reason of
 --          a dead letter that there is no such room for · then ten a message: id · group ('' = plain)
 --          · priority (µs, may be negative) · delay (µs) · 'aside' where a delay lets the group go on,
---          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body · its
+--          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body, or of one too
+--          large for a script where the command in front of it put that (`laid` in `keeping.lua`) · its
 --          type, tenant, rule, pool, and where its rule debounces, for how long and how long at most (µs)
 --          (JSON), where they are to be known without reading that: of what makes a detour (`placing.lua`) for
 --          more than a priority, and of a large message; else '' · scope
 -- returns  { tasks that wait, but for those that wait for delays and shards that sleep; one row of 1 (taken),
---          0 (duplicate), or the derived id under which it was taken, a message; the places (from 1) of those
+--          0 (duplicate), the derived id under which it was taken, or that id in a list where its envelope has to be
+--          put there first, a message; the places (from 1) of those
 --          that there was no such room for; the arrival (µs) of the newest, 0 where none was taken; how many
 --          waiting tasks they have replaced }
 local refusal = other_layout()
-if refusal then return refusal end
+if refusal then
+  local bytes, at = laid(ARGV[13] or '-')
+  if bytes and is_laid(at, bytes) then call('HDEL', K.tasks, at) end
+  return refusal
+end
 return take_in(ARGV, 6)

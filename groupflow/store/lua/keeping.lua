@@ -15,8 +15,32 @@ local function is_ours(id, scope)
   return is_of_scope(id, scope)
 end
 
-local function is_known_as_ours(id, scope)
-  return (has_ended(id) or call('HEXISTS', K.tasks, id) == 1) and is_ours(id, scope)
+-- What an envelope is in place of which `@`, its bytes, a space and an id are given: the command in front of this
+-- script put it there (`run_copied`), as it is too large for a script. Returns bytes and id; nil of any other.
+local function laid(envelope)
+  if byte(envelope) ~= 64 then return nil end
+  local bytes, at = string.match(envelope, '^@(%d+) (.*)$')
+  return tonumber(bytes), at
+end
+
+-- Whether an envelope lies under an id of which no task is known: every large one has a life.
+local function is_laid(id, bytes) return call('HSTRLEN', K.tasks, id) == bytes and call('EXISTS', K.life .. id) == 0 end
+
+-- Whether a task is known under an id.
+local function is_there(id, envelope)
+  local bytes, at = laid(envelope)
+  return call('HEXISTS', K.tasks, id) == 1 and not (at == id and is_laid(id, bytes))
+end
+
+-- Takes a free id for an envelope. Returns nil where there is a task of it, and false where the envelope is too large
+-- to be brought there.
+local function take(id, envelope)
+  if has_ended(id) then return nil end
+  local bytes, at = laid(envelope)
+  if not bytes then return call('HSETNX', K.tasks, id, envelope) == 1 or nil end
+  if at == id and is_laid(id, bytes) then return true end
+  if call('HEXISTS', K.tasks, id) == 1 then return nil end
+  return false
 end
 
 -- Keeps the message under the next of its derived ids. That one is free, as nobody could name it before,
@@ -26,7 +50,9 @@ local function keep_renamed(scope, id, newest, envelope)
   for step = 1, FAMILY + 1 do
     local number = step <= FAMILY and newest + step or now
     local derived = derived_id(scope, id, number)
-    if not has_ended(derived) and call('HSETNX', K.tasks, derived, envelope) == 1 then
+    local taken = take(derived, envelope)
+    if taken == false then return nil, derived end
+    if taken then
       call('HSET', K.renamed, family(scope, id), plain_digits(number))
       any_renamed = true
       return derived
@@ -36,12 +62,24 @@ local function keep_renamed(scope, id, newest, envelope)
   error('no derived id of ' .. id .. ' is free: did somebody change keys by hand?')
 end
 
--- Keeps a message's envelope, and returns the id that its task has; nil for a duplicate.
-local function keep(id, scope, envelope)
+local function keep_somewhere(id, scope, envelope)
   local newest = any_renamed and tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0
-  local function is_it(derived) return is_known_as_ours(derived, scope) end
+  local function is_it(derived)
+    return (has_ended(derived) or is_there(derived, envelope)) and is_ours(derived, scope)
+  end
   if newest > 0 and any_derived(scope, id, newest, is_it) then return nil end
-  if not has_ended(id) and call('HSETNX', K.tasks, id, envelope) == 1 then return id end
+  local taken = take(id, envelope)
+  if taken then return id end
+  if taken == false then return nil, id end
   if is_ours(id, scope) then return nil end
   return keep_renamed(scope, id, newest, envelope)
+end
+
+-- Keeps a message's envelope, and returns the id that its task has; nil for a duplicate, and nil and an id where a
+-- large envelope has to lie under that one.
+local function keep(id, scope, envelope)
+  local kept, wanted = keep_somewhere(id, scope, envelope)
+  local bytes, at = laid(envelope)
+  if bytes and kept ~= at and is_laid(at, bytes) then call('HDEL', K.tasks, at) end
+  return kept, wanted
 end

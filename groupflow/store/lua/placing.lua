@@ -133,7 +133,7 @@ local function detours()
   local function message_at(list, i, id)
     return {
       id = id, group = list[i + 1], priority = list[i + 2], delay = list[i + 3], is_aside = list[i + 4] == 'aside',
-      reason = list[i + 5], errors = list[i + 6], bytes = #list[i + 7],
+      reason = list[i + 5], errors = list[i + 6], bytes = laid(list[i + 7]) or #list[i + 7],
       facts = list[i + 8] ~= '' and cjson.decode(list[i + 8]) or nil, scope = list[i + 9],
     }
   end

@@ -9,12 +9,14 @@ local function take_in(list, first)
   arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
   any_renamed = call('EXISTS', K.renamed) == 1
   local taken, crowded, runnable = {}, {}, false
-  local plain, grouped, buried, accepted, superseded = 0, 0, 0, 0, 0
+  local plain, grouped, buried, accepted, superseded, known = 0, 0, 0, 0, 0, 0
 
   for i = first, #list, 10 do
-    local id, group = keep(list[i], list[i + 9], list[i + 7]), list[i + 1]
-    if not id then
-      taken[#taken + 1] = 0
+    local group, id, wanted = list[i + 1], keep(list[i], list[i + 9], list[i + 7])
+    if wanted then
+      taken[#taken + 1] = { wanted }
+    elseif not id then
+      taken[#taken + 1], known = 0, known + 1
     else
       taken[#taken + 1] = id == list[i] and 1 or id
       accepted = accepted + 1
@@ -51,7 +53,7 @@ local function take_in(list, first)
     if grouped > 0 then call('HINCRBY', K.count, 'queued_grouped', grouped) end
     if buried > 0 then call('HINCRBY', K.count, 'buried', buried) end
   end
-  if accepted < #taken then call('HINCRBY', K.count, 'duplicates', #taken - accepted) end
+  if known > 0 then call('HINCRBY', K.count, 'duplicates', known) end
   -- Who writes this claims right behind it, so only others have to be told.
   if runnable and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, ARGV[1])) then
     wake()
