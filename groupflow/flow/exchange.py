@@ -21,13 +21,14 @@ import structlog
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.crashpoints import crash_point
-from groupflow.flow.counting import count_exchange, report_lost
+from groupflow.flow.counting import count_exchange, report_crowded_out, report_lost
 from groupflow.flow.hall import Hall, Slot
 from groupflow.flow.ledger import UNDER_WAY, Ledger
 from groupflow.flow.slots import RUN_FOR, Exchange, Slots
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import (
+    Advance,
     Complete,
     Proceed,
     Release,
@@ -253,8 +254,11 @@ class Exchanger(Ledger):
         self._end(exchange)
         self._is_well = True
         measures = self._hall.measures
-        count_exchange(measures, finished, answer.refused, answer.claims, answer.further.values())
+        written = [_as_written(each, answer.crowded_out) for each in finished]
+        count_exchange(measures, written, answer.refused, answer.claims, answer.further.values())
         measures.superseded += answer.superseded
+        for advance in answer.crowded_out:
+            report_crowded_out(advance)
         for settlement in one_by_one(answer.refused):
             report_lost(self._hall.measures, settlement.claim)
         self._steer_runs(exchange, answer)
@@ -365,3 +369,10 @@ class Exchanger(Ledger):
         # A stop or the lease's end came while they were on their way.
         for slot in (*self._hall.withdraw(self), *slots):
             self.end(slot, Release(slot.held))
+
+
+def _as_written(settlement: Settlement, crowded_out: Sequence[Advance]) -> Settlement:
+    """What a settlement came to: an advance without room is the failed attempt in its stead."""
+    if isinstance(settlement, Advance) and settlement.otherwise and settlement in crowded_out:
+        return settlement.otherwise
+    return settlement
