@@ -121,7 +121,7 @@ def _advance(
     after = _seconds(outcome.after, otherwise=0.0)
     anew = isinstance(outcome, Turn) and not outcome.crashed
     otherwise = None
-    # A task that never ends takes the place of what it carried; without its state it could not go on.
+    # A task that never ends takes the place of what it carried; it can't go on without its state.
     if not isinstance(outcome, Turn):
         message = no_room_to_carry(text_of(stage), len(packed))
         otherwise = _retry(claim, "Advance", message, Retry(), policy, chance)
@@ -133,9 +133,9 @@ def _advance(
 def no_room_to_carry(stage: str, size: int) -> str:
     """Why an advance with a context of so many bytes is a failed attempt."""
     return (
-        f"there is no room for the {size} bytes that it hands on to stage {stage[:100]!r}: what tasks "
-        "carry from stage to stage, those of its tenant or all, holds as much as "
-        "redis.carried_memory and redis.tenant_share let it"
+        f"there is no room for the {size} bytes that it hands on to stage {stage[:100]!r}: what "
+        "tasks carry from stage to stage, those of its tenant or all, is as much as "
+        "redis.carried_memory and redis.tenant_share let it be"
     )
 
 

@@ -72,5 +72,5 @@ class Carrying:
         try:
             found = await self._client.info("memory")
         except GroupflowError:
-            return  # the settle itself will say so; or the user may not ask, which doctor points out
+            return  # the settle will say so; or the user may not ask, which doctor points out
         self._redis_has = int(found.get("maxmemory", 0))

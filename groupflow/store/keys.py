@@ -55,7 +55,7 @@ spelled only here.
 | ``segments`` | hash | when the two history segments began; salt of derived ids; who archives |
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
-| ``carried`` | hash | tenant → bytes that its tasks have of stages and failed attempts; see ``prelude.lua`` |
+| ``carried`` | hash | tenant → bytes that its tasks carry, of stages and failed attempts |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
 | ``tallies`` | hash | place in the ring → what handlers did in five minutes (JSON) |
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
