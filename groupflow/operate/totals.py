@@ -122,11 +122,7 @@ class Totals:
             "limits": [asdict(limit) for limit in self.by_hand],
             "dead": self.dead,
             "dead_staying": self.dead_staying,
-            "held_bytes": {
-                "delayed": self.delayed_bytes,
-                "carried": self.carried_bytes,
-                "dead": self.dead_bytes,
-            },
+            **({"carried_bytes": self.carried_bytes} if self.carried_bytes else {}),
             "done_total": self.done_total,
             "superseded_total": self.superseded_total,
             "failed_total": self.buried_total,

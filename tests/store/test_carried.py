@@ -20,7 +20,7 @@ from groupflow.store.pulling import PLACES
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Bury, Complete, Proceed, Retry, calls_of
 from tests.store.bench import Bench, Daemon, arrival, bury
-from tests.store.life import FAILURE, fill, letter, pass_time, retry
+from tests.store.life import FAILURE, POOLS, fill, letter, pass_time, retry
 from tests.store.test_pools import POOL, Worker, pooled
 
 KILO = 1000
@@ -62,8 +62,8 @@ class Bounded(Carrying):
 
 def bound(daemon: Daemon, every: int = 2 * CARRIED, tenant: int = 10**9) -> None:
     """Let tasks carry so much."""
-    for pool in ("plain", "grouped"):
-        claims = daemon.claims(pool)  # type: ignore[arg-type]
+    for pool in POOLS:
+        claims = daemon.claims(pool)
         claims._carrying = Bounded(every, tenant)
 
 
