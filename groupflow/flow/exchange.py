@@ -28,7 +28,6 @@ from groupflow.flow.slots import RUN_FOR, Exchange, Slots
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import (
-    Advance,
     Complete,
     Proceed,
     Release,
@@ -254,7 +253,7 @@ class Exchanger(Ledger):
         self._end(exchange)
         self._is_well = True
         measures = self._hall.measures
-        written = [_as_written(each, answer.crowded_out) for each in finished]
+        written = [answer.written(each) for each in finished] if answer.crowded_out else finished
         count_exchange(measures, written, answer.refused, answer.claims, answer.further.values())
         measures.superseded += answer.superseded
         for advance in answer.crowded_out:
@@ -369,10 +368,3 @@ class Exchanger(Ledger):
         # A stop or the lease's end came while they were on their way.
         for slot in (*self._hall.withdraw(self), *slots):
             self.end(slot, Release(slot.held))
-
-
-def _as_written(settlement: Settlement, crowded_out: Sequence[Advance]) -> Settlement:
-    """What a settlement came to: an advance without room is the failed attempt in its stead."""
-    if isinstance(settlement, Advance) and settlement.otherwise and settlement in crowded_out:
-        return settlement.otherwise
-    return settlement

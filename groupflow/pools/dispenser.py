@@ -239,7 +239,7 @@ class Dispenser:
             report_crowded_out(advance)
         for _, each in accepted:
             self._claims.pop(each.claim.fence, None)
-            _report(each, visit)
+            _report(answer.written(each), visit)
         return [place for place, _ in accepted]
 
     def _remember(self, claim: Claim) -> None:

@@ -45,6 +45,12 @@ class Answer:
     # by slots, what their runs have more, behind what they have
     further: Mapping[str, Rest] = field(default_factory=dict)
 
+    def written(self, settlement: Settlement) -> Settlement:
+        """What a settlement came to: an advance without room is the failed attempt in its stead."""
+        if isinstance(settlement, Advance) and settlement in self.crowded_out:
+            return settlement.otherwise or settlement
+        return settlement
+
 
 @dataclass(frozen=True, slots=True)
 class Handed:
