@@ -17,8 +17,7 @@ from groupflow.flow.settling import Ran, settlement_of
 from groupflow.operate.tasks import find_task
 from tests.flow.halls import ListedClaims, Served, hall_of, next_slot, run_once
 from tests.store.bench import Bench, arrival
-from tests.store.life import letter, pass_time
-from tests.store.test_carried import Bounded
+from tests.store.life import Bounded, letter, pass_time
 
 POLICY = Policy(RetryPolicy(2, -60.0, 0.0), "hold", parks=False, stage_order="hold")
 

@@ -20,7 +20,7 @@ from groupflow.store.pulling import PLACES
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Bury, Complete, Proceed, Retry, calls_of
 from tests.store.bench import Bench, Daemon, arrival, bury
-from tests.store.life import FAILURE, POOLS, fill, letter, pass_time, retry
+from tests.store.life import FAILURE, POOLS, Bounded, fill, letter, pass_time, retry
 from tests.store.test_pools import POOL, Worker, pooled
 
 KILO = 1000
@@ -48,16 +48,6 @@ def advance(claim: Claim, *, last: bool = False, context: bytes = CONTEXT) -> Ad
     if last:
         otherwise = Bury(claim, REASON, NO_ROOM)
     return Advance(claim, "two", context, otherwise=otherwise)
-
-
-class Bounded(Carrying):
-    """Room for so many bytes."""
-
-    def __init__(self, every: int, tenant: int) -> None:
-        self._room = Room(every, tenant)
-
-    async def room(self) -> Room:
-        return self._room
 
 
 def bound(daemon: Daemon, every: int = 2 * CARRIED, tenant: int = 10**9) -> None:
