@@ -37,6 +37,7 @@ from groupflow.schedule.definitions import definitions_of
 from groupflow.schedule.table import Table
 from groupflow.schedule.ticker import Ticker, Tickers
 from groupflow.settings.model import Settings
+from groupflow.store.carrying import Carrying
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.copies import Copies
@@ -206,7 +207,13 @@ class Ground:
         exchangers = [
             Exchanger(
                 hall,
-                Claims(each.path, each.session, name, each.latencies.observe),
+                Claims(
+                    each.path,
+                    each.session,
+                    name,
+                    each.latencies.observe,
+                    Carrying.of(each.path, self.settings.redis),
+                ),
                 partial(holds_lease, each.number),
                 self.settings.workers.order,
                 run_for=self.settings.workers.lease / 2,

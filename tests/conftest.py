@@ -54,6 +54,7 @@ LONGEST = {
     "core/test_json_size.py": 13,
     "store/test_held_bytes.py": 11,
     "endtoend/test_poison.py": 9,
+    "security/test_contexts.py": 10,
     "endtoend/test_blocking.py": 9,
     "security/test_frames.py": 8,
 }
@@ -83,6 +84,7 @@ LONG = frozenset(
         "page/test_process.py",
         "scans/test_daemons.py",
         "scans/test_outbox.py",
+        "security/test_contexts.py",
         "security/test_large_bodies.py",
         "security/test_rights.py",
         "soak/test_short_soak.py",

@@ -9,7 +9,7 @@ import structlog
 from groupflow.core.measures import IntakeMeasures, PoolMeasures
 from groupflow.store.enqueue import Arrival, Enqueued
 from groupflow.store.given import Claim, Rest
-from groupflow.store.settlements import Settlement, one_by_one
+from groupflow.store.settlements import Advance, Settlement, one_by_one
 
 log = structlog.get_logger("groupflow.exchange")
 
@@ -51,6 +51,23 @@ def report_lost(measures: PoolMeasures, claim: Claim) -> None:
         group=claim.task.group,
         fence=claim.fence,
         slot=claim.slot,
+    )
+
+
+def report_crowded_out(advance: Advance) -> None:
+    """There was no room for what a stage hands on: its attempt has failed instead."""
+    otherwise = advance.otherwise
+    if otherwise is None:
+        return
+    task = advance.claim.task
+    log.warning(
+        "task.no_room_to_carry",
+        task=task.id,
+        type=task.type,
+        group=task.group,
+        tenant=task.tenant,
+        outcome=otherwise.outcome,
+        reason=otherwise.errors[-1]["message"],
     )
 
 

@@ -21,7 +21,7 @@ import structlog
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.crashpoints import crash_point
-from groupflow.flow.counting import count_exchange, report_lost
+from groupflow.flow.counting import count_exchange, report_crowded_out, report_lost
 from groupflow.flow.hall import Hall, Slot
 from groupflow.flow.ledger import UNDER_WAY, Ledger
 from groupflow.flow.slots import RUN_FOR, Exchange, Slots
@@ -253,8 +253,11 @@ class Exchanger(Ledger):
         self._end(exchange)
         self._is_well = True
         measures = self._hall.measures
-        count_exchange(measures, finished, answer.refused, answer.claims, answer.further.values())
+        written = [answer.written(each) for each in finished] if answer.crowded_out else finished
+        count_exchange(measures, written, answer.refused, answer.claims, answer.further.values())
         measures.superseded += answer.superseded
+        for advance in answer.crowded_out:
+            report_crowded_out(advance)
         for settlement in one_by_one(answer.refused):
             report_lost(self._hall.measures, settlement.claim)
         self._steer_runs(exchange, answer)

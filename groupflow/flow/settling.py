@@ -44,11 +44,14 @@ def settlement_of(
     `chance` gives a random number from 0 to 1, for the jitter of a delay.
     """
     settlement = _settlement_of(claim, outcome, policy, chance)
-    if isinstance(settlement, (settlements.Retry, settlements.Bury)):
+    failed: Settlement | None = settlement
+    if isinstance(settlement, settlements.Advance):
+        failed = settlement.otherwise
+    if isinstance(failed, (settlements.Retry, settlements.Bury)):
         facts = {"at": round(ran.at, 3), "seconds": round(ran.seconds, 6), "daemon": ran.daemon}
         if isinstance(outcome, Failed) and outcome.traceback:
             facts["traceback"] = outcome.traceback
-        settlement.errors[-1].update(facts)
+        failed.errors[-1].update(facts)
     return settlement
 
 
@@ -64,7 +67,7 @@ def _settlement_of(
                 buried = replace(buried, context=orjson.dumps(outcome.context))
             return buried
         case Advance():
-            return _advance(claim, outcome, policy)
+            return _advance(claim, outcome, policy, chance)
         case Failed(error, message, is_final):
             if is_final:
                 return _bury(claim, error, message, policy)
@@ -80,7 +83,7 @@ def _retry(  # noqa: PLR0917  private, and called twice
     asked: Retry,
     policy: Policy,
     chance: Callable[[], float],
-) -> Settlement:
+) -> settlements.Retry | settlements.Bury:
     delay = policy.retry.delay_after(claim.task.attempt, chance())
     if delay is None:
         return _bury(claim, error, message, policy)
@@ -102,7 +105,9 @@ def _seconds(after: Any, *, otherwise: float) -> float:
     return 0.0 if math.isnan(seconds) else min(max(0.0, seconds), YEAR)
 
 
-def _advance(claim: Claim, outcome: Advance, policy: Policy) -> Settlement:
+def _advance(
+    claim: Claim, outcome: Advance, policy: Policy, chance: Callable[[], float]
+) -> Settlement:
     stage, context = outcome.stage, outcome.context
     try:
         packed = orjson.dumps(context)
@@ -115,7 +120,23 @@ def _advance(claim: Claim, outcome: Advance, policy: Policy) -> Settlement:
         return _bury(claim, "Advance", message, policy)
     after = _seconds(outcome.after, otherwise=0.0)
     anew = isinstance(outcome, Turn) and not outcome.crashed
-    return settlements.Advance(claim, text_of(stage), packed, policy.stage_order, after, anew)
+    otherwise = None
+    # A task that never ends takes the place of what it carried; it can't go on without its state.
+    if not isinstance(outcome, Turn):
+        message = no_room_to_carry(text_of(stage), len(packed))
+        otherwise = _retry(claim, "Advance", message, Retry(), policy, chance)
+    return settlements.Advance(
+        claim, text_of(stage), packed, policy.stage_order, after, anew, otherwise
+    )
+
+
+def no_room_to_carry(stage: str, size: int) -> str:
+    """Why an advance with a context of so many bytes is a failed attempt."""
+    return (
+        f"there is no room for the {size} bytes that it hands on to stage {stage[:100]!r}: what "
+        "tasks carry from stage to stage, those of its tenant or all, is as much as "
+        "redis.carried_memory and redis.tenant_share let it be"
+    )
 
 
 def _bury(claim: Claim, error: str, message: str, policy: Policy) -> settlements.Bury:
@@ -128,9 +149,9 @@ def _bury(claim: Claim, error: str, message: str, policy: Policy) -> settlements
 def _errors(claim: Claim, error: str, message: str) -> list[dict[str, Any]]:
     entry = {
         "attempt": claim.task.attempt,
-        "stage": claim.task.stage,
+        "stage": claim.task.stage and claim.task.stage[:EARLIER_CHARS],
         "fence": claim.fence,
-        "error": error,
+        "error": error[:EARLIER_CHARS],
         "message": message_of(message),
     }
     earlier = [earlier_error(error) for error in claim.errors[1 - ERRORS_KEPT :]]

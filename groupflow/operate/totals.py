@@ -81,6 +81,9 @@ class Totals:
     delayed_tasks: int  # tasks that stand aside until they are due
     dead: int
     dead_staying: int  # dead letters whose bodies RabbitMQ refused
+    delayed_bytes: int  # of tasks that wait for delays
+    carried_bytes: int  # that waiting and running tasks have of stages and failed attempts
+    dead_bytes: int  # of dead letters that are in Redis whole
     taken_total: int  # tasks that ever came in; the next four likewise
     done_total: int  # tasks that were done
     superseded_total: int  # tasks that a newer one of their group and type replaced
@@ -119,6 +122,7 @@ class Totals:
             "limits": [asdict(limit) for limit in self.by_hand],
             "dead": self.dead,
             "dead_staying": self.dead_staying,
+            **({"carried_bytes": self.carried_bytes} if self.carried_bytes else {}),
             "done_total": self.done_total,
             "superseded_total": self.superseded_total,
             "failed_total": self.buried_total,
@@ -141,7 +145,8 @@ async def read_totals(client: StoreClient) -> Totals:
     shared, apart = facts.pop("sharing"), facts.pop("running_groups")
     states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
     waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
-    facts |= {name: count[name] for name in (*waiting, "asleep")}
+    held = ("delayed_bytes", "carried_bytes", "dead_bytes")
+    facts |= {name: count[name] for name in (*waiting, "asleep", *held)}
     ended = ("taken", "done", "superseded", "buried", "crashed")
     facts |= {f"{name}_total": count[name] for name in ended}
     return Totals(

@@ -197,6 +197,12 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     by_hand: Rows = {("tenant",): totals.limited_tenants, ("group",): totals.limited_groups}
     yield _gauge("groupflow_cluster_limits_by_hand", "Limits that people set", by_hand, ["of"])
     yield _now("groupflow_cluster_dead_letters", "Dead letters", totals.dead)
+    held: Rows = {
+        ("delayed",): totals.delayed_bytes,
+        ("carried",): totals.carried_bytes,
+        ("dead",): totals.dead_bytes,
+    }
+    yield _gauge("groupflow_cluster_held_bytes", "Bytes that are held for long", held, ["of"])
     yield _gauge(
         "groupflow_cluster_oldest_waiting_seconds", "Wait of what goes next", waited, ["pool"]
     )

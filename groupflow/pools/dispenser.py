@@ -18,8 +18,10 @@ import structlog
 from groupflow.core.errors import SessionLost
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.policy import Policies
+from groupflow.flow.counting import report_crowded_out
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.settings.model import Settings
+from groupflow.store.carrying import Carrying
 from groupflow.store.client import StoreClient
 from groupflow.store.given import Claim
 from groupflow.store.pulling import Head, Puller, Pulling, Visit
@@ -69,8 +71,8 @@ class Dispenser:
     def __init__(self, clients: Sequence[StoreClient], settings: Callable[[], Settings]) -> None:
         """Takes the clients in the order of the partitions, and what says how tasks are settled."""
         self._settings = settings
-        lease = settings().workers.lease
-        self._stores = [Pulling(client, lease) for client in clients]
+        lease, redis = settings().workers.lease, settings().redis
+        self._stores = [Pulling(client, lease, Carrying.of(client, redis)) for client in clients]
         self._claims: OrderedDict[int, Claim] = OrderedDict()  # by fence; the oldest first
         self._by: tuple[Settings, Policies] | None = None
         self._few = asyncio.Semaphore(_AT_ONCE)
@@ -251,13 +253,15 @@ class Dispenser:
     ) -> list[int]:
         """Settle; the places of what was accepted."""
         try:
-            refused = await store.settle(visit, [each for _, each in settlements])
+            answer = await store.exchange(visit, [each for _, each in settlements])
         except SessionLost:
             return []
-        accepted = [(place, each) for place, each in settlements if each not in refused]
+        accepted = [(place, each) for place, each in settlements if each not in answer.refused]
+        for advance in answer.crowded_out:
+            report_crowded_out(advance)
         for _, each in accepted:
             self._claims.pop(each.claim.fence, None)
-            _report(each, visit)
+            _report(answer.written(each), visit)
         return [place for place, _ in accepted]
 
     def _remember(self, claim: Claim) -> None:

@@ -110,6 +110,11 @@ class Redis(Server):
     delayed_memory: Whole = Field(default=268_435_456, ge=0)
     """Bytes of tasks that may wait for delays, 768 and its message each; half of Redis's memory at
     most."""
+    carried_memory: Whole = Field(default=134_217_728, ge=0)
+    """Bytes that tasks which wait or run may carry: stages, their contexts, and errors of failed
+    attempts; a quarter of Redis's memory at most. An advance beyond it is a failed attempt."""
+    tenant_share: Seconds = Field(default=0.25, gt=0, le=1)
+    """The part of carried_memory that the tasks of one tenant may carry."""
     timeout: Seconds = Field(default=5.0, gt=0, le=3600)
     """Seconds for a connection, and without a byte of an answer."""
 

@@ -8,16 +8,25 @@ from typing import Any
 
 import orjson
 
+from groupflow.store.carrying import Carrying, Room
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.envelope import Pool
 from groupflow.store.given import NO_LIFE, Claim, Rest, claim_of, claims_from, pairs
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
-from groupflow.store.settlements import Complete, Settlement, calls_of, handing_on, one_by_one
+from groupflow.store.settlements import (
+    Advance,
+    Complete,
+    Settlement,
+    calls_of,
+    handing_on,
+    one_by_one,
+)
 
 TOLD = 16  # tasks that are told ahead of their claim, at a time
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
+_CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which is a failed attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +40,16 @@ class Answer:
     beside_suspect: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
     superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
+    # what was settled as a failed attempt, since there was no room for what it hands on
+    crowded_out: Sequence[Advance] = ()
     # by slots, what their runs have more, behind what they have
     further: Mapping[str, Rest] = field(default_factory=dict)
+
+    def written(self, settlement: Settlement) -> Settlement:
+        """What a settlement came to: an advance without room is the failed attempt in its stead."""
+        if isinstance(settlement, Advance) and settlement in self.crowded_out:
+            return settlement.otherwise or settlement
+        return settlement
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,7 @@ class Claims:
         session: Session,
         pool: Pool,
         on_settled: Callable[[Sequence[Settlement]], None] = lambda _: None,
+        carrying: Carrying | None = None,
     ) -> None:
         """Binds the claims of one pool.
 
@@ -61,10 +79,12 @@ class Claims:
             session: whose claims these are.
             pool: of which workers.
             on_settled: told the settlements of an exchange that were accepted.
+            carrying: how much tasks may carry from stage to stage; without a bound if none.
         """
         self._client = client
         self._on_settled = on_settled
         self._session = session
+        self._carrying = carrying
         self.pool = pool
         self._beside_suspect = False
         self.may_hop = True  # nothing but groups that run was there when anybody looked
@@ -97,7 +117,11 @@ class Claims:
             StoreUnavailable: no answer; all of it or none may have run.
         """
         front: list[Argument] = [self._session.daemon, self._session.shown]
-        ordered, calls = calls_of(front, settlements, wake=len(slots) < len(settlements))
+        room = Room()
+        if self._carrying is not None and any(isinstance(each, Advance) for each in settlements):
+            room = await self._carrying.room()
+        wake = len(slots) < len(settlements)
+        ordered, calls = calls_of(front, settlements, wake=wake, room=room)
         if slots and self.pool == "plain":
             calls.append((Verb.CLAIM_PLAIN, [*front, *slots]))
         elif slots:
@@ -125,7 +149,14 @@ class Claims:
         seen.fence = max(seen.fence, *fences, 0)
         ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
         superseded = verdicts.count(_SUPERSEDED)
-        return Answer(refused, claims, self._beside_suspect, ending, superseded, further)
+        crowded_out = [
+            each
+            for each, verdict in judged
+            if verdict in (_SUPERSEDED, _CROWDED_OUT) and isinstance(each, Advance)
+        ]
+        return Answer(
+            refused, claims, self._beside_suspect, ending, superseded, crowded_out, further
+        )
 
     async def hand_on(self, settlement: Complete) -> Handed:
         """Complete a task, and claim the next one of its group, in the least that this takes.

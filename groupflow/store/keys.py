@@ -55,6 +55,7 @@ spelled only here.
 | ``segments`` | hash | when the two history segments began; salt of derived ids; who archives |
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
+| ``carried`` | hash | tenant → bytes that its tasks carry, of stages and failed attempts |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
 | ``tallies`` | hash | place in the ring → what handlers did in five minutes (JSON) |
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
@@ -87,7 +88,7 @@ _FENCE_END = 17
 _WHOLE = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "tallies", "renamed", "moved", "partitions",
+    "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
     "resumes", "waiting_groups", "turns", "standing", "charged", "charges", "pools", "pullers",
     "by_hand", "by_hand_ends", "by_hand_news",

@@ -13,7 +13,8 @@ from time import monotonic
 from typing import Literal, TypeAlias
 
 from groupflow.core.errors import SessionLost
-from groupflow.store.claims import Claims
+from groupflow.store.carrying import Carrying
+from groupflow.store.claims import Answer, Claims
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.epochs import Epoch
@@ -109,9 +110,10 @@ class Listed:
 class Pulling:
     """One partition, as workers that pull see it."""
 
-    def __init__(self, client: StoreClient, lease: float) -> None:
-        """Binds it; `lease` (s) is a daemon's."""
+    def __init__(self, client: StoreClient, lease: float, carrying: Carrying | None = None) -> None:
+        """Binds it; `lease` (s) is a daemon's. Without `carrying`, tasks carry what they like."""
         self._client = client
+        self._carrying = carrying
         self._lease = microseconds(lease)
 
     async def visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> Visit:
@@ -165,14 +167,18 @@ class Pulling:
         return found
 
     async def settle(self, visit: Visit, settlements: Sequence[Settlement]) -> list[Settlement]:
-        """Settle claims; those whose fence is stale are returned.
+        """Settle claims; those whose fence is stale are returned. See `exchange`."""
+        return (await self.exchange(visit, settlements)).refused
+
+    async def exchange(self, visit: Visit, settlements: Sequence[Settlement]) -> Answer:
+        """Settle claims; the answer says which of them are stale, and which there was no room for.
 
         Raises:
             SessionLost: none of them is its own any more.
             StoreUnavailable: no answer; call again.
         """
-        answer = await Claims(self._client, _session_of(visit), "plain").exchange(settlements, [])
-        return answer.refused
+        claims = Claims(self._client, _session_of(visit), "plain", carrying=self._carrying)
+        return await claims.exchange(settlements, [])
 
     async def hand_back(self, visit: Visit, number: int) -> None:
         """Let the newest claims go, so many, each task to its place.

@@ -10,6 +10,7 @@ import orjson
 
 from groupflow.core.outcome import Scope
 from groupflow.core.policy import Standing
+from groupflow.store.carrying import Room
 from groupflow.store.client import Argument, Call
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import REJECTED
@@ -46,19 +47,6 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
-    """The stage is done, and the task waits for its next one."""
-
-    outcome: ClassVar = "advance"
-    claim: Claim
-    stage: str  # the next stage's name
-    context: bytes  # what it is handed, a JSON text
-    standing: Standing = "hold"  # whether it stays the head of its group or lines up again
-    after: float = 0.0  # seconds until that stage is due
-    anew: bool = False  # whether the crashes so far don't count any more
-
-
-@dataclass(frozen=True, slots=True)
 class Bury:
     """The task becomes a dead letter."""
 
@@ -69,6 +57,22 @@ class Bury:
     park: bool = False  # whether its group stands still behind it
     # what it begins with when it is redriven, a JSON text; None for what it had
     context: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The stage is done, and the task waits for its next one."""
+
+    outcome: ClassVar = "advance"
+    claim: Claim
+    stage: str  # the next stage's name
+    context: bytes  # what it is handed, a JSON text
+    standing: Standing = "hold"  # whether it stays the head of its group or lines up again
+    after: float = 0.0  # seconds until that stage is due
+    anew: bool = False  # whether the crashes so far don't count any more
+    # what is written in its stead where there is no room for what the task would carry; None where
+    # it is never refused
+    otherwise: Retry | Bury | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,11 @@ def one_by_one(written: Sequence[Settlement]) -> list[Settlement]:
 
 
 def calls_of(
-    front: list[Argument], settlements: Sequence[Settlement], *, wake: bool
+    front: list[Argument],
+    settlements: Sequence[Settlement],
+    *,
+    wake: bool,
+    room: Room = Room(),  # noqa: B008  it never changes
 ) -> tuple[list[Settlement], list[Call]]:
     """The script calls that write some settlements.
 
@@ -112,6 +120,7 @@ def calls_of(
         settlements: what to write.
         wake: whether others have to hear that groups are free, since the caller claims for fewer
             slots than it frees groups.
+        room: what tasks may carry from stage to stage.
 
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.
@@ -138,19 +147,24 @@ def calls_of(
             arguments += _proof(release.claim)
         calls.append((Verb.RELEASE, arguments))
     for each in rest:
-        verb, arguments = _single(each)
+        verb, arguments = _single(each, room)
         calls.append((verb, [*front, *_proof(each.claim), *arguments]))
     return [*runs, *completes, *releases, *rest], calls
 
 
-def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
+def _single(settlement: Retry | Advance | Bury, room: Room) -> tuple[Verb, list[Argument]]:
     match settlement:
         case Retry(claim, after, errors, standing, scope):
             attempt, delay = claim.task.attempt + 1, microseconds(after)
-            return Verb.RETRY, [attempt, delay, standing, orjson.dumps(errors), scope]
-        case Advance(_, stage, context, standing, after, anew):
-            delay = microseconds(after)
-            return Verb.ADVANCE, [stage, context, standing, delay, "anew" if anew else ""]
+            facts = [attempt, delay, standing, orjson.dumps(errors), scope]
+            return Verb.RETRY, [*facts, *_tenant(claim)]
+        case Advance(claim, stage, context, standing, after, anew, otherwise):
+            told: list[Argument] = [stage, context, standing, microseconds(after)]
+            told += ("anew" if anew else "", *_tenant(claim))
+            if otherwise is None:
+                return Verb.ADVANCE, [*told, ""]
+            verb, arguments = _single(otherwise, room)
+            return Verb.ADVANCE, [*told, verb, room.every, room.tenant, *arguments]
         case Bury(claim, reason, errors, park, context):
             # Only so many errors are kept, and what a message died of at the door was no attempt.
             attempts = max(claim.task.attempt, sum(is_attempt(error) for error in errors))
@@ -162,6 +176,11 @@ def _single(settlement: Retry | Advance | Bury) -> tuple[Verb, list[Argument]]:
                 # Only who knows the scope of its own tasks hands one on.
                 *(() if context is None or claim.scope is None else (context,)),
             ]
+
+
+def _tenant(claim: Claim) -> tuple[Argument, ...]:
+    """Whose a task is: the tenant and the scope."""
+    return claim.task.tenant or "", claim.scope or ""
 
 
 def is_attempt(error: dict[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry, Turn
 from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
@@ -236,3 +236,41 @@ def test_passwords_of_urls_are_in_no_reason(outcome: Outcome | Failed, attempt: 
     settlement = settle(outcome, policy(), attempt=attempt)
     assert "T0K" not in str(calls_of([], [settlement], wake=False)[1])
     assert "https://" in settlement.errors[-1]["message"]  # type: ignore[union-attr]
+
+
+class TestNoRoom:
+    """What an advance is where there is no room for what it hands on."""
+
+    ADVANCE = Advance("two", {"rows": 3})
+
+    @pytest.mark.parametrize(
+        ("attempts", "expected"), [(3, settlements.Retry), (1, settlements.Bury)]
+    )
+    def test_it_is_a_failed_attempt_by_the_policy(self, attempts: int, expected: type) -> None:
+        settlement = settle(self.ADVANCE, policy(attempts=attempts, parks=True))
+        assert isinstance(settlement, settlements.Advance)
+        otherwise = settlement.otherwise
+        assert isinstance(otherwise, expected)
+        error = otherwise.errors[-1]  # type: ignore[union-attr]
+        assert (error["attempt"], error["error"], error["daemon"]) == (1, "Advance", "d1")
+        assert "no room for the 10 bytes" in error["message"]
+        assert "redis.carried_memory" in error["message"]
+        if isinstance(otherwise, settlements.Bury):
+            assert (otherwise.reason, otherwise.park) == (error["message"], True)
+
+    def test_a_shard_s_turn_is_never_refused(self) -> None:
+        settlement = settle(Turn("page", {}), policy())
+        assert isinstance(settlement, settlements.Advance)
+        assert settlement.otherwise is None
+
+
+def test_the_errors_of_a_task_are_bounded_whatever_they_say() -> None:
+    """They stay in Redis with the task, and are never refused."""
+    nasty, errors = "\x00" * 10 * MESSAGE_CHARS, list[dict[str, Any]]()
+    for attempt in range(1, 40):
+        given = claim(task(attempt=attempt, stage=nasty[:MESSAGE_CHARS]), errors=errors)
+        settlement = settlement_of(given, Failed(nasty, nasty), policy(attempts=50), RAN)
+        assert isinstance(settlement, settlements.Retry)
+        errors = settlement.errors
+    _, [(_, arguments)] = calls_of([], [settlement], wake=False)
+    assert max(len(each) for each in arguments if isinstance(each, bytes)) < 150_000

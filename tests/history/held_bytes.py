@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from groupflow.store.keys import split_element
@@ -10,6 +11,7 @@ from tests.history.snapshot import Snapshot
 
 DELAY_COSTS = 768  # bytes that a delayed task counts beside its envelope; see prelude.lua
 LETTER_COSTS = 1360  # the same of a dead letter, beside that and its texts
+_CARRIED = (b"stage", b"context", b"errors")
 _TEXTS = (b"group", b"type", b"tenant", b"reason", b"kind", b"errors", b"stage", b"context")
 
 
@@ -32,6 +34,7 @@ def bytes_held(found: Snapshot) -> Iterator[Violation]:
             if id_ not in rightly or size != len(found.tasks.get(id_, b"")) + beside:
                 yield Violation("L7", f"{id_} counts {size} among the {total}, and should not")
     yield from _late(found)
+    yield from _carried(found)
     here = {id_ for id_, life in found.lives.items() if b"dead_bytes" in life}
     listed, staying = set(found.names("bodies")), set(found.names("staying"))
     for id_ in (here ^ (listed | staying)) | (listed & staying):
@@ -57,3 +60,21 @@ def _late(found: Snapshot) -> Iterator[Violation]:
             ends = {own}
         if not whose or last not in ends or last < own:
             yield Violation("L7", f"{id_} waits for {whose} until {last}, which ends at {ends}")
+
+
+def _carried(found: Snapshot) -> Iterator[Violation]:
+    """What tasks have of stages and failed attempts is counted to the byte, and by tenant."""
+    dead, every, by_tenant = set(found.names("dead")), 0, Counter[bytes]()
+    for id_, life in found.lives.items():
+        noted, rightly = int(life.get(b"carried_bytes", 0)), 0
+        if id_ not in dead and id_ in found.tasks:
+            rightly = sum(len(life.get(text, b"")) for text in _CARRIED)
+        if noted != rightly or (b"carried_bytes" in life) != (b"carried_for" in life):
+            yield Violation("L7", f"{id_} counts {noted} that it carries, and carries {rightly}")
+        every += rightly
+        by_tenant[life.get(b"carried_for", b"")] += rightly
+    if found.count("carried_bytes") != every:
+        yield Violation("L7", f"carried_bytes says {found.count('carried_bytes')}, not {every}")
+    kept = {whose: int(size) for whose, size in found.hashes.get("carried", {}).items()}
+    if kept != {whose: size for whose, size in by_tenant.items() if size}:
+        yield Violation("L7", f"tenants are said to carry {kept}, and carry {dict(by_tenant)}")

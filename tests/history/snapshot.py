@@ -21,7 +21,7 @@ _NAMED = (
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
+    "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
     "recovering", "runs", "resumes", "schedules",
     "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
     "scans", "pools", "pullers",

@@ -100,23 +100,35 @@ class ClaimsAndSettles(Machine):
         if how.startswith("retry"):
             return self._retry_both(how, claim, task, standing)
         if how == "advance":
-            task.state, task.attempt, task.stage = "waiting", 1, f"s{task.place}"
-            if option and task.group:
-                self.promise.line_up_again(task)
-            return settlements.Advance(claim, task.stage, b"[1]", standing)
+            return self._advance_both(claim, task, standing)
         if how == "bury":
-            task.state = "dead"
+            task.state, task.errors = "dead", len(b"[]")
             if option and task.group:
                 self.promise.parked[task.group] = task.id
             return settlements.Bury(claim, "it had to", [], park=option)
         task.state = "done"
         return settlements.Complete(claim)
 
+    def _advance_both(
+        self, claim: given.Claim, task: ModelTask, standing: Any
+    ) -> settlements.Settlement:
+        """Where there is no room for what it hands on, its attempt has failed instead."""
+        stage, context = f"s{task.place}", b"[1]" if task.place % 2 else b"[1,2]"
+        otherwise = settlements.Retry(claim, 3600.0, [], standing)
+        if self.promise.has_room(task, stage, len(context)):
+            task.state, task.attempt, task.stage = "waiting", 1, stage
+            task.context = len(context)
+            if standing == "step-aside" and task.group:
+                self.promise.line_up_again(task)
+        else:
+            self._retry_both("retry", claim, task, standing)
+        return settlements.Advance(claim, stage, context, standing, otherwise=otherwise)
+
     def _retry_both(
         self, how: str, claim: given.Claim, task: ModelTask, standing: Any
     ) -> settlements.Settlement:
         task.attempt += 1
-        task.is_due = False
+        task.is_due, task.errors = False, len(b"[]")
         task.state = "aside" if standing == "step-aside" or not task.group else "waiting"
         if task.debounces and task.stage is None:
             self.promise.debounce_retry(task)

@@ -26,7 +26,8 @@ from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
 from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.sessions import Session, Sessions
-from tests.model.promise import BURST, MOST_OF_FEW, Promise
+from tests.model.promise import BURST, CARRIED, CARRIED_BY_ONE, MOST_OF_FEW, Promise
+from tests.store.life import Bounded
 
 _Answer = TypeVar("_Answer")
 
@@ -39,6 +40,7 @@ LIMITS = Limits(
         "slow": TenantLimit(rate=Rate.parse(f"1/h burst {BURST}")),
     },
 )
+CARRYING = Bounded(CARRIED, CARRIED_BY_ONE)
 TENANTS = {"0a0a0a0a": None, "1b1b1b1b": "few", "2c2c2c2c": "slow", "": None}  # by scope
 SCOPES = ("0a0a0a0a", "1b1b1b1b", "2c2c2c2c", "")
 DAEMONS = ("d0", "d1", "d2")
@@ -62,7 +64,7 @@ class PullingWorker:
 
     def __init__(self, client: StoreClient, name: str) -> None:
         self.puller = Puller(POOL, name, LEASE)
-        self.store = Pulling(client, LEASE)
+        self.store = Pulling(client, LEASE, CARRYING)
         self.held: dict[int, given.Claim] = {}  # by fence
         self.stale: list[given.Claim] = []
         self.suspect: int | None = None  # the fence of its claim
@@ -84,8 +86,8 @@ class Daemon:
         self.session = Session(name)
         self.sessions = Sessions(client, self.session, LEASE, limits=lambda: pack(limits))
         self.claims: dict[Pool, Claims] = {
-            "plain": Claims(client, self.session, "plain"),
-            "grouped": Claims(client, self.session, "grouped"),
+            "plain": Claims(client, self.session, "plain", carrying=CARRYING),
+            "grouped": Claims(client, self.session, "grouped", carrying=CARRYING),
         }
         self.held: dict[str, given.Claim] = {}
         self.stale: list[given.Claim] = []

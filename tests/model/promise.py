@@ -10,6 +10,7 @@ CONCURRENCY = {"two": 2, "paced": 2}  # of groups that may run more than one tas
 PACED = {"paced"}  # groups that have a rate
 FEW, SLOW = "1b1b1b1b", "2c2c2c2c"  # scopes of a tenant at most so many tasks of which run, ...
 MOST_OF_FEW = 3  # and of one that has a rate
+CARRIED, CARRIED_BY_ONE = 20, 12  # bytes from stage to stage, of all and of one tenant
 BURST = 3  # starts of one of those before time has to pass
 
 State = Literal["waiting", "aside", "running", "dead", "done", "dropped", "superseded"]
@@ -32,6 +33,8 @@ class ModelTask:
         attempt: the attempt that runs or is next.
         crashes: claims that ended without a settle.
         stage: the stage that it has reached.
+        context: bytes that the last stage handed on.
+        errors: bytes that are kept of its failed attempts.
         fences: of all its claims.
         died_long_ago: whether it is dead for longer than the dedup window.
         type: its type.
@@ -52,12 +55,21 @@ class ModelTask:
     attempt: int = 1
     crashes: int = 0
     stage: str | None = None
+    context: int = 0
+    errors: int = 0
     fences: list[int] = field(default_factory=list)
     died_long_ago: bool = False
     type: str = "t"
     debounces: bool = False
     is_newest: bool = False
     is_hurried: bool = False
+
+    @property
+    def carried(self) -> int:
+        """Bytes that count among what tasks carry."""
+        if self.state not in ("waiting", "aside", "running"):
+            return 0
+        return len(self.stage or "") + self.context + self.errors
 
     @property
     def kind(self) -> tuple[str, str, str]:
@@ -134,6 +146,17 @@ class Promise:
         if other:
             other.state = "superseded"
         task.is_newest = True
+
+    def carried(self, *scopes: str) -> int:
+        """Bytes that tasks carry; those of some scopes, or all."""
+        every = self.tasks.values()
+        return sum(each.carried for each in every if not scopes or each.scope in scopes)
+
+    def has_room(self, task: ModelTask, stage: str, context: int) -> bool:
+        """Whether a task may carry that to its next stage."""
+        more = len(stage) + context + task.errors - task.carried
+        room = CARRIED - self.carried(), CARRIED_BY_ONE - self.carried(task.scope)
+        return more <= max(0, min(room))
 
     def lane(self, group: str) -> list[ModelTask]:
         """The waiting tasks of a group, in order."""

@@ -67,6 +67,7 @@ class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople, Losses):
         dead = promise.count("dead", grouped=False) + promise.count("dead", grouped=True)
         assert status.dead == dead
         assert status.superseded_total == promise.count("superseded", grouped=True)
+        assert status.carried_bytes == promise.carried()
         assert status.ready == len(promise.claimable_groups()) or promise.all_paused
 
     @invariant()

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from groupflow.operate.dead import DeadLetters, DeadStory
 from groupflow.operate.groups import Groups, Why
 from groupflow.operate.tasks import Found, find_task
+from groupflow.store.carrying import Carrying, Room
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
@@ -24,6 +25,16 @@ Standing = Literal["hold", "step-aside"]
 HOUR = 3600.0
 POOLS: tuple[Pool, Pool] = ("grouped", "plain")
 FAILURE = [{"attempt": 1, "error": "ValueError", "message": "no such row"}]
+
+
+class Bounded(Carrying):
+    """Room for so many bytes."""
+
+    def __init__(self, every: int, tenant: int) -> None:
+        self._room = Room(every, tenant)
+
+    async def room(self) -> Room:
+        return self._room
 
 
 async def promote(shop: Bench) -> int:

@@ -40,8 +40,8 @@ DAMAGES = [
     Damage(
         "an envelope that stays",
         Verb.ENQUEUE,
-        "    call('HDEL', K.tasks, id)\n    call('DEL', K.life .. id)\n",
-        "    call('DEL', K.life .. id)\n",
+        "    call('HDEL', K.tasks, id)\n    end_life(id)\n",
+        "    end_life(id)\n",
         test_debounce.test_a_burst_runs_once_with_the_newest,
     ),
     Damage(

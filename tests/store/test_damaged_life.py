@@ -26,28 +26,28 @@ DAMAGES = [
     Damage(
         "a retry that holds lets the group go on",
         Verb.RETRY,
-        "ARGV[9] == 'hold'",
-        "ARGV[9] == 'never'",
+        "ARGV[at + 2] == 'hold'",
+        "ARGV[at + 2] == 'never'",
         test_retries.test_a_retry_that_holds_stays_the_head_until_it_is_due,
     ),
     Damage(
         "a retry that steps aside holds its group",
         Verb.RETRY,
-        "group ~= '' and ARGV[9] == 'hold'",
+        "group ~= '' and ARGV[at + 2] == 'hold'",
         "group ~= ''",
         test_retries.test_a_retry_that_steps_aside_lets_its_group_go_on,
     ),
     Damage(
         "a retry that is due at once",
         Verb.RETRY,
-        "digits(now + ARGV[8])",
+        "digits(now + ARGV[at + 1])",
         "digits(now)",
         test_retries.test_a_plain_retry_simply_waits,
     ),
     Damage(
         "a retry that forgets its errors",
         Verb.RETRY,
-        "'errors', ARGV[10], ",
+        "'errors', ARGV[at + 3], ",
         "",
         test_retries.test_a_retry_that_holds_stays_the_head_until_it_is_due,
     ),
@@ -61,8 +61,8 @@ DAMAGES = [
     Damage(
         "a retry that settles whatever the fence",
         Verb.RETRY,
-        "if claim == 'live' then",
-        "if claim then",
+        "claim == 'live' and try_again",
+        "claim and try_again",
         same(test_repeats.test_a_stale_fence_settles_nothing, "retry, hold", "grouped"),
     ),
     Damage(
@@ -103,8 +103,8 @@ DAMAGES = [
     Damage(
         "a death that doesn't park",
         Verb.BURY,
-        "ARGV[9] == 'park'",
-        "ARGV[9] == 'never'",
+        "ARGV[at + 2] == 'park'",
+        "ARGV[at + 2] == 'never'",
         test_deaths.test_a_parked_group_stands_until_its_death_is_redriven,
     ),
     Damage(
@@ -254,14 +254,14 @@ DAMAGES = [
     Damage(
         "a death that doesn't say whose it was",
         Verb.BURY,
-        "'type', ARGV[11], 'tenant', ARGV[12]",
-        "'type', '', 'tenant', ARGV[12]",
+        "'type', ARGV[at + 4], 'tenant', ARGV[at + 5]",
+        "'type', '', 'tenant', ARGV[at + 5]",
         test_looks.test_a_filter_is_tried_where_the_letters_are,
     ),
     Damage(
         "a death that doesn't say of what kind it was",
         Verb.BURY,
-        ", 'kind', ARGV[13]",
+        ", 'kind', ARGV[at + 6]",
         "",
         test_looks.test_a_filter_is_tried_where_the_letters_are,
     ),
@@ -275,7 +275,7 @@ DAMAGES = [
     Damage(
         "a death that forgets how often it was tried",
         Verb.BURY,
-        "'attempts', ARGV[10],",
+        "'attempts', ARGV[at + 3],",
         "",
         test_looks.test_a_filter_is_tried_where_the_letters_are,
     ),

@@ -213,14 +213,14 @@ DAMAGES = [
     Damage(
         "a group that stays open",
         Verb.RETRY,
-        "if group ~= '' and ARGV[11] == 'group' then limits().close('g' .. group, due) end",
+        "if group ~= '' and ARGV[at + 4] == 'group' then limits().close('g' .. group, due) end",
         "",
         same(test_limits.test_a_handler_closes_its_group, "step-aside"),
     ),
     Damage(
         "a task that closes its group unasked",
         Verb.RETRY,
-        "and ARGV[11] == 'group' then",
+        "and ARGV[at + 4] == 'group' then",
         "then",
         test_limits.test_a_retry_of_the_task_alone_closes_nothing,
     ),

@@ -128,8 +128,8 @@ DAMAGES = [
     Damage(
         "a name that is a tenant whatever its application",
         Verb.CLAIM_PLAIN,
-        "return (scope ~= '' and scope or NOBODY) .. name",
-        "return NOBODY .. name",
+        "(scope and scope ~= '' and scope or NOBODY) .. (name or '')",
+        "NOBODY .. name",
         test_tenants.test_the_same_name_in_another_application_is_another_tenant,
     ),
     Damage(

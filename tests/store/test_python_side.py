@@ -182,7 +182,7 @@ class TestSettlements:
         assert ordered == [every[n] for n in (3, 1, 0, 2, 4)]
         proof = ("s1", b"%016d" % 1, b"e", "g1")
         assert [tuple(call[1][2:6]) for call in calls[1:]] == [proof] * 4
-        assert calls[3][1][6:] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]', "task"]
+        assert calls[3][1][6:11] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]', "task"]
         assert calls[2][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]
 
     def test_a_burial_counts_attempts_and_names_the_last_error(self) -> None:

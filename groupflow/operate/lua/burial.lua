@@ -13,7 +13,7 @@ local function erase(id, line, now)
   remove_delay(id)
   remove_body(id)
   call('HDEL', K.tasks, id)
-  call('DEL', K.life .. id)
+  end_life(id)
   call('HSET', K.history_new, id, digits(now) .. line)
   call('HINCRBY', K.count, 'dropped', 1)
 end

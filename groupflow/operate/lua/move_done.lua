@@ -30,7 +30,7 @@ for i = 2, #ARGV, 2 do
       call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
     end
     call('HDEL', K.tasks, id)
-    call('DEL', K.life .. id)
+    end_life(id)
     call('HINCRBY', K.count, 'taken', -1)
     removed = removed + 1
   end

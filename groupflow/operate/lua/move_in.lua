@@ -27,6 +27,8 @@ local function write_life(record, id, old)
   add_bytes(life, 'delayed_bytes')
   add_bytes(life, 'dead_bytes')
   add_bytes(life, 'asleep')
+  add_bytes(life, 'carried_bytes')
+  if life.carried_for then call('HINCRBY', K.carried, life.carried_for, life.carried_bytes) end
 end
 
 local function write_place(record, element, id)

@@ -47,6 +47,8 @@ remove_reason(id)
 call('HDEL', life, 'attempts', 'kind', 'door', 'standing')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
 call('HINCRBY', life, 'redriven', 1)
+local whose = call('HMGET', life, 'tenant', 'scope')
+carry(id, tenant_named(whose[1], whose[2]))
 if due and due > now then
   add_delay(id, bytes, id, due)
   if group == '' or kept[1] == 'aside' then

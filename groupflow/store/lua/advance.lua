@@ -2,20 +2,37 @@
 -- advance: this stage is done; the task waits again, for its next stage, at attempt 1. In a group it
 -- stays the head, or lines up at the back, so that others get their turn. With a delay it waits as after
 -- a failure, as the head or aside; but not at all where somebody hastened it while it ran.
+-- Where there is no room for what it then carries, the attempt has failed instead: which of the two, this
+-- one call decides.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
 --          · 8 context (JSON) · 9 'hold' or 'step-aside' · 10 delay of the next stage (µs), 0 for none
 --          · 11 'anew' for a shard of a scan whose turn went well: its crashes so far don't count any more,
---          and with a delay it sleeps; else ''
--- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
+--          and with a delay it sleeps; else '' · 12 tenant · 13 scope, '' each where there is none
+--          · 14 'retry' or 'bury', what the failed attempt comes to; '' where there always is room
+--          · 15 bytes that tasks may carry · 16 the same of one tenant · 17 and on: what `try_again` or
+--          `give_up` takes (`failing.lua`)
+-- returns  { state, { 1 (accepted, also a repeat), 4 (there was no room: the attempt has failed), 3 (the same, and
+--          superseded) or 0 (the fence is stale) } }
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
 local element, group = ARGV[5], ARGV[6]
-local claim = end_claim(daemon, ARGV[3], ARGV[4], group)
-if claim == 'live' then
-  local now, id = clock(), id_of(element)
+local id, tenant, now = id_of(element), tenant_named(ARGV[12], ARGV[13]), clock()
+
+-- What a task carries already makes room for what it carries then: so one that grows no larger always finds some.
+local function finds_room()
+  if ARGV[14] == '' then return true end
+  local before = tonumber(call('HGET', K.life .. id, 'carried_bytes') or nil) or 0
+  local more = #ARGV[7] + #ARGV[8] + call('HSTRLEN', K.life .. id, 'errors') - before
+  if more <= 0 then return true end
+  local all = tonumber(call('HGET', K.count, 'carried_bytes') or nil) or 0
+  local own = tonumber(call('HGET', K.carried, tenant) or nil) or 0
+  return all + more <= tonumber(ARGV[15]) and own + more <= tonumber(ARGV[16])
+end
+
+local function go_on()
   local priority = tonumber(call('HGET', K.life .. id, 'priority') or 0)
   local waiting = with_life(element)
   if group ~= '' and ARGV[9] == 'step-aside' then
@@ -30,6 +47,7 @@ if claim == 'live' then
   local due = delay > 0 and digits(now + delay)
   local order = due or digits(now - priority)
   keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', order)
+  carry(id, tenant)
   if ARGV[11] == 'anew' then call('HDEL', K.life .. id, 'crashes') end
   if due then call('HSET', K.life .. id, 'due', due) else call('HDEL', K.life .. id, 'due') end
   if due and (group == '' or ARGV[9] == 'step-aside') then
@@ -45,4 +63,16 @@ if claim == 'live' then
   write_counts(true)
   wake()
 end
-return { 'OK', { claim == 'lost' and 0 or 1 } }
+
+local claim, verdict = end_claim(daemon, ARGV[3], ARGV[4], group), 1
+if claim == 'live' then
+  if finds_room() then
+    go_on()
+  elseif ARGV[14] == 'retry' then
+    verdict = try_again(element, group, 17, now) and 3 or 4
+  else
+    verdict = 4
+    give_up(element, group, 17, now)
+  end
+end
+return { 'OK', { claim == 'lost' and 0 or verdict } }

@@ -128,6 +128,7 @@ local function give(daemon, claims, before, rows, now)
       add_row(rows, slot, fence, element, group, ids[i], envelopes[i])
     else
       passed[#passed + 1] = i
+      if has_life(element) then put_down(ids[i]) end
     end
   end
   if set > 0 then call('HSET', K.worker .. daemon, unpack(checkpoints)) end

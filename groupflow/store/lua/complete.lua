@@ -28,7 +28,10 @@ for n = 1, #slots do
     settled[pair + 1], settled[pair + 2] = slots[n], 'S' .. fence
     lines[pair + 1], lines[pair + 2] = id, at .. ARGV[i + 4]
     ended[done], fences[done], owners[done] = id, fence, group
-    if has_life(element) then lives[#lives + 1] = K.life .. id end
+    if has_life(element) then
+      put_down(id)
+      lives[#lives + 1] = K.life .. id
+    end
     if group ~= '' then
       free = free + 1
       gone[free], freed[free] = lock .. group, group

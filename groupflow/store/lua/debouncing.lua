@@ -64,7 +64,7 @@ local function bursts()
     })
     remove_delay(id)
     call('HDEL', K.tasks, id)
-    call('DEL', K.life .. id)
+    end_life(id)
     call('HSET', K.history_new, id, digits(now) .. line)
     call('HINCRBY', K.count, 'superseded', 1)
   end

@@ -40,7 +40,7 @@ local function goes_first()
 end
 
 call('HDEL', K.tasks, id_of(element))
-if has_life(element) then call('DEL', K.life .. id_of(element)) end
+if has_life(element) then end_life(id_of(element)) end
 call('HSET', K.history_new, id_of(element), digits(now) .. ARGV[7])
 call('HINCRBY', K.count, 'done', 1)
 if mark then unmark_ended(daemon, fence) end

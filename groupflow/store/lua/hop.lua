@@ -25,7 +25,7 @@ call('SET', K.lock .. group, shown .. ' ' .. daemon .. ' ' .. slot)
 call('HSET', K.worker .. daemon, slot, live(shown, 'S' .. fence, at, next_one, group))
 call('HDEL', K.tasks, id)
 call('HSET', K.history_new, id, at .. ARGV[7])
-if has_life(element) then call('DEL', K.life .. id) end
+if has_life(element) then end_life(id) end
 call('HINCRBY', K.count, 'done', 1)
 call('HINCRBY', K.count, 'queued_grouped', -1)
 return { following, now }

@@ -203,6 +203,44 @@ local function take_off(total, id)
   call('HINCRBY', K.count, total, -bytes)
 end
 
+-- A tenant is an application and a tenant of its: the 8 digits of its scope (see `ids.lua`), and the tenant's name.
+local NOBODY = '--------' -- the scope of what has none
+local function tenant_named(name, scope) return (scope and scope ~= '' and scope or NOBODY) .. (name or '') end
+
+-- What a task that waits or runs has of its stages and failed attempts counts too, while it does: `carried_bytes`,
+-- and the same by tenant in `carried`. Its life notes both, and just that is taken off again, once.
+local CARRIED = { 'stage', 'context', 'errors' }
+
+-- Nearly always no task carries anything: that is asked once a script, and only where a task has a life.
+local may_carry
+local function put_down(id)
+  if may_carry == nil then may_carry = call('EXISTS', K.carried) == 1 end
+  local whose = may_carry and call('HGET', K.life .. id, 'carried_for')
+  if not whose then return end
+  local bytes = call('HGET', K.life .. id, 'carried_bytes')
+  call('HDEL', K.life .. id, 'carried_for')
+  take_off('carried_bytes', id)
+  if call('HINCRBY', K.carried, whose, -bytes) <= 0 then call('HDEL', K.carried, whose) end
+end
+
+-- To be called once the texts are written, in place of what the task carried before.
+local function carry(id, tenant)
+  put_down(id)
+  local bytes = 0
+  for _, text in ipairs(CARRIED) do bytes = bytes + call('HSTRLEN', K.life .. id, text) end
+  if bytes == 0 then return end
+  put_on('carried_bytes', id, bytes)
+  call('HSET', K.life .. id, 'carried_for', tenant)
+  call('HINCRBY', K.carried, tenant, bytes)
+  may_carry = true
+end
+
+-- A task that waited or ran is over: its life goes, if it has one.
+local function end_life(id)
+  put_down(id)
+  call('DEL', K.life .. id)
+end
+
 -- What a delayed task takes in Redis beside its envelope, as measured: its life, and its
 -- places in lists and indexes.
 local DELAY_COSTS = 768

@@ -81,7 +81,7 @@ local function settle(slot, group, following, next_one, fences, elements, told)
       if not missing[elements[i]] then -- else somebody dropped it behind our back
         ended[#ended + 1] = id_of(elements[i])
         lines[#lines + 1], lines[#lines + 2] = id_of(elements[i]), at .. told[i]
-        if has_life(elements[i]) then call('DEL', K.life .. id_of(elements[i])) end
+        if has_life(elements[i]) then end_life(id_of(elements[i])) end
       end
     end
     local settled = 'S' .. fences[last]

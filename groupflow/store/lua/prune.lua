@@ -19,7 +19,7 @@ for i = 1, #step[2], 2 do
     line = sub(line, 1, -2) .. ',null,0,0,"' .. (life[5] or '') .. '"]'
     remove_delay(id)
     call('HDEL', K.tasks, id)
-    call('DEL', K.life .. id)
+    end_life(id)
     call('HSET', K.history_new, id, digits(now) .. line)
     removed = removed + 1
   end

@@ -17,7 +17,6 @@
 -- time at which it is next, which each start moves on by its weight's share; and by `=` that of the last start.
 
 local NO_END = 9000000000000000
-local NOBODY = '--------' -- the scope of what has none
 local STRIDE = 1000 -- of virtual time, for one start at weight 1
 
 local tenants_made
@@ -62,7 +61,7 @@ function tenants()
   -- The tenant of a task, managed or not.
   function T.tenant_of(element)
     local _, name, scope = L.facts_of(element)
-    return (scope ~= '' and scope or NOBODY) .. name
+    return tenant_named(name, scope)
   end
 
   -- The tenant of a task, where it is managed; else nil. What waits for workers that pull is in no such line.

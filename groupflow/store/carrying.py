@@ -1,0 +1,76 @@
+"""How many bytes tasks may carry from stage to stage, and those of one tenant, in one store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import Self
+
+from groupflow.core.errors import GroupflowError
+from groupflow.settings.model import Redis
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import UNBOUNDED
+
+CARRIED_SHARE = 0.25  # of Redis's memory, however much is configured: delays may hold another half
+LOOK_EVERY = 10.0  # seconds between two looks at how much memory Redis has
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that tasks may carry: their stages, contexts, and errors of failed attempts."""
+
+    every: int = UNBOUNDED  # all tasks of the store together
+    tenant: int = UNBOUNDED  # those of one tenant
+
+
+class Carrying:
+    """What a configuration and Redis's memory leave room for."""
+
+    def __init__(
+        self,
+        client: StoreClient,
+        *,
+        carried_memory: int,
+        tenant_share: float,
+        max_memory: int = 0,
+    ) -> None:
+        """Binds the bounds of one store.
+
+        Args:
+            client: who tells how much memory Redis has.
+            carried_memory: bytes for all tasks of this store.
+            tenant_share: the part of them that one tenant may have.
+            max_memory: bytes that Redis may use; 0 for no limit.
+        """
+        self._client = client
+        self._carried_memory = carried_memory
+        self._tenant_share = tenant_share
+        self._max_memory = max_memory
+        self._redis_has = 0  # bytes; 0 where Redis has no limit, or doesn't say
+        self._looked = float("-inf")
+
+    @classmethod
+    def of(cls, client: StoreClient, redis: Redis) -> Self:
+        """As configured, in one partition of the namespace."""
+        return cls(
+            client,
+            carried_memory=redis.carried_memory // redis.partitions,
+            tenant_share=redis.tenant_share,
+            max_memory=redis.max_memory,
+        )
+
+    async def room(self) -> Room:
+        """The bounds now."""
+        if monotonic() - self._looked > LOOK_EVERY:
+            await self._look()
+        limits = (int(n * CARRIED_SHARE) for n in (self._max_memory, self._redis_has) if n)
+        every = min([self._carried_memory, *limits])
+        return Room(every, int(every * self._tenant_share))
+
+    async def _look(self) -> None:
+        self._looked = monotonic()
+        try:
+            found = await self._client.info("memory")
+        except GroupflowError:
+            return  # the settle will say so; or the user may not ask, which doctor points out
+        self._redis_has = int(found.get("maxmemory", 0))

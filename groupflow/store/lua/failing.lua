@@ -1,0 +1,65 @@
+-- Behind the settling and debouncing rules in the scripts that settle a failed attempt: `retry`, `bury`, and
+-- `advance`, where there is no room for what the stage hands on. The claim has ended just now. What the script was
+-- told of the failure begins at the place `at` of its arguments.
+
+-- There will be another attempt. Where the task's rule debounces, and a newer one of its group and type waits, there
+-- will be none: that one replaces it. Returns whether it did.
+--   at: next attempt's number · delay (µs) · 'hold' or 'step-aside' · the errors of its attempts (JSON) · 'group' or
+--   'tenant' where nothing of that may start until then either, else 'task' · tenant · scope, '' each where there is none
+local function try_again(element, group, at, now)
+  local id, due, waiting = id_of(element), digits(now + ARGV[at + 1]), with_life(element)
+  local name = group ~= '' and bursts().name_of(id)
+  local newest = name and call('HGET', K.debouncing, name)
+  local other = newest and sub(newest, 17)
+  local is_replaced = other and arrival_of(other) > arrival_of(element)
+  if is_replaced then
+    bursts().supersede(element, group, id_of(other), now)
+  else
+    if other then bursts().supersede_waiting(other, group, id, now) end
+    keep_life(element, group, 'attempt', ARGV[at], 'errors', ARGV[at + 3], 'due', due, 'order', due)
+    carry(id, tenant_named(ARGV[at + 5], ARGV[at + 6]))
+    if name then
+      call('HDEL', K.life .. id, 'latest')
+      bursts().enter(name, bursts().NONE, waiting)
+    end
+    if group ~= '' and ARGV[at + 2] == 'hold' then
+      insert(K.lane .. group, waiting)
+    else
+      call('ZADD', K.delayed, due, waiting)
+      wake_at_due()
+    end
+  end
+  if group ~= '' and ARGV[at + 4] == 'group' then limits().close('g' .. group, due) end
+  if ARGV[at + 4] == 'tenant' then
+    local tenant = tenants().tenant_of(element)
+    if #tenant > 8 then tenants().close(tenant, due, now) end
+  end
+  if group ~= '' and place(group, now) then wake() end
+  if not is_replaced then call('HINCRBY', K.count, 'retried', 1) end
+  count_end(group)
+  write_counts(not is_replaced)
+  return is_replaced
+end
+
+-- There will be none: the task becomes a dead letter, body and all. Its group goes on, or is parked behind the death
+-- until somebody redrives or drops it.
+--   at: reason · the errors of its attempts (JSON) · 'park' or 'skip' · how many attempts failed · type · tenant
+--   ('' = none) · kind: what the last attempt failed of, without its words · scope, where that is known · context
+--   (JSON) that it is to begin with when it is redriven, where that is another
+local function give_up(element, group, at, now)
+  local id, reason = id_of(element), ARGV[at]
+  put_down(id)
+  remove_reason(id)
+  keep_life(element, group, 'reason', reason, 'errors', ARGV[at + 1], 'attempts', ARGV[at + 3],
+    'type', ARGV[at + 4], 'tenant', ARGV[at + 5], 'kind', ARGV[at + 6])
+  if ARGV[at + 7] then call('HSET', K.life .. id, 'scope', ARGV[at + 7]) end
+  if ARGV[at + 8] then call('HSET', K.life .. id, 'context', ARGV[at + 8]) end
+  add_letter(id, now)
+  call('HINCRBY', K.count, 'buried', 1)
+  if group ~= '' then
+    if ARGV[at + 2] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end
+    if place(group, now) then wake() end
+  end
+  count_end(group)
+  write_counts(false)
+end

@@ -1,0 +1,88 @@
+"""An advance for which there is no room, on its way through an exchange."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.core.outcome import Advance
+from groupflow.core.policy import Policy
+from groupflow.core.retry import RetryPolicy
+from groupflow.flow.hall import Hall
+from groupflow.flow.settling import Ran, settlement_of
+from groupflow.operate.tasks import find_task
+from tests.flow.halls import ListedClaims, Served, hall_of, next_slot, run_once
+from tests.store.bench import Bench, arrival
+from tests.store.life import Bounded, letter, pass_time
+
+POLICY = Policy(RetryPolicy(2, -60.0, 0.0), "hold", parks=False, stage_order="hold")
+
+
+@pytest.fixture(autouse=True)
+async def _without_history(bench: Bench) -> Any:
+    """Settled behind the bench's back; the structure is judged all the same."""
+    yield
+    bench.events.clear()
+
+
+async def advance(hall: Served, size: int = 100) -> None:
+    """A worker gets a task, comes to its next stage, and settles that."""
+    waiting = asyncio.create_task(next_slot(hall, "w-0"))
+    await asyncio.sleep(0)
+    await run_once(hall)
+    slot = await waiting
+    assert slot is not None
+    outcome = Advance("two", "x" * size)
+    settlement = settlement_of(slot.held, outcome, POLICY, Ran(0.0, 0.0, "d1"), lambda: 0.5)
+    assert hall.hand_in("w-0", slot, settlement) is None
+    await run_once(hall)
+
+
+def settled(hall: Hall) -> dict[str, int]:
+    """How often each way to settle was counted."""
+    return {how: n for how, n in hall.measures.types.of("t").settled.items() if n}
+
+
+async def test_it_is_tried_again_and_dies_by_the_policy(bench: Bench) -> None:
+    await bench.enqueue(arrival("a0", "a"))
+    claims = ListedClaims(await bench.daemon())
+    claims._carrying = Bounded(50, 50)
+    hall = hall_of(claims)
+    with capture_logs() as logs:
+        await advance(hall)
+    assert settled(hall) == {"retry": 1}
+    [line] = [each for each in logs if each["event"] == "task.no_room_to_carry"]
+    assert (line["task"], line["tenant"], line["outcome"]) == ("a0", "42", "retry")
+    found = await find_task(bench.client, "a0")
+    assert found is not None
+    assert (found.state, found.attempt, found.stage) == ("delayed", 2, None)
+    assert "no room" in found.errors[-1]["message"]
+    await pass_time(bench)
+    for exchanger in hall.exchangers:
+        exchanger.wake()
+    await advance(hall)
+    assert settled(hall) == {"retry": 1, "bury": 1}
+    dead = await letter(bench, "a0")
+    assert "no room for the 102 bytes" in dead.reason
+    assert [each["attempt"] for each in dead.errors] == [1, 2]
+
+
+@pytest.mark.parametrize(("room", "expected"), [(10_000, "advanced"), (50, "retried")])
+async def test_a_lost_reply_decides_nothing_anew(bench: Bench, room: int, expected: str) -> None:
+    """What was accepted stays so, though there is no room by then; and the other way round."""
+    await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
+    claims = ListedClaims(await bench.daemon())
+    claims._carrying = Bounded(room, room)
+    hall = hall_of(claims)
+    claims.lose = {1}
+    with pytest.raises(StoreUnavailable):
+        await advance(hall)
+    written = {name: bench.count(name) for name in ("advanced", "retried", "carried_bytes")}
+    assert written[expected] == 1
+    claims._carrying = Bounded(10_050 - room, 10_050 - room)
+    await run_once(hall)
+    assert {name: bench.count(name) for name in written} == written
