@@ -30,7 +30,7 @@ if claim == 'live' then
   local due = delay > 0 and digits(now + delay)
   local order = due or digits(now - priority)
   keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', order)
-  if ARGV[11] == 'anew' then call('HDEL', K.life .. id, 'crashes') end
+  if ARGV[11] == 'anew' then call('HDEL', K.life .. id, 'crashes', 'lost_leases') end
   if due then call('HSET', K.life .. id, 'due', due) else call('HDEL', K.life .. id, 'due') end
   if due and (group == '' or ARGV[9] == 'step-aside') then
     call('ZADD', K.delayed, due, waiting)
