@@ -59,10 +59,10 @@ local function bursts()
   function B.supersede(element, group, by, now)
     local id = id_of(element)
     local life = call('HMGET', K.life .. id, 'type', 'attempt', 'crashes', 'scope', 'lost_leases')
-    local crashes, lost_leases = tonumber(life[3] or 0), tonumber(life[5] or 0)
-    if lost_leases > 0 then crashes = { crashes - lost_leases, lost_leases } end
+    local died, lost_leases = tonumber(life[3] or 0), tonumber(life[5] or 0)
+    if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
     local line = cjson.encode({
-      'superseded', life[1], group, tonumber(life[2] or 1), crashes, by, life[4],
+      'superseded', life[1], group, tonumber(life[2] or 1), died, by, life[4],
     })
     remove_delay(id)
     call('HDEL', K.tasks, id)
