@@ -34,6 +34,7 @@ def cluster(
 
 FOUND_KEYS = {
     "id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker",
+    "lost_leases",
     "fence", "since", "until", "reason", "errors", "superseded_by",
 }  # fmt: skip
 WHY_KEYS = {
