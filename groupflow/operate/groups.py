@@ -19,7 +19,7 @@ from groupflow.store.pulling import puller_of
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
-_LOST_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `sessions.lua`
+_ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `sessions.lua`
 _EVERYTHING = ("everything", "everything_ends")
 ALL = ""  # in place of a group: everything
 HELD_BACK = (
@@ -237,14 +237,18 @@ def quiet_reason(life: Life) -> str:
 
 def lost_reason(life: Life) -> str:
     """Why a delayed task waits for having lost leases; empty where it waits for something else."""
-    if life.errors or life.lost_leases < _LOST_BEFORE_WAIT:
+    if life.errors or not life.lost_leases or life.crashes < _ENDS_BEFORE_WAIT:
         return ""
-    return f"waits before it runs again, since {_lost(life)}"
+    return f"waits before it runs again, since {_ends(life)}"
 
 
-def _lost(life: Life) -> str:
-    many = life.lost_leases != 1
-    return f"{life.lost_leases} {'leases were' if many else 'lease was'} lost while it ran"
+def _ends(life: Life) -> str:
+    """How a suspect's claims ended."""
+    ends = [f"{life.deaths} of its claims ended in a crash"] if life.deaths else []
+    if life.lost_leases:
+        what = "lease was" if life.lost_leases == 1 else "leases were"
+        ends.append(f"{life.lost_leases} {what} lost while it ran")
+    return " and ".join(ends)
 
 
 def _hour_of(time: float) -> str:
@@ -265,9 +269,7 @@ def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> 
 def _ready_reason(life: Life, busy: list[str]) -> str:
     if not life.crashes:
         return "its head may be claimed: all workers are busy, or none is running"
-    ends = [f"{life.deaths} of its claims ended in a crash"] if life.deaths else []
-    ends += [_lost(life)] if life.lost_leases else []
-    died = f"its head is a suspect, since {' and '.join(ends)}"
+    died = f"its head is a suspect, since {_ends(life)}"
     if not busy:
         return f"{died}; it may be claimed: all workers are busy, or none is running"
     names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
@@ -276,7 +278,7 @@ def _ready_reason(life: Life, busy: list[str]) -> str:
 
 def _delay_reason(life: Life, left: float, with_words: bool) -> str:
     if not life.errors:
-        after = f", since {_lost(life)}" if lost_reason(life) else ""
+        after = f", since {_ends(life)}" if lost_reason(life) else ""
         return f"its head is delayed for another {left:.1f} s{after}"
     error, message = life.errors[-1]["error"], life.errors[-1]["message"]
     said = f"{error}: {message}" if with_words and message else error

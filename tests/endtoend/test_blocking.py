@@ -23,7 +23,7 @@ def lease_end(rig: Rig, daemon: str) -> float:
 
 def counted(rig: Rig, id_: str) -> tuple[int, int]:
     """Crashes and lost leases of a task, as an operator sees them."""
-    told = orjson.loads(rig.call("task", id_, "--json").stdout)
+    told = orjson.loads(rig.call("task", id_, "--json", "--config", str(rig.config)).stdout)
     return told["crashes"], told["lost_leases"]
 
 

@@ -16,7 +16,7 @@ TIMES = 5  # more than `max_crashes`
 
 def counted(rig: Rig, id_: str) -> tuple[int, int]:
     """Crashes and lost leases of a task, as an operator sees them."""
-    told = orjson.loads(rig.call("task", id_, "--json").stdout)
+    told = orjson.loads(rig.call("task", id_, "--json", "--config", str(rig.config)).stdout)
     return told["crashes"], told["lost_leases"]
 
 
@@ -46,7 +46,7 @@ def test_stopping_each_holder_costs_no_task_its_life(make_rig: MakeRig) -> None:
         stop_past_its_lease(rig, daemons[holder], stops[holder])
     rig.wait_for_start("a0", times=TIMES + 1)
     assert counted(rig, "a0") == (0, TIMES)
-    why = orjson.loads(rig.call("why", "a:42", "--json").stdout)
+    why = orjson.loads(rig.call("why", "a:42", "--json", "--config", str(rig.config)).stdout)
     assert (why["crashes"], why["lost_leases"]) == (0, TIMES)
     rig.gate().touch()
     rig.wait_for_all()

@@ -269,7 +269,7 @@ class Promise:
         for id_ in ids:
             task = self.tasks[id_]
             task.crashes, task.lost_leases = task.crashes + 1, task.lost_leases + 1
-            task.is_due = task.lost_leases < 2
+            task.is_due = task.crashes < 2
             task.state = "waiting" if task.is_due or task.group else "aside"
             self.runs_of.pop(task.group, None)
         if ids:

@@ -38,14 +38,15 @@ def test_a_busy_machine_costs_no_task_its_life(make_rig: MakeRig) -> None:
     rig.publish(
         Job(f"t{n}", f"g{n % 12}" if n % 3 else None, n=n, facts={"ms": 1000}) for n in range(JOBS)
     )
-    busy = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(BUSY)]  # noqa: S603  ours
+    busy = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(BUSY)]
     for each in busy:
         assert each.wait(timeout=10 * SECONDS) == 0
     rig.wait_for_all()
     assert rig.dead() == []
     lost = sum(len(daemon.events("session.lost")) for daemon in daemons)
     assert lost > 0, "or this has shown nothing"
-    ends = [orjson.loads(rig.call("task", f"t{n}", "--json").stdout) for n in range(0, JOBS, 10)]
+    config = ("--json", "--config", str(rig.config))
+    ends = [orjson.loads(rig.call("task", f"t{n}", *config).stdout) for n in range(0, JOBS, 10)]
     assert all(end["crashes"] == 0 for end in ends)
     assert all(daemon.is_running for daemon in daemons)
     rig.stop_all()

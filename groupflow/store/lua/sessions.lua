@@ -163,14 +163,15 @@ local function count_silent(now, is_final)
   return nearest and math.max(0, is_final and 0 or tonumber(nearest) - now) or -1
 end
 
--- A daemon's lease has run out: tells of each claim, in turn, that its task has lost a lease. A task that loses one
--- after the other waits longer each time, before it may cost the next daemon its lease: not at the first, since the
--- daemon may be dead; then half a lease, a whole, two, ... Returns until when it waits (µs), or nil.
+-- A daemon's lease has run out: tells of each claim, in turn, that its task has lost a lease, and how many of its claims
+-- have ended so or in a crash (`ends`). It waits longer each time, before it may cost the next daemon its lease or its life:
+-- not at the first, since the daemon may be dead; then for a lease, two, four, ... So what the last daemon's end was is
+-- mostly known before the next one has the task. Returns until when it waits (µs), or nil.
 local function losing(daemon, now)
   local known = call('HMGET', K.daemon .. daemon, 'process', 'lease', 'blocks')
   local lease, blocks, key = tonumber(known[2] or nil) or 0, known[3], K.lost .. daemon
   if call('EXISTS', key) == 1 then count_deaths(daemon, call('LLEN', key)) end -- another process's
-  return function(claim, id)
+  return function(claim, id, ends)
     -- It blocked the loop for longer than it may, or one of them did: that is a death.
     if blocks == 'all' or blocks == claim.fence .. id then return nil end
     if call('EXISTS', key) == 0 then
@@ -178,9 +179,9 @@ local function losing(daemon, now)
       call('ZADD', K.losing, digits(now + SILENT_LEASES * lease), daemon)
     end
     call('RPUSH', key, id)
-    local losses = call('HINCRBY', K.life .. id, 'lost_leases', 1)
-    if losses < 2 then return nil end
-    return now + math.min(lease * 2 ^ (losses - 3), SILENT_LEASES * lease)
+    call('HINCRBY', K.life .. id, 'lost_leases', 1)
+    if ends < 2 then return nil end
+    return now + math.min(lease * 2 ^ (ends - 2), SILENT_LEASES * lease)
   end
 end
 
@@ -200,8 +201,8 @@ local function hand_over(daemon, now, fate)
   table.sort(claims, function(a, b) return a.element > b.element end)
   for _, claim in ipairs(claims) do
     local id = id_of(claim.element)
-    if fate ~= 'lived' then call('HINCRBY', K.life .. id, 'crashes', 1) end
-    local due = lose and lose(claim, id)
+    local ends = fate ~= 'lived' and call('HINCRBY', K.life .. id, 'crashes', 1)
+    local due = lose and lose(claim, id, ends)
     if due then call('HSET', K.life .. id, 'due', digits(due)) end
     call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
     unlock(claim.group, claim.fence, now)
