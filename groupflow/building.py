@@ -119,7 +119,11 @@ class Handlers:
         )
         self._runners.append(runners)
         return Rules(
-            runners, settings.policies(), settings.workers.max_crashes, daemon=self._daemon
+            runners,
+            settings.policies(),
+            settings.workers.max_crashes,
+            daemon=self._daemon,
+            max_lost_leases=settings.workers.max_lost_leases,
         )
 
     def _find_scan(self, type_: str) -> Runner | None:
@@ -265,7 +269,15 @@ class Ground:
 
             def renewer(told: Told) -> Renewer:
                 lease = workers.lease
-                return Renewer(sessions, told, lease, info, measures=upkeep, may_renew=may_renew)
+                return Renewer(
+                    sessions,
+                    told,
+                    lease,
+                    info,
+                    measures=upkeep,
+                    may_renew=may_renew,
+                    blamed=lambda: (watch.has_given_up, watch.culprit),
+                )
 
             return Kept(client, holdings[partition.number], renewer)
 

@@ -35,6 +35,8 @@ LONGEST = {
     "endtoend/test_schedules.py": 120,
     "page/test_browser.py": 47,
     "security/test_rights.py": 46,
+    "security/test_slow_machine.py": 60,
+    "endtoend/test_slow_daemons.py": 40,
     "endtoend/test_rolling_restart.py": 60,
     "endtoend/test_crash.py": 42,
     "endtoend/test_reload.py": 41,
@@ -87,6 +89,7 @@ LONG = frozenset(
         "security/test_contexts.py",
         "security/test_large_bodies.py",
         "security/test_rights.py",
+        "security/test_slow_machine.py",
         "soak/test_short_soak.py",
         "store/test_tenants_at_scale.py",
     }

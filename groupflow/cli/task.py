@@ -162,6 +162,7 @@ def _print(found: Found) -> None:
         "tenant": found.tenant,
         "attempt": found.attempt,
         "crashes": found.crashes or None,
+        "lost leases": found.lost_leases or None,
         "stage": found.stage,
         "runs on": f"{found.daemon}, {found.worker}" if found.daemon else None,
         "since": moment(found.since),

@@ -23,7 +23,9 @@ class Task:
         headers: the AMQP headers, as JSON can carry them.
         tenant: the tenant as text, ``None`` where the body names none.
         attempt: which attempt of this stage this is, from 1.
-        crashes: how many claims of this task ended without a settle (its daemon died), from 0.
+        crashes: how many claims of this task ended without a settle (its daemon died, or lost its
+            lease), from 0: while it is 0, no earlier run of this attempt has begun.
+        lost_leases: how many of `crashes` are lost leases: no daemon is known to have died of them.
         stage: the stage that the last `Advance` named, ``None`` before the first.
         context: what the last `Advance` handed on.
         fence: strictly rising over all claims of the store. Guard your own writes with it:
@@ -43,6 +45,7 @@ class Task:
     context: Any = None
     fence: int = 0
     enqueued_at: float = 0.0
+    lost_leases: int = 0
 
     @property
     def log(self) -> structlog.stdlib.BoundLogger:

@@ -112,6 +112,7 @@ def variables_of(task: Task) -> dict[str, str]:
         "TENANT": task.tenant,
         "ATTEMPT": task.attempt,
         "CRASHES": task.crashes,
+        "LOST_LEASES": task.lost_leases,
         "STAGE": task.stage,
         "CONTEXT": orjson.dumps(task.context).decode() if task.context is not None else None,
         "FENCE": task.fence,

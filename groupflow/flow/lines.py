@@ -32,6 +32,7 @@ def lines_of(tasks: Sequence[Task]) -> bytes:
                 "tenant": task.tenant,
                 "attempt": task.attempt,
                 "crashes": task.crashes,
+                "lost_leases": task.lost_leases,
                 "stage": task.stage,
                 "context": task.context,
                 "fence": task.fence,

@@ -37,8 +37,9 @@ class Rules:
 
     runners: Runners  # find who runs a type
     policies: Policies  # say what holds for a task
-    max_crashes: int  # claims of a task that may end in a crash before it is a dead letter
+    max_crashes: int  # daemons that may die with a task before it is a dead letter
     daemon: str = ""  # whose attempts they are: kept with those that fail
+    max_lost_leases: int = 20  # leases that may be lost with it, by daemons not known to have died
 
 
 class Worker:
@@ -274,8 +275,8 @@ class Worker:
         outcome: Outcome | Failed | list[Outcome | Failed] | None
         if runner is None:
             outcome = Dead(f"no handler for type {task.type!r}")
-        elif task.crashes >= self.rules.max_crashes:
-            outcome = Dead(f"{task.crashes} daemons died, or lost their lease, while they ran it")
+        elif (reason := self._reason_to_bury(task)) is not None:
+            outcome = Dead(reason)
         else:
             crash_point("before_handler")
             batch = (
@@ -308,6 +309,16 @@ class Worker:
         if self._tells_all or not isinstance(settlement, Complete):
             _report(settlement, round(perf_counter() - began, 6))
         return settlement
+
+    def _reason_to_bury(self, task: Task) -> str | None:
+        """Why a task that cost too many daemons their lives or leases isn't run again."""
+        deaths = task.crashes - task.lost_leases
+        if deaths >= self.rules.max_crashes:
+            return f"{deaths} daemons died while they ran it"
+        if task.lost_leases >= self.rules.max_lost_leases:
+            lost = f"{task.lost_leases} leases were lost while it ran"
+            return f"{lost}, by daemons that aren't known to have died"
+        return None
 
     def _pass_on(
         self, slot: Slot, outcomes: Sequence[Outcome | Failed]

@@ -19,6 +19,7 @@ from groupflow.store.pulling import puller_of
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
+_ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `sessions.lua`
 _EVERYTHING = ("everything", "everything_ends")
 ALL = ""  # in place of a group: everything
 HELD_BACK = (
@@ -54,6 +55,8 @@ class Why:
     concurrency: int = 1  # how many may
     behind: str | None = None  # the dead letter that parked it
     by_hand_until: float | None = None  # until when limits hold that somebody set for it by hand
+    crashes: int = 0  # claims of its head that ended with the death of their daemon
+    lost_leases: int = 0  # and those that ended with a lost lease, as far as is known with no death
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow why --json``."""
@@ -107,6 +110,8 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         head=facts.get("head"),
         running=facts["running"],
         concurrency=facts.get("concurrency", 1),
+        crashes=life.deaths,
+        lost_leases=life.lost_leases,
     )
     hold = facts.get("paused") or (facts["queued"] and facts.get("everything_paused"))
     if "daemon" in facts:
@@ -131,7 +136,7 @@ def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -
     if "tenant" in facts:
         return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
     if "ready" in facts:
-        return _ready(answer, facts, life.crashes)
+        return _ready(answer, facts, life)
     return answer(state="idle", reason="nothing waits in it")
 
 
@@ -230,11 +235,27 @@ def quiet_reason(life: Life) -> str:
     return f"waits for quiet until {until}, at {latest} at the latest"
 
 
+def lost_reason(life: Life) -> str:
+    """Why a delayed task waits for having lost leases; empty where it waits for something else."""
+    if life.errors or not life.lost_leases or life.crashes < _ENDS_BEFORE_WAIT:
+        return ""
+    return f"waits before it runs again, since {_ends(life)}"
+
+
+def _ends(life: Life) -> str:
+    """How a suspect's claims ended."""
+    ends = [f"{life.deaths} of its claims ended in a crash"] if life.deaths else []
+    if life.lost_leases:
+        what = "lease was" if life.lost_leases == 1 else "leases were"
+        ends.append(f"{life.lost_leases} {what} lost while it ran")
+    return " and ".join(ends)
+
+
 def _hour_of(time: float) -> str:
     return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
 
 
-def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], crashes: int) -> Why:
+def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:
     if "recovering" in facts:
         since, until = (seconds(int(each)) for each in facts["recovering"])
         return answer(state="ready", reason=HELD_BACK, since=since, until=until)
@@ -242,13 +263,13 @@ def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], crashes: int) -
         reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
         return answer(state="ready", reason=reason)
     busy = [name.decode() for name in facts["busy"]]
-    return answer(state="ready", reason=_ready_reason(crashes, busy))
+    return answer(state="ready", reason=_ready_reason(life, busy))
 
 
-def _ready_reason(crashes: int, busy: list[str]) -> str:
-    if not crashes:
+def _ready_reason(life: Life, busy: list[str]) -> str:
+    if not life.crashes:
         return "its head may be claimed: all workers are busy, or none is running"
-    died = f"its head is a suspect, since {crashes} of its claims ended in a crash"
+    died = f"its head is a suspect, since {_ends(life)}"
     if not busy:
         return f"{died}; it may be claimed: all workers are busy, or none is running"
     names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
@@ -257,7 +278,8 @@ def _ready_reason(crashes: int, busy: list[str]) -> str:
 
 def _delay_reason(life: Life, left: float, with_words: bool) -> str:
     if not life.errors:
-        return f"its head is delayed for another {left:.1f} s"
+        after = f", since {_ends(life)}" if lost_reason(life) else ""
+        return f"its head is delayed for another {left:.1f} s{after}"
     error, message = life.errors[-1]["error"], life.errors[-1]["message"]
     said = f"{error}: {message}" if with_words and message else error
     return f"attempt {life.attempt} of its head is due in {left:.1f} s, after {said}"

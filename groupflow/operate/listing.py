@@ -57,7 +57,8 @@ class Waiting:
     tenant: str | None
     enqueued_at: float  # when it came, Unix seconds
     attempt: int = 1  # the attempt that is next
-    crashes: int = 0  # claims of it that ended in a crash
+    crashes: int = 0  # claims of it that ended with the death of their daemon
+    lost_leases: int = 0  # and those that ended with a lost lease, as far as is known with no death
     stage: str | None = None  # the stage that it has reached
     due: float | None = None  # Unix seconds before which it may not run, if it has to wait
     # one entry for each failed attempt that is remembered, oldest first, without its traceback
@@ -150,7 +151,8 @@ def _waiting(row: Sequence[Any]) -> Waiting:
         tenant=facts.get("tenant"),
         enqueued_at=facts["enqueued_at"],
         attempt=life.attempt,
-        crashes=life.crashes,
+        crashes=life.deaths,
+        lost_leases=life.lost_leases,
         stage=life.stage,
         due=None if life.due is None else seconds(life.due),
         errors=[_without_traceback(error) for error in life.errors],

@@ -192,10 +192,10 @@ async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
 
 
 async def _reap(client: StoreClient) -> None:
-    """Put back what daemons held that ended without a word."""
-    rows: Sequence[object] = [None]
-    while rows:
-        _, rows = await client.run(Verb.REAP, REAPED_AT_ONCE)
+    """Put back what daemons held that ended without a word: none of them can come back there."""
+    wait, rows = 0, list[object]()
+    while rows or wait == 0:
+        wait, rows = await client.run(Verb.REAP, REAPED_AT_ONCE, 0, "final")
 
 
 async def _end_turns(source: StoreClient) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from groupflow.operate.groups import quiet_reason
+from groupflow.operate.groups import lost_reason, quiet_reason
 from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -49,7 +49,8 @@ class Found:
     group: str | None = None  # its group, None for a plain task
     tenant: str | None = None  # its tenant, where that is still known
     attempt: int = 1  # the attempt that runs or is next; of a finished task, the one that ended it
-    crashes: int = 0  # how many claims of it ended in a crash
+    crashes: int = 0  # how many claims of it ended with the death of their daemon
+    lost_leases: int = 0  # and how many with a lease that was lost, as far as is known to no death
     stage: str | None = None  # the stage that it has reached
     daemon: str | None = None  # who runs it, if it runs; `worker` and `fence` likewise
     worker: str | None = None  # within the daemon
@@ -88,7 +89,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         group=facts.get("group"),
         tenant=facts.get("tenant"),
         attempt=life.attempt,
-        crashes=life.crashes,
+        crashes=life.deaths,
+        lost_leases=life.lost_leases,
         stage=life.stage,
         errors=life.errors,
     )
@@ -100,7 +102,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
             state="running", fence=int(facts["fence"]), since=seconds(facts["since"]), **where
         )
     if life.due is not None and life.due > facts["now"]:
-        reason = quiet_reason(life) or None
+        reason = quiet_reason(life) or lost_reason(life) or None
         return found(state="delayed", until=seconds(life.due), reason=reason)
     return found(state="queued")
 
@@ -164,7 +166,8 @@ async def look_at_tasks(
 
 
 def _ended(id_: str, line: str) -> Found:
-    state, type_, group, attempt, crashes, *rest = orjson.loads(line[ARRIVAL_DIGITS:])
+    state, type_, group, attempt, died, *rest = orjson.loads(line[ARRIVAL_DIGITS:])
+    crashes, lost_leases = died if isinstance(died, list) else (died, 0)
     return Found(
         id_,
         state,
@@ -172,6 +175,7 @@ def _ended(id_: str, line: str) -> Found:
         group,
         attempt=attempt,
         crashes=crashes,
+        lost_leases=lost_leases,
         since=seconds(line[:ARRIVAL_DIGITS]),
         superseded_by=rest[0] if state == "superseded" else None,
     )
@@ -196,7 +200,14 @@ class WaitingTasks:
         left = _left(found)
         if found is None or left is not None:
             return left
-        line = history_line("dropped", found.type, found.group, found.attempt, found.crashes)
+        line = history_line(
+            "dropped",
+            found.type,
+            found.group,
+            found.attempt,
+            found.crashes,
+            lost_leases=found.lost_leases,
+        )
         place = 0
         while place >= 0:
             dropped, place = await self._client.run(

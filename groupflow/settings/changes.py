@@ -23,6 +23,7 @@ SETTINGS_AT_ONCE = frozenset(
         "workers.grouped",
         "workers.drain",
         "workers.max_crashes",
+        "workers.max_lost_leases",
         "rabbitmq.max_body",
         "rabbitmq.max_headers",
         "rabbitmq.max_values",

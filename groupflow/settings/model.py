@@ -137,7 +137,10 @@ class Workers(Section):
     drain: Seconds = Field(default=30.0, ge=0)
     """Seconds that a stop waits for running tasks."""
     max_crashes: Whole = Field(default=3, ge=1)
-    """Claims of a task that may end in a crash before it is a dead letter."""
+    """Claims of a task that may end with the death of their daemon before it is a dead letter."""
+    max_lost_leases: Whole = Field(default=20, ge=1)
+    """Claims of a task that may end with a lost lease, of a daemon that isn't known to have died,
+    before it is a dead letter."""
 
     @model_validator(mode="after")
     def _blocks_outlast_leases(self) -> Self:

@@ -218,6 +218,7 @@ def claim_of(  # noqa: PLR0917  what a row has, in its order
         enqueued_at=seconds(arrival),
         attempt=life.attempt,
         crashes=life.crashes,
+        lost_leases=life.lost_leases,
         stage=life.stage,
         context=life.context,
     )

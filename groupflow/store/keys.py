@@ -45,6 +45,8 @@ spelled only here.
 | ``daemons`` | zset | daemon → when its lease runs out |
 | ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its suspect's mark |
 | ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
+| ``lost:<daemon>`` | list | the process that lost its lease, then the ids that it held |
+| ``losing`` | zset | the same daemons → when that counts as a death |
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
 | ``resumes`` | zset | groups whose pause ends by itself, '' for everything → when |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
@@ -92,10 +94,10 @@ _WHOLE = (
     "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
     "resumes", "waiting_groups", "turns", "standing", "charged", "charges", "pools", "pullers",
     "by_hand", "by_hand_ends", "by_hand_news",
-    "debouncing",
+    "debouncing", "losing",
 )  # fmt: skip
 _PREFIXES = (
-    "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares",
+    "lane", "lock", "life", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
     "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups",
 )  # fmt: skip
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}

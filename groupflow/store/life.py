@@ -16,7 +16,8 @@ class Life:
     """A task's life as it lies in the store, times in microseconds."""
 
     attempt: int = 1  # the one that runs or is next; of a dead letter, the one that ended it
-    crashes: int = 0  # claims that ended in a crash
+    crashes: int = 0  # claims that ended without a settle
+    lost_leases: int = 0  # of those: lost leases of daemons that aren't known to have died
     stage: str | None = None  # the one that it has reached
     context: Any = None  # what the stage before handed on
     # one entry for each failed attempt that is remembered, oldest first
@@ -26,6 +27,11 @@ class Life:
     latest: int | None = None  # until when it waits for quiet, where that is what it waits for
     reason: str = ""
     was_claimed: bool = False  # whether it ever was
+
+    @property
+    def deaths(self) -> int:
+        """Claims that ended with the death of their daemon, as far as that is known."""
+        return self.crashes - self.lost_leases
 
     @classmethod
     def of(cls, flat: Sequence[bytes]) -> Life:
@@ -37,6 +43,7 @@ class Life:
         return cls(
             attempt=int(facts.get(b"attempt", 1)),
             crashes=int(facts.get(b"crashes", 0)),
+            lost_leases=int(facts.get(b"lost_leases", 0)),
             stage=None if stage is None else stage.decode(),
             context=None if context is None else orjson.loads(context),
             errors=orjson.loads(facts.get(b"errors", b"[]")),

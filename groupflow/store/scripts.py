@@ -74,6 +74,7 @@ class Verb(AnyVerb):
     PUT = "put", _POOLS
     PRUNE = "prune", _POOLS
     LEAVE = "leave", _EPOCHS
+    BLAME = "blame", SESSIONS
     TELL = "tell", (*SESSIONS, "store/configuring")
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING

@@ -212,6 +212,22 @@ class Sessions:
         )
         self._session.check(state)
 
+    async def blame(self, culprit: tuple[int, str] | None) -> None:
+        """Tell that a task blocks the loop, so that the lease ends: a death of it, and of no other.
+
+        Args:
+            culprit: fence and id of the task; ``None`` where nothing tells which one it is: then it
+                is a death of every task that the daemon runs.
+
+        Raises:
+            SessionLost: the session was lost already.
+            SessionReplaced: the name was taken over.
+        """
+        what = "all" if culprit is None else f"{culprit[0]:016d}{culprit[1]}"
+        shown = self._session.shown
+        (state,) = await self._client.run(Verb.BLAME, self._session.daemon, shown, what)
+        self._session.check(state)
+
     async def leave(self) -> list[HandedOver]:
         """Close the session; what it still held goes first in its group again."""
         daemon = self._session.daemon

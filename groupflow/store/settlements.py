@@ -216,7 +216,9 @@ def _proof(claim: Claim) -> tuple[Argument, ...]:
 
 def _history_line(claim: Claim) -> bytes:
     task = claim.task
-    return history_line("done", task.type, task.group, task.attempt, task.crashes, claim.scope)
+    lost = task.lost_leases
+    crashes = task.crashes - lost
+    return history_line("done", task.type, task.group, task.attempt, crashes, claim.scope, lost)
 
 
 def history_line(  # noqa: PLR0917  what the line has, in its order
@@ -226,7 +228,12 @@ def history_line(  # noqa: PLR0917  what the line has, in its order
     attempt: int = 0,
     crashes: int = 0,
     scope: str | None = None,
+    lost_leases: int = 0,
 ) -> bytes:
-    """What the history says of a task behind the time of its end; its scope stands last."""
-    facts: list[Any] = [outcome, type_, group, attempt, crashes]
+    """What the history says of a task behind the time of its end; its scope stands last.
+
+    Where it lost leases, these stand with its crashes, as a pair.
+    """
+    died = [crashes, lost_leases] if lost_leases else crashes
+    facts: list[Any] = [outcome, type_, group, attempt, died]
     return orjson.dumps(facts if scope is None else [*facts, scope])

@@ -60,11 +60,22 @@ class BlockWatch:
         self._seen = 0.0  # what `turned` said at the look before
         self._told = 0.0  # and what it said when a block was reported; 0 where none is
         self._has_given_up = False
+        self._culprit: tuple[int, str] | None = None
 
     def begin(self) -> None:
         """Watch the loop that runs now."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it is sure that the loop stands for longer than it may."""
+        return self._has_given_up
+
+    @property
+    def culprit(self) -> tuple[int, str] | None:
+        """Fence and id of the task that made it give up; ``None`` where nothing names it."""
+        return self._culprit
 
     @property
     def is_within(self) -> bool:
@@ -92,6 +103,8 @@ class BlockWatch:
             self._tell("warning", "loop.blocked", stood, remedy)
         is_within = stood < self._max_block
         if is_sure and not is_within and not self._has_given_up:
+            named = self._naming(asyncio.current_task(self._loop))
+            self._culprit = (named["fence"], named["task"]) if "fence" in named else None
             self._has_given_up = True
             self._measures.loop_given_up += 1
             remedy = "its lease is given up, and others take its tasks over: restart this daemon"

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 
@@ -35,6 +36,11 @@ SELDOMEST = 2.0  # seconds, however long the lease: others may wait for it (`lua
 
 UNANSWERED = "no renewal was answered in time: Redis is away, or this process stood still"
 BLOCKED = "the event loop was blocked for longer than workers.max_block"
+
+
+Blamed: TypeAlias = tuple[bool, tuple[int, str] | None]
+"""Whether it is sure that the loop is blocked for too long; fence and id of the task that does it,
+``None`` where nothing names it."""
 
 
 class Holder(Protocol):
@@ -65,11 +71,13 @@ class Renewer:
         *,
         measures: UpkeepMeasures | None = None,
         may_renew: Callable[[], bool] = lambda: True,
+        blamed: Callable[[], Blamed] = lambda: (False, None),
     ) -> None:
         """Binds the lease (seconds).
 
         `info` is what `status` tells of the daemon; before each renewal `may_renew` is asked
-        whether that is still worth its lease.
+        whether that is still worth its lease. Where it isn't, `blamed` says whether that is sure,
+        and which task is to blame.
         """
         self._measures = measures or UpkeepMeasures()
         self._sessions = sessions
@@ -78,6 +86,8 @@ class Renewer:
         self._pace = min(lease / RENEWALS_PER_LEASE, SELDOMEST)
         self._info = info
         self._may_renew = may_renew
+        self._blamed = blamed
+        self._has_blamed = False  # since renewing stopped
         self._answered = monotonic() - lease
         self._is_over = True
         self.is_open = False  # there is, or was, a session
@@ -127,8 +137,9 @@ class Renewer:
             self._holder.lease_ended()
         if not self._may_renew():
             self._reason = BLOCKED
+            await self._blame()
             return
-        self._reason = UNANSWERED
+        self._reason, self._has_blamed = UNANSWERED, False
         if not self.is_open:  # its server was away when the daemon started
             await self.open()
             if self.is_begun:
@@ -161,6 +172,14 @@ class Renewer:
             self._holder.session_opened()
         self._tell_of_recovery(claimable.recovering)
         self._holder.claimable(claimable.plain, claimable.groups)
+
+    async def _blame(self) -> None:
+        """Tell once which task will have ended the lease, while there is a session to tell."""
+        is_sure, culprit = self._blamed()
+        if is_sure and self.is_open and not self._has_blamed:
+            with suppress(SessionLost, SessionReplaced):  # others have all of it already
+                await self._sessions.blame(culprit)
+            self._has_blamed = True
 
     def _begin(self) -> bool:
         """Hold the lease once the session would be missed. True where that begins now."""

@@ -87,7 +87,7 @@ namespace = "{name}"
 [workers]
 plain = 2
 grouped = 4
-lease = 2.0
+lease = {lease}
 drain = 5.0
 [http]
 listen = "127.0.0.1:0"
@@ -130,7 +130,9 @@ esac
 class Cluster:
     """A configuration, its servers and handlers; daemons as a test wants them."""
 
-    def __init__(self, folder: Path, redis: RedisServer, rabbitmq: RabbitmqServer) -> None:
+    def __init__(
+        self, folder: Path, redis: RedisServer, rabbitmq: RabbitmqServer, lease: float = 2.0
+    ) -> None:
         self.folder = folder
         self.name = f"life{next(_runs)}"
         self._rabbitmq = rabbitmq.url
@@ -138,6 +140,7 @@ class Cluster:
         self._journal = folder / "journal"
         self._config = str(folder / "groupflow.toml")
         names = {"rabbitmq": rabbitmq.url, "redis": redis.url, "name": self.name, "folder": folder}
+        names["lease"] = lease
         (folder / "groupflow.toml").write_text(CONFIG.format(**names))
         (folder / "h.py").write_text(HANDLERS.format(journal=str(self._journal)))
         (folder / "shell.sh").write_text(SHELL.format(folder=folder))

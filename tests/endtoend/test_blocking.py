@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.endtoend.conftest import MakeRig
@@ -18,6 +19,12 @@ def lease_end(rig: Rig, daemon: str) -> float:
     """When the lease of a daemon ends, by Redis's clock, in seconds; 0 where it has none."""
     found: Any = rig.raw.zscore(rig.keys("daemons"), daemon)
     return float(found or 0) / 1e6
+
+
+def counted(rig: Rig, id_: str) -> tuple[int, int]:
+    """Crashes and lost leases of a task, as an operator sees them."""
+    told = orjson.loads(rig.call("task", id_, "--json", "--config", str(rig.config)).stdout)
+    return told["crashes"], told["lost_leases"]
 
 
 def blocked(rig: Rig, **facts: Any) -> Process:
@@ -85,5 +92,8 @@ def test_a_block_for_ever_is_taken_over(make_rig: MakeRig) -> None:
     rig.publish([Job("a4", "a", n=4), Job("c4", "c", n=4)])
     rig.wait_for_all()
     assert rig.wait_for_end("a4").pid == daemon.pid
+    # What blocked it crashed, though the daemon lives; what it held beside that did not.
+    assert counted(rig, "a0") == (1, 0)
+    assert counted(rig, "b0") == counted(rig, "p0") == (0, 1)
     rig.stop_all()
     assert rig.judge(with_faults=True) == []

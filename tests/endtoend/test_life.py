@@ -34,11 +34,12 @@ def cluster(
 
 FOUND_KEYS = {
     "id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker",
+    "lost_leases",
     "fence", "since", "until", "reason", "errors", "superseded_by",
 }  # fmt: skip
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason"),
-    *("running", "concurrency", "behind", "by_hand_until"),
+    *("running", "concurrency", "behind", "by_hand_until", "crashes", "lost_leases"),
 }
 DEAD_KEYS = {"id", "type", "group", "reason", "attempts", "died_at"}
 
@@ -349,7 +350,8 @@ def supervised(cluster: Cluster, name: str) -> Iterator[None]:
 def test_a_task_that_kills_its_daemon_ends_as_a_dead_letter(
     tmp_path: Path, redis_server: RedisServer, rabbitmq_server: RabbitmqServer
 ) -> None:
-    cluster = Cluster(tmp_path, redis_server, rabbitmq_server)
+    # Each is back under its name within its lease: so each death is known before the next claim.
+    cluster = Cluster(tmp_path, redis_server, rabbitmq_server, lease=20.0)
     with supervised(cluster, "one"), supervised(cluster, "two"):
         cluster.publish(message("po0", "hold", do=script("kill")), message("po1", "hold"))
         # Three daemons have to start for it, one after another.

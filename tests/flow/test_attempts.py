@@ -237,6 +237,32 @@ async def test_a_handler_that_is_cut_off(is_lost: bool, settled: type[Any]) -> N
     await _end(hall, running)
 
 
+@pytest.mark.parametrize(
+    ("crashes", "lost", "reason"),
+    [
+        (22, 19, "3 daemons died while they ran it"),
+        (21, 19, None),
+        (20, 20, "20 leases were lost while it ran, by daemons that aren't known to have died"),
+        (19, 19, None),
+    ],
+)
+async def test_lost_leases_bury_apart_from_deaths(
+    crashes: int, lost: int, reason: str | None
+) -> None:
+    hall, ran = Script(task("a", crashes=crashes, lost_leases=lost)), []
+
+    async def handle(each: Task) -> Outcome | Failed:
+        ran.append(each.id)
+        return Done()
+
+    running = asyncio.create_task(worker_of(hall, Function(handle), Traced()).run())
+    await _until_it_waits(hall, running)
+    [(_, settled)] = hall.handed_in
+    assert isinstance(settled, Bury) == bool(reason) != bool(ran)
+    assert not isinstance(settled, Bury) or settled.reason == reason
+    await _end(hall, running)
+
+
 async def test_how_attempts_end_is_traced() -> None:
     hall = Script(task("a"), task("b"), task("c"), task("d", type="u"), task("e", crashes=3))
 

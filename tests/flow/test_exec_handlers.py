@@ -61,6 +61,7 @@ async def test_the_facts_of_the_task_are_in_the_environment(tmp_path: Path) -> N
         "GROUPFLOW_TENANT": "42",
         "GROUPFLOW_ATTEMPT": "2",
         "GROUPFLOW_CRASHES": "1",
+        "GROUPFLOW_LOST_LEASES": "0",
         "GROUPFLOW_STAGE": "check",
         "GROUPFLOW_FENCE": "7",
         "GROUPFLOW_ENQUEUED_AT": "1700000000.5",

@@ -261,6 +261,7 @@ async def test_the_facts_of_the_task_are_headers(server: Server) -> None:
         "groupflow-tenant": "42",
         "groupflow-attempt": "2",
         "groupflow-crashes": "1",
+        "groupflow-lost-leases": "0",
         "groupflow-stage": "check",
         "groupflow-fence": "7",
         "groupflow-enqueued-at": "1700000000.5",

@@ -346,7 +346,7 @@ async def test_what_nobody_can_run_or_nobody_survives_is_a_dead_letter(bench: Be
     reasons = {each.claim.task.id: each.reason for each in settled if isinstance(each, Bury)}
     assert reasons == {
         "a": "no handler for type 'unknown'",
-        "b": "2 daemons died, or lost their lease, while they ran it",
+        "b": "2 daemons died while they ran it",
         "d": "no handler for type ''",
     }
     assert ran == ["c"]

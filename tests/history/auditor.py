@@ -47,6 +47,7 @@ _STAYS = frozenset(
         "epoch",
         "schedules",
         "limits",
+        "losing",  # until ten leases are over; `_losses` looks that it goes with `lost`
     }
 )
 
@@ -61,6 +62,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *_groups(found),
         *_claims(found),
         *_runs(found),
+        *_losses(found),
         *suspects_of(found),
         *limits_of(found, now_of(raw)),
         *tenants_of(found, now_of(raw)),
@@ -238,6 +240,18 @@ def _runs(found: Snapshot) -> Iterator[Violation]:
         lock = found.locks.get(group.decode())
         if lock is None or lock[:16] > reach[:16]:
             yield Violation("S8", f"{group.decode()} is said to have a run, and {lock!r} locks it")
+
+
+def _losses(found: Snapshot) -> Iterator[Violation]:
+    """What was lost with a lease is known until somebody says how that ended, and no longer."""
+    for daemon in set(found.names("losing")) ^ set(found.lost):
+        yield Violation("L8", f"{daemon} lost a lease, and nothing says what, or until when")
+    for daemon, entries in found.lost.items():
+        if len(entries) < 2:
+            yield Violation("L8", f"{daemon} lost a lease, and nothing with it: {entries}")
+    for id_, life in found.lives.items():
+        if not 0 <= int(life.get(b"lost_leases", 0)) <= int(life.get(b"crashes", 0)):
+            yield Violation("L8", f"{id_} lost more leases than it had claims that weren't settled")
 
 
 def _counters(found: Snapshot) -> Iterator[Violation]:

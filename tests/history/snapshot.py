@@ -16,7 +16,8 @@ from groupflow.store.keys import Keys, split_checkpoint, split_element
 
 POOL_KINDS = ("pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups")
 _NAMED = (
-    "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares", *POOL_KINDS,
+    "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares", "lost",
+    *POOL_KINDS,
 )  # fmt: skip
 _WHOLE_KINDS = (
     "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
@@ -25,7 +26,7 @@ _WHOLE_KINDS = (
     "recovering", "runs", "resumes", "schedules",
     "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
     "scans", "pools", "pullers",
-    "waiting_groups", "turns", "standing", "charged", "charges", "debouncing",
+    "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
 )  # fmt: skip
 
 
@@ -57,6 +58,7 @@ class Snapshot:
     scans: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     workers: set[str] = field(default_factory=set)
+    lost: dict[str, list[bytes]] = field(default_factory=dict)  # by daemon: its process, then ids
     schedules: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     shares: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by pool
     waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by kind and tenant
@@ -202,6 +204,8 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.shares[name] = {row[0]: row[1] for row in value}
         case "waits":
             found.waits[name] = {row[0]: row[1] for row in value}
+        case "lost":
+            found.lost[name] = value
         case "lock":
             found.locks[name] = value
         case "life":

@@ -57,6 +57,7 @@ class ClaimsAndSettles(Machine):
             self.promise.claim(claim.task.id, claim.fence)
             assert claim.task.attempt == task.attempt
             assert claim.task.crashes == task.crashes
+            assert claim.task.lost_leases == task.lost_leases
             assert claim.task.stage == task.stage
         if len(claims) < len(idle) and not suspects:
             left = {id_ for id_ in self.claimable(one, pool) if not self.promise.tasks[id_].crashes}

@@ -8,6 +8,7 @@ from hypothesis.stateful import rule
 
 from groupflow.core.errors import SessionLost
 from groupflow.store.clock import MICROSECONDS
+from groupflow.store.epochs import NEVER
 from tests.model.machine import LEASE, Machine, daemons
 
 
@@ -29,6 +30,7 @@ class Lives(Machine):
         else:
             handed = self.run(one.sessions.register({"lease": LEASE}))
             assert {each.id for each in handed} == crashed
+        self.promise.show(daemon, one.session.process)
         one.is_up = True
         self.witness()
 
@@ -39,12 +41,37 @@ class Lives(Machine):
         if not one.is_up:
             return
         self.raw.zadd(self.keys("daemons"), {daemon: 1})
-        expected = self.crash_of(one)
+        gone = [claim.task.id for claim in one.forget()]
+        self.promise.lose(daemon, one.session.process, gone)
+        expected = set(gone)
         _, handed = self.run(one.sessions.reap())
         assert {each.id for each in handed} == expected
         with pytest.raises(SessionLost):
             self.run(one.sessions.renew())
         one.is_up = False
+
+    @rule(daemon=daemons, again=st.booleans())
+    def come_back(self, daemon: str, again: bool) -> None:
+        """It was only slow: the same process opens a session once more."""
+        one = self.daemons[daemon]
+        if one.is_up or one.session.number == NEVER:
+            return
+        self.twice(lambda: one.sessions.register({"lease": LEASE}), again=again)
+        self.promise.show(daemon, one.session.process)
+        one.is_up = True
+        self.witness()
+
+    @rule()
+    def stay_silent(self) -> None:
+        """Nothing comes for ten leases of those that lost one."""
+        lost = self.raw.zrange(self.keys("losing"), 0, -1)
+        assert {name.decode() for name in lost} == self.promise.losses.keys()
+        if lost:
+            self.raw.zadd(self.keys("losing"), dict.fromkeys(lost, 1))
+        for name in sorted(self.promise.losses):
+            self.run(self.daemons["d0"].sessions.reap())
+            self.promise.count_deaths(name)
+        assert not self.raw.exists(self.keys("losing"))
 
     @rule(daemon=daemons)
     def leave(self, daemon: str) -> None:

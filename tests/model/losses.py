@@ -151,6 +151,7 @@ class Losses(Machine):
             return True
         one.forget()
         handed = self.run(one.sessions.register({"lease": LEASE}))
+        self.promise.show(name, session.process)
         assert {each.id for each in handed} == {claim.task.id for claim in before.values()}
         for claim in before.values():
             self._put_back(claim, crashed=not is_same)
@@ -198,6 +199,6 @@ class Losses(Machine):
         expected = {claim.task.id for name in gone for claim in kept.held[name].values()}
         assert {each.id for each in self.run(reaper.reap())[1]} == expected
         for name in gone:
-            for claim in kept.held[name].values():
-                self._put_back(claim, crashed=True)
+            lost = [claim.task.id for claim in kept.held[name].values()]
+            self.promise.lose(name, kept.processes[name], lost)
         assert not self.raw.exists(self.keys("recovering"))

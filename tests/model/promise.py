@@ -32,6 +32,7 @@ class ModelTask:
         is_due: whether its time has come.
         attempt: the attempt that runs or is next.
         crashes: claims that ended without a settle.
+        lost_leases: how many of those may not have been deaths.
         stage: the stage that it has reached.
         context: bytes that the last stage handed on.
         errors: bytes that are kept of its failed attempts.
@@ -54,6 +55,7 @@ class ModelTask:
     is_due: bool = True
     attempt: int = 1
     crashes: int = 0
+    lost_leases: int = 0
     stage: str | None = None
     context: int = 0
     errors: int = 0
@@ -96,6 +98,8 @@ class Promise:
     last_fence: int = 0
     # by group, the tasks of its run that have not begun: they wait, and are its own
     runs_of: dict[str, list[str]] = field(default_factory=dict)
+    # by daemon, the process that lost its lease, and what it held then
+    losses: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
 
     def knows(self, message: str, scope: str) -> bool:
         """Whether a message would be a duplicate."""
@@ -282,6 +286,30 @@ class Promise:
         """Whether a task that waits is a run's own."""
         return task.id in self.runs_of.get(task.group, ())
 
+    def lose(self, daemon: str, process: str, ids: list[str]) -> None:
+        """A lease runs out: what it covered waits again, and longer each time but for the first."""
+        self.count_deaths(daemon)
+        for id_ in ids:
+            task = self.tasks[id_]
+            task.crashes, task.lost_leases = task.crashes + 1, task.lost_leases + 1
+            task.is_due = task.crashes < 2
+            task.state = "waiting" if task.is_due or task.group else "aside"
+            self.runs_of.pop(task.group, None)
+        if ids:
+            self.losses[daemon] = process, ids
+
+    def show(self, daemon: str, process: str) -> None:
+        """A process opens a session: it is the one that lost its lease, or has replaced that."""
+        if self.losses.get(daemon, ("",))[0] == process:
+            del self.losses[daemon]
+        self.count_deaths(daemon)
+
+    def count_deaths(self, daemon: str) -> None:
+        """What was lost under a name was lost by a death."""
+        for id_ in self.losses.pop(daemon, ("", []))[1]:
+            task = self.tasks[id_]
+            task.lost_leases = max(0, task.lost_leases - 1)
+
     def line_up_again(self, task: ModelTask) -> None:
         """Put a task at the back of its group."""
         self.next_place += 1
@@ -291,6 +319,7 @@ class Promise:
         """A dead letter is a task again, at its place."""
         self.unpark(task)
         task.state, task.attempt, task.crashes, task.is_due = "waiting", 1, 0, True
+        task.lost_leases = 0
         task.died_long_ago = False
 
     def unpark(self, task: ModelTask) -> None:

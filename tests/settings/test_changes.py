@@ -46,6 +46,7 @@ def test_every_setting_is_at_once_or_needs_a_restart() -> None:
                 "workers.grouped",
                 "workers.drain",
                 "workers.max_crashes",
+                "workers.max_lost_leases",
                 "rabbitmq.max_body",
                 "rabbitmq.max_headers",
                 "rabbitmq.max_values",

@@ -64,7 +64,7 @@ async def test_a_crash_resumes_at_the_last_stage_with_its_context(shop: Bench) -
     for pool in POOLS:
         again = await other.claim_one(pool, f"{pool}-w")
         old = before[again.task.id].task
-        assert again.task == replace(old, crashes=1, fence=again.fence)
+        assert again.task == replace(old, crashes=1, lost_leases=1, fence=again.fence)
         assert (again.task.stage, again.task.context) == ("two", {"rows": 3})
         await other.complete(again)
     assert await other.work_off() == ["a1"]

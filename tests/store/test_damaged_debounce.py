@@ -54,8 +54,8 @@ DAMAGES = [
     Damage(
         "who is said to have replaced itself",
         Verb.ENQUEUE,
-        "tonumber(life[3] or 0), by,",
-        "tonumber(life[3] or 0), id,",
+        "died, by,",
+        "died, id,",
         test_debounce.test_a_burst_runs_once_with_the_newest,
     ),
     Damage(

@@ -222,8 +222,8 @@ DAMAGES = [
     Damage(
         "a crash of a process that lives",
         Verb.REGISTER,
-        "hand_over(daemon, now, is_own)",
-        "hand_over(daemon, now)",
+        "hand_over(daemon, now, is_own and 'lived' or 'died')",
+        "hand_over(daemon, now, 'died')",
         test_epochs.test_what_a_daemon_drops_by_itself_is_no_crash,
     ),
     Damage(

@@ -21,12 +21,14 @@ class World:
     def __init__(self) -> None:
         self.now = self.turned = 1000.0
         self.measures = UpkeepMeasures()
+        self.is_named = True
         self.watch = BlockWatch(
             lambda: self.turned, self._name, lease=LEASE, max_block=MOST, measures=self.measures
         )
 
     def _name(self, running: asyncio.Task[Any] | None) -> Mapping[str, Any]:
-        return {"task": "a"} if running is asyncio.current_task() else {}
+        is_it = self.is_named and running is asyncio.current_task()
+        return {"task": "a", "fence": 7} if is_it else {}
 
     def look(self, stood: float) -> tuple[bool, list[str]]:
         """Look once the loop has stood for so long; the answer, and what is logged."""
@@ -65,6 +67,21 @@ async def test_the_lease_is_given_up_at_the_bound(world: World) -> None:
     assert world.look(0.0) == (True, ["loop.unblocked"])
     world.look(MOST)
     assert world.measures.loop_given_up == 2
+
+
+@pytest.mark.parametrize(("is_named", "culprit"), [(True, (7, "a")), (False, None)])
+async def test_who_made_it_give_up_is_known(
+    world: World, is_named: bool, culprit: tuple[int, str] | None
+) -> None:
+    """From then on until the loop turns; nobody, where no attempt can be named."""
+    world.is_named = is_named
+    world.look(MOST - 0.001)
+    assert (world.watch.has_given_up, world.watch.culprit) == (False, None)
+    world.look(MOST)
+    assert (world.watch.has_given_up, world.watch.culprit) == (True, culprit)
+    world.turned += MOST
+    world.look(0.0)
+    assert not world.watch.has_given_up
 
 
 async def test_it_is_sure_only_at_the_second_look(world: World) -> None:

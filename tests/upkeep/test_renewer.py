@@ -15,7 +15,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.sessions import Claimable, HandedOver, Session, Sessions
 from groupflow.upkeep import renew
-from groupflow.upkeep.renew import BLOCKED, UNANSWERED, Renewer
+from groupflow.upkeep.renew import BLOCKED, UNANSWERED, Blamed, Renewer
 
 LEASE = 8.0
 QUARTER = LEASE / 4
@@ -41,11 +41,17 @@ class Answers(Sessions):
         self.never = False
         self.registered = 0
         self.before_renewal: Callable[[], None] = lambda: None
+        self.blames: list[tuple[int, str] | None] = []
 
     async def register(self, info: dict[str, Any]) -> list[HandedOver]:
         self.registered += 1
         self.clock.now += self.takes
         return [HandedOver("t1", "g", 7, "d1")] if self.registered == 1 else []
+
+    async def blame(self, culprit: tuple[int, str] | None) -> None:
+        if self.error is not None:
+            raise self.error
+        self.blames.append(culprit)
 
     async def renew(self) -> Claimable:
         self.before_renewal()
@@ -84,6 +90,7 @@ class World:
         self.clock, self.heard, self.measures = Clock(), Heard(), UpkeepMeasures()
         self.sessions = Answers(self.clock)
         self.may_renew = True
+        self.blamed: Blamed = False, None
         self.renewer = Renewer(
             self.sessions,
             self.heard,
@@ -91,6 +98,7 @@ class World:
             dict,
             measures=self.measures,
             may_renew=lambda: self.may_renew,
+            blamed=lambda: self.blamed,
         )
 
 
@@ -181,6 +189,37 @@ async def test_an_end_has_the_reason_of_the_last_try(world: World) -> None:
         await world.renewer.run_once()
     ends = [each["reason"] for each in logs if each["event"] == "lease.ended"]
     assert ends == [BLOCKED, UNANSWERED]
+
+
+async def test_what_blocks_is_blamed_once_it_is_sure(world: World) -> None:
+    """Before the lease ends; once a block, and again where there was no answer."""
+    world.may_renew = False
+    await world.renewer.run_once()
+    assert world.sessions.blames == []
+    world.blamed = True, (7, "a")
+    world.sessions.error = StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        await world.renewer.run_once()
+    world.sessions.error = None
+    for _ in range(2):
+        await world.renewer.run_once()
+        assert world.sessions.blames == [(7, "a")]
+    world.may_renew = True
+    await world.renewer.run_once()
+    world.may_renew, world.blamed = False, (True, None)
+    await world.renewer.run_once()
+    assert world.sessions.blames == [(7, "a"), None]
+
+
+@pytest.mark.parametrize("error", [SessionLost("gone"), SessionReplaced("by another")])
+async def test_what_nobody_holds_any_more_is_blamed_for_nothing(
+    world: World, error: Exception
+) -> None:
+    world.may_renew, world.blamed, world.sessions.error = False, (True, None), error
+    await world.renewer.run_once()
+    world.sessions.error = None
+    await world.renewer.run_once()
+    assert world.sessions.blames == []
 
 
 async def test_a_lost_session_is_over_until_there_is_a_new_one(world: World) -> None:

@@ -12,7 +12,7 @@ end
 local function some(text) return text ~= '' and text or nil end
 
 -- What lists show of a task's life, by the names that it has there.
-local LIFE = { 'attempt', 'crashes', 'stage', 'due', 'errors', 'reason', 'latest' }
+local LIFE = { 'attempt', 'crashes', 'lost_leases', 'stage', 'due', 'errors', 'reason', 'latest' }
 local function life_of(id)
   local life, values = {}, call('HMGET', K.life .. id, unpack(LIFE))
   for i, name in ipairs(LIFE) do life[name] = values[i] or nil end

@@ -44,7 +44,7 @@ if ARGV[4] ~= '' then
 end
 unpark(call('HGET', life, 'group') or '', id)
 remove_reason(id)
-call('HDEL', life, 'attempts', 'kind', 'door', 'standing')
+call('HDEL', life, 'attempts', 'lost_leases', 'kind', 'door', 'standing')
 call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
 call('HINCRBY', life, 'redriven', 1)
 local whose = call('HMGET', life, 'tenant', 'scope')

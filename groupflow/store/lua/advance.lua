@@ -48,7 +48,7 @@ local function go_on()
   local order = due or digits(now - priority)
   keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', order)
   carry(id, tenant)
-  if ARGV[11] == 'anew' then call('HDEL', K.life .. id, 'crashes') end
+  if ARGV[11] == 'anew' then call('HDEL', K.life .. id, 'crashes', 'lost_leases') end
   if due then call('HSET', K.life .. id, 'due', due) else call('HDEL', K.life .. id, 'due') end
   if due and (group == '' or ARGV[9] == 'step-aside') then
     call('ZADD', K.delayed, due, waiting)

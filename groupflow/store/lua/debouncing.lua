@@ -58,9 +58,11 @@ local function bursts()
   -- of it is its line in the history, which its scope ends.
   function B.supersede(element, group, by, now)
     local id = id_of(element)
-    local life = call('HMGET', K.life .. id, 'type', 'attempt', 'crashes', 'scope')
+    local life = call('HMGET', K.life .. id, 'type', 'attempt', 'crashes', 'scope', 'lost_leases')
+    local died, lost_leases = tonumber(life[3] or 0), tonumber(life[5] or 0)
+    if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
     local line = cjson.encode({
-      'superseded', life[1], group, tonumber(life[2] or 1), tonumber(life[3] or 0), by, life[4],
+      'superseded', life[1], group, tonumber(life[2] or 1), died, by, life[4],
     })
     remove_delay(id)
     call('HDEL', K.tasks, id)

@@ -33,8 +33,9 @@ local witnessed = call('HGET', K.epoch, 'witnessed') or NEVER
 local is_missed = (session and session <= witnessed) or call('ZCARD', K.daemons) == 0 or has_elder()
 if is_awaited(daemon) then arrive(is_own and proves(daemon, shown, now)) end
 raise(shown)
+judge_loss(daemon, process)
 if not is_own or session <= last then
-  rows = hand_over(daemon, now, is_own)
+  rows = hand_over(daemon, now, is_own and 'lived' or 'died')
   -- Nor does a process have a number twice, where the counter has gone back too.
   local behind = tonumber(last) - tonumber(call('GET', K.fence) or 0)
   if behind > 0 then call('INCRBY', K.fence, behind) end

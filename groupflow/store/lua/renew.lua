@@ -21,6 +21,7 @@ if is_awaited(daemon) then
   call('HSET', K.daemon .. daemon, 'epoch', epoch.id)
 end
 call('ZADD', K.daemons, 'XX', digits(now + lease), daemon)
+call('HDEL', K.daemon .. daemon, 'blocks') -- what blocked its loop does so no more
 local since = mark and tonumber(string.sub(mark, 17))
 if since and now - since >= lease then unmark(daemon) end
 

@@ -115,11 +115,83 @@ local function end_claim(daemon, slot, fence, group)
   return 'live'
 end
 
+-- A daemon whose lease ran out may have died, or may only be slow: nothing tells yet. So that is a *lost lease* of
+-- each task that it held, and a death of it only later (`judge_loss`, `count_silent`). A task's life has `crashes`,
+-- its claims that ended without a settle, and `lost_leases`: how many of those aren't known to be deaths.
+--
+-- `lost:<daemon>` has the process that lost the lease, and behind it the id of each task that it held; `losing` has
+-- when that counts as a death by itself (µs).
+
+-- So many of its leases without a word of the process, and it counts as dead.
+local SILENT_LEASES = 10
+
+-- What a daemon lost was a death of each of its tasks that still lives: of so many of them in one script.
+local function count_deaths(daemon, most)
+  local key = K.lost .. daemon
+  for _, id in ipairs(call('RPOP', key, math.min(most, call('LLEN', key) - 1)) or {}) do
+    local life = K.life .. id
+    if tonumber(call('HGET', life, 'lost_leases') or 0) > 0 then call('HINCRBY', life, 'lost_leases', -1) end
+  end
+  if call('LLEN', key) > 1 then -- `reap` counts the rest
+    call('LSET', key, 0, 'died')
+    call('ZADD', K.losing, 0, daemon)
+  else
+    call('DEL', key)
+    call('ZREM', K.losing, daemon)
+  end
+end
+
+-- A process shows itself under a daemon's name: that ends the doubt about what was lost under it. The process that
+-- lost it lives, so the lost leases stay what they are; or a later one has come in its place.
+local MOST_DEATHS = 500
+local function judge_loss(daemon, process)
+  local loser = call('LINDEX', K.lost .. daemon, 0)
+  if loser == process then
+    call('DEL', K.lost .. daemon)
+    call('ZREM', K.losing, daemon)
+  elseif loser and loser ~= 'died' and came_before(loser, process) then
+    count_deaths(daemon, MOST_DEATHS)
+  end
+end
+
+-- Counts what a process lost that has been silent for too long (or every one, with `is_final`), some tasks in one
+-- script. Returns µs until the next may be counted, or -1.
+local function count_silent(now, is_final)
+  local silent = call('ZRANGEBYSCORE', K.losing, '-inf', is_final and '+inf' or digits(now), 'LIMIT', 0, 1)[1]
+  if silent then count_deaths(silent, MOST_DEATHS) end
+  local nearest = call('ZRANGE', K.losing, 0, 0, 'WITHSCORES')[2]
+  return nearest and math.max(0, is_final and 0 or tonumber(nearest) - now) or -1
+end
+
+-- A daemon's lease has run out: tells of each claim, in turn, that its task has lost a lease, and how many of its claims
+-- have ended so or in a crash (`ends`). It waits longer each time, before it may cost the next daemon its lease or its life:
+-- not at the first, since the daemon may be dead; then for a lease, two, four, ... So what the last daemon's end was is
+-- mostly known before the next one has the task. Returns until when it waits (µs), or nil.
+local function losing(daemon, now)
+  local known = call('HMGET', K.daemon .. daemon, 'process', 'lease', 'blocks')
+  local lease, blocks, key = tonumber(known[2] or nil) or 0, known[3], K.lost .. daemon
+  if call('EXISTS', key) == 1 then count_deaths(daemon, call('LLEN', key)) end -- another process's
+  return function(claim, id, ends)
+    -- It blocked the loop for longer than it may, or one of them did: that is a death.
+    if blocks == 'all' or blocks == claim.fence .. id then return nil end
+    if call('EXISTS', key) == 0 then
+      call('RPUSH', key, known[1] or '')
+      call('ZADD', K.losing, digits(now + SILENT_LEASES * lease), daemon)
+    end
+    call('RPUSH', key, id)
+    call('HINCRBY', K.life .. id, 'lost_leases', 1)
+    if ends < 2 then return nil end
+    return now + math.min(lease * 2 ^ (ends - 2), SILENT_LEASES * lease)
+  end
+end
+
 -- Takes every claim away from a daemon that can no longer settle them: each task goes back to its
--- place, the first of its group, one crash richer unless its process lives (`has_lived`), and the daemon
--- is forgotten. Returns one row a task: id, group, fence.
-local function hand_over(daemon, now, has_lived)
+-- place, the first of its group, and the daemon is forgotten. `fate` is what is known of its process: it 'lived', so
+-- nothing is counted; it 'died', a crash of each; nil where its lease ran out (of a worker that pulls, which has no
+-- process that could be known again, that is a crash too). Returns one row a task: id, group, fence.
+local function hand_over(daemon, now, fate)
   local rows, claims = {}, {}
+  local lose = not fate and sub(daemon, 1, 5) ~= 'pool/' and losing(daemon, now)
   local checkpoints = call('HVALS', K.worker .. daemon)
   for _, checkpoint in ipairs(checkpoints) do
     local claim = claim_of(checkpoint)
@@ -129,7 +201,9 @@ local function hand_over(daemon, now, has_lived)
   table.sort(claims, function(a, b) return a.element > b.element end)
   for _, claim in ipairs(claims) do
     local id = id_of(claim.element)
-    if not has_lived then call('HINCRBY', K.life .. id, 'crashes', 1) end
+    local ends = fate ~= 'lived' and call('HINCRBY', K.life .. id, 'crashes', 1)
+    local due = lose and lose(claim, id, ends)
+    if due then call('HSET', K.life .. id, 'due', digits(due)) end
     call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
     unlock(claim.group, claim.fence, now)
     if claim.group ~= '' then
@@ -140,14 +214,19 @@ local function hand_over(daemon, now, has_lived)
       call('HINCRBY', K.count, 'running_plain', -1)
       call('HINCRBY', K.count, 'queued_plain', 1)
     end
-    put_back(with_life(claim.element), claim.group, now)
+    if due and claim.group == '' then
+      call('ZADD', K.delayed, digits(due), with_life(claim.element))
+      wake_at_due()
+    else
+      put_back(with_life(claim.element), claim.group, now)
+    end
     rows[#rows + 1] = { id, claim.group, claim.fence }
   end
   call('DEL', K.worker .. daemon, K.daemon .. daemon)
   call('ZREM', K.daemons, daemon)
   call('ZREM', K.pullers, daemon)
   if #rows > 0 then
-    if not has_lived then call('HINCRBY', K.count, 'crashed', #rows) end
+    if fate ~= 'lived' then call('HINCRBY', K.count, 'crashed', #rows) end
     wake()
   end
   return rows

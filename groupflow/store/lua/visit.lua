@@ -20,7 +20,7 @@ enter_epoch(now, tonumber(ARGV[3]))
 local known = call('HMGET', key, 'session', 'process', 'epoch', 'suspect')
 local session, ends = known[1], tonumber(call('ZSCORE', K.pullers, daemon) or 0)
 if session and (ends < now or known[3] ~= epoch.id) then
-  hand_over(daemon, now, ends >= now)
+  hand_over(daemon, now, ends >= now and 'lived' or 'died')
   session, known[4] = false, false
 end
 if not session then

@@ -58,7 +58,7 @@ export function group(params, context) {
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Came", kind: "number", cell: (row) => h("span", { title: moment(row.enqueued_at) }, ago(row.enqueued_at)) },
-      { label: "Attempt", kind: "number", cell: (row) => [row.attempt > 1 || row.due ? `${row.attempt}` : "1", row.crashes > 0 && `, ${row.crashes} crashes`] },
+      { label: "Attempt", kind: "number", cell: (row) => [row.attempt > 1 || row.due ? `${row.attempt}` : "1", row.crashes > 0 && `, ${row.crashes} crashes`, row.lost_leases > 0 && `, ${row.lost_leases} lost leases`] },
       { label: "Due", kind: "number", cell: (row) => (row.due && row.due > now() ? ahead(row.due) : "") },
     ], rows) : empty("Nothing waits in it", ""));
     const end = passed + rows.length;

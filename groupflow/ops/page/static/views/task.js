@@ -69,6 +69,7 @@ export function task(params, context) {
       ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
       ["Attempt", String(found.attempt)],
       ["Crashes", found.crashes ? String(found.crashes) : null],
+      ["Lost leases", found.lost_leases ? String(found.lost_leases) : null],
       ["Stage", found.stage],
       ["On", found.daemon && `${found.daemon}, ${found.worker}`],
       ["Runs for", runs && duration(now() - found.since)],
