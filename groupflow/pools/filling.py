@@ -19,7 +19,7 @@ from groupflow.ops.page.access import Gate
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import caller_of, refused_response
 from groupflow.ops.page.problems import Refused, problem_response
-from groupflow.pools.lists import Line, SpooledList, WrongList
+from groupflow.pools.lists import Line, SpooledList, UnfitList, WrongList
 from groupflow.pools.rights import check_pool
 from groupflow.pools.shapes import Filled
 from groupflow.store.partitions import partition_of
@@ -85,13 +85,16 @@ class PoolFilling:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The list is over {MOST_BYTES} bytes."
             )
-        spooled = await asyncio.to_thread(SpooledList, rule.types, settings.rabbitmq.max_body)
+        rabbitmq = settings.rabbitmq
+        spooled = SpooledList(rule.types, rabbitmq.max_body, rabbitmq.max_values)
         try:
             await _spool(request, spooled)
             async with self._locks[name]:
                 filled = await self._fill(name, spooled, settings.router())
         except WrongList as wrong:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"Nothing was changed: {wrong}.") from None
+            is_unfit = isinstance(wrong, UnfitList)
+            status = HTTPStatus.UNPROCESSABLE_ENTITY if is_unfit else HTTPStatus.BAD_REQUEST
+            raise Refused(status, f"Nothing was changed: {wrong}.") from None
         finally:
             await asyncio.to_thread(spooled.close)
         token = caller.holder and caller.holder.name

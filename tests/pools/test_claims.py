@@ -340,3 +340,29 @@ async def test_long_numbers_stay_as_they_are(shop: Shop) -> None:
     await shop.api.put("/couriers/tasks", content=sent, headers=as_(TOKEN))
     answer = await shop.api.post("/couriers/workers/anna/claims", json={"limit": 1})
     assert b"123456789012345678901234567890" in answer.content
+
+UNFIT = [
+    (b'{"n": ' + b"1" * 4000 + b"}", "infinity"),
+    (b'{"n": ' + b"1" * 5000 + b"}", "digits"),
+    (b'{"n": 12345678901234567, "s": "\\ud800"}', "half a character, U+D800"),
+    (b'{"s": "\\ud800"}', "half a character, U+D800"),
+    (b'{"n": 12345678901234567, "m": 1e400}', "1e400"),
+    (b'{"m": -1e400}', "-1e400"),
+    (b'{"n": [' + b"{}," * 1_000_001 + b"{}]}", "rabbitmq.max_values"),
+]
+
+
+@pytest.mark.parametrize(("body", "why"), UNFIT)
+async def test_a_list_that_cannot_be_kept_changes_nothing(
+    shop: Shop, body: bytes, why: str
+) -> None:
+    """Nothing of the 300 lines in front of it is made a task either."""
+    good = lines(*({"id": f"g{n}"} for n in range(300)))
+    before = [bench.dump() for bench in shop.spread.benches]
+    sent = good + b'{"id": "bad", "body": ' + body + b"}\n"
+    answer = await shop.api.put("/couriers/tasks", content=sent, headers=as_(TOKEN))
+    assert answer.status_code == 422, answer.text
+    detail = answer.json()["detail"]
+    assert detail.startswith("Nothing was changed: line 301 "), detail
+    assert why in detail
+    assert [bench.dump() for bench in shop.spread.benches] == before
