@@ -37,9 +37,9 @@ SETTINGS: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def api_of(namespace: Namespace) -> AsyncIterator[httpx.AsyncClient]:
-    """One process that answers."""
-    site = Site(context_of(namespace, SETTINGS), (Pools,))
+async def api_of(namespace: Namespace, **sections: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """One process that answers; sections of its configuration beside those of all."""
+    site = Site(context_of(namespace, {**SETTINGS, **sections}), (Pools,))
     headers = {"Authorization": f"Bearer {COURIER}"}
     transport = httpx.ASGITransport(site.app)
     async with httpx.AsyncClient(

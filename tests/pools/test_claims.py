@@ -341,6 +341,7 @@ async def test_long_numbers_stay_as_they_are(shop: Shop) -> None:
     answer = await shop.api.post("/couriers/workers/anna/claims", json={"limit": 1})
     assert b"123456789012345678901234567890" in answer.content
 
+
 UNFIT = [
     (b'{"n": ' + b"1" * 4000 + b"}", "infinity"),
     (b'{"n": ' + b"1" * 5000 + b"}", "digits"),

@@ -146,7 +146,9 @@ async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request
 def refused_response(refusal: Refused) -> Response:
     """A refusal as a response; one that a token would have helped says so."""
     is_token = refusal.status == HTTPStatus.UNAUTHORIZED
-    headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else None
+    headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else {}
+    if refusal.retry_after is not None:
+        headers["retry-after"] = f"{refusal.retry_after:g}"
     return problem_response(refusal.status, refusal.detail, headers)
 
 
