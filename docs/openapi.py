@@ -110,7 +110,7 @@ def _add(api: FastAPI, endpoint: Endpoint) -> None:
     serve.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     statuses = ALWAYS | (OF_A_BODY if endpoint.method == "POST" else set())
     statuses |= {404} if endpoint.may_miss or "{" in endpoint.path else set()
-    statuses |= {422} if endpoint.may_be_unroutable else set()
+    statuses |= {422} if endpoint.may_be_unfit else set()
     api.add_api_route(
         f"/api{endpoint.path}",
         serve,

@@ -57,7 +57,7 @@ class Publishing:
                 "Publish a task; it is answered once RabbitMQ has it",
                 self._publish,
                 right="publish",
-                may_be_unroutable=True,
+                may_be_unfit=True,
             )
         ]
 
