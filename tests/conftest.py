@@ -83,6 +83,7 @@ LONG = frozenset(
         "page/test_process.py",
         "scans/test_daemons.py",
         "scans/test_outbox.py",
+        "security/test_lists.py",
         "security/test_rights.py",
         "soak/test_short_soak.py",
         "store/test_tenants_at_scale.py",
