@@ -34,12 +34,13 @@ PROBLEMS = {
     401: "The token is missing or wrong",
     403: "This daemon does not allow it, or another site's page asked",
     404: "It is not there",
+    408: "The body came too slowly",
     411: "The body comes in chunks, without a Content-Length",
     413: "The body is too long",
     415: "The body is not declared as JSON",
-    422: "It would be a dead letter from the start",
-    429: "Too many wrong tokens come just now",
-    503: "Redis does not answer",
+    422: "It is well formed, and can't become, or go on as, a task",
+    429: "Too many wrong tokens come just now, or too many lists of this one",
+    503: "Redis does not answer, or has no room",
 }
 ALWAYS = {400, 401, 403, 429, 503}
 OF_A_BODY = {411, 413, 415}
@@ -109,7 +110,7 @@ def _add(api: FastAPI, endpoint: Endpoint) -> None:
     serve.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     statuses = ALWAYS | (OF_A_BODY if endpoint.method == "POST" else set())
     statuses |= {404} if endpoint.may_miss or "{" in endpoint.path else set()
-    statuses |= {422} if endpoint.may_be_unroutable else set()
+    statuses |= {422} if endpoint.may_be_unfit else set()
     api.add_api_route(
         f"/api{endpoint.path}",
         serve,
@@ -132,7 +133,7 @@ def _add_list(api: FastAPI) -> None:
 
     async def serve(pool: str) -> None: ...
 
-    statuses = ALWAYS | {404, 411, 413}
+    statuses = ALWAYS | {404, 408, 411, 413, 422}
     schema = {"type": "string", "format": "binary"}
     body = {"required": True, "content": {"application/x-ndjson": {"schema": schema}}}
     api.add_api_route(

@@ -50,7 +50,7 @@ _RENEWALS = 4  # in a lease
 _MOST_SAID = 200  # settlements in a call
 _REMEMBERED = 10_000  # fences of tasks that were run: an answer may be older than their settlement
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # which no second try mends
-_OF_WHAT_WAS_SAID = frozenset({400, 413})
+_OF_WHAT_WAS_SAID = frozenset({400, 413, 422})
 _MOST_WORDS = 2000  # characters of a reason
 _MOST_BYTES = 8 * 1024 * 1024  # of what is said in a call, which may have twice as many
 

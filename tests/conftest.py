@@ -88,6 +88,7 @@ LONG = frozenset(
         "scans/test_outbox.py",
         "security/test_contexts.py",
         "security/test_large_bodies.py",
+        "security/test_lists.py",
         "security/test_rights.py",
         "security/test_slow_machine.py",
         "soak/test_short_soak.py",

@@ -29,6 +29,7 @@ from groupflow.core.errors import (
     PublishFailed,
     Unroutable,
 )
+from groupflow.core.headers import MAX_HEADERS
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
@@ -59,6 +60,7 @@ class Publisher:
         cert_file: str = "",
         key_file: str = "",
         allow_plaintext: bool = False,
+        max_headers: int = MAX_HEADERS,
     ) -> None:
         """Check where and how to connect; nothing connects yet.
 
@@ -77,6 +79,7 @@ class Publisher:
             cert_file: our own certificate.
             key_file: its key.
             allow_plaintext: whether a connection to another machine may go without TLS.
+            max_headers: bytes of a message's headers, as ``[rabbitmq]`` of the configuration.
 
         Raises:
             ConfigError: one of them can't be used; it names which, and what to do.
@@ -89,11 +92,13 @@ class Publisher:
             "cert_file": cert_file,
             "key_file": key_file,
             "allow_plaintext": allow_plaintext,
+            "max_headers": max_headers,
         }
         settings = checked(section, groups, fields)
         self._url = settings.rabbitmq_url()
         self._address = Address(queue, settings.router() if partitions > 1 else None)
         self._timeout = timeout
+        self._max_headers = max_headers
         self._declared = (queue, partitions) if declare else None
         self._afresh()
 
@@ -128,6 +133,7 @@ class Publisher:
             cert_file=rabbitmq.cert_file,
             key_file=rabbitmq.key_file,
             allow_plaintext=rabbitmq.allow_plaintext,
+            max_headers=rabbitmq.max_headers,
         )
 
     def sync(self) -> SyncPublisher:
@@ -204,16 +210,18 @@ class Publisher:
         Raises:
             Unroutable: it would be a dead letter from the start; nothing was sent.
             QueueMissing: there is no such queue.
-            PublishRefused: the queue is full, or the user may not publish.
+            PublishRefused: the queue is full, or the user may not publish; or the headers are over
+                RabbitMQ's frame.
             ConfirmTimeout: no confirm within `timeout`; it may have been taken.
             BrokerUnavailable: no connection within `timeout`; it may have been taken.
             ServerUnreachable: the credentials were refused.
         """
         fresh = uuid4().hex if id is None else id
-        message = Message(body, type, fresh, headers or {}, priority, delay).checked()
+        message = Message(body, type, fresh, headers or {}, priority, delay)
+        outgoing = message.checked(self._max_headers)
         try:
             async with asyncio.timeout(self._timeout), self._slots:
-                await self._publish(message)
+                await self._publish(outgoing)
         except TimeoutError:
             raise self._late(fresh) from self._terms.trouble
         return fresh
@@ -235,7 +243,7 @@ class Publisher:
             ServerUnreachable: the credentials were refused.
         """
         async with self._many:
-            return await _Run(self._timeout, messages).publish(self._terms)
+            return await _Run(self._timeout, messages, self._max_headers).publish(self._terms)
 
     async def _publish(self, message: Outgoing) -> None:
         """Publish one message, on one connection after another."""
@@ -258,8 +266,9 @@ class Publisher:
 class _Run:
     """One `publish_many`: what is confirmed, what is under way, what is to come."""
 
-    def __init__(self, timeout: float, messages: Iterable[Message]) -> None:
+    def __init__(self, timeout: float, messages: Iterable[Message], max_headers: int) -> None:
         self._timeout = timeout
+        self._max_headers = max_headers
         self._source = iter(messages)
         self._under_way: deque[Outgoing] = deque()
         self._ids: list[str] = []
@@ -293,7 +302,7 @@ class _Run:
         yield from tuple(self._under_way)
         for message in self._source:
             try:
-                outgoing = message.checked()
+                outgoing = message.checked(self._max_headers)
             except Unroutable as refusal:
                 self._refusal = refusal  # raised once those before it are confirmed
                 return

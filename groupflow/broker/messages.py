@@ -11,10 +11,14 @@ from uuid import uuid4
 import orjson
 import pamqp.encode
 
+from groupflow.broker import frames
 from groupflow.broker.publisher import Outgoing
 from groupflow.core.errors import Unroutable
+from groupflow.core.headers import HEADER_DEPTH, MAX_HEADERS, are_deep, headers_over
 from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES, parse_body
 from groupflow.core.template import has_controls
+
+_NAME_BYTES = 128  # of a header's name: longer ones are cut on their way
 
 Body: TypeAlias = bytes | str | Mapping[str, Any]
 
@@ -40,8 +44,11 @@ class Message:
     priority: float | None = None
     delay: float | None = None
 
-    def checked(self) -> Outgoing:
+    def checked(self, max_headers: int = MAX_HEADERS) -> Outgoing:
         """The message as it goes out.
+
+        Args:
+            max_headers: bytes of headers that a task may have (`rabbitmq.max_headers`).
 
         Raises:
             Unroutable: it would be a dead letter from the start; the reason says why.
@@ -54,10 +61,7 @@ class Message:
             headers["x-priority"] = _number("priority", self.priority, -MAX_SECONDS)
         if self.delay is not None:
             headers["x-delay"] = round(float(_number("delay", self.delay, 0.0)) * 1000)
-        try:
-            pamqp.encode.field_table(headers)
-        except (TypeError, ValueError, AttributeError, struct.error) as error:
-            raise Unroutable(f"AMQP can't carry the headers: {error}") from None
+        _check_headers(headers, max_headers)
         return Outgoing(_packed(self.body), self.type, self.id, headers)
 
 
@@ -81,6 +85,23 @@ def _check_name(what: str, text: str) -> None:
         raise Unroutable(f"the {what} has to have 1 to {MAX_TEXT_BYTES} bytes")
     if has_controls(text):
         raise Unroutable(f"the {what} has control characters")
+
+
+def _check_headers(headers: dict[str, Any], most: int) -> None:
+    """Look whether AMQP carries headers, and intake makes a task of them: read as it reads them."""
+    if are_deep(headers):
+        raise Unroutable(
+            f"the headers are nested over {HEADER_DEPTH} deep: what lies deeper would be lost"
+        )
+    try:
+        packed = pamqp.encode.field_table(headers)
+    except (TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:
+        raise Unroutable(f"AMQP can't carry the headers: {error}") from None
+    _, seen = frames.table(packed)
+    if over := headers_over(seen.size, seen.count, is_cut=seen.is_cut, most=most):
+        raise Unroutable(over)
+    if seen.keys() != headers.keys():
+        raise Unroutable(f"AMQP can't carry a header's name of over {_NAME_BYTES} bytes")
 
 
 def _number(what: str, value: float, least: float) -> int | str:

@@ -13,11 +13,18 @@ from uuid import uuid4
 import aiormq
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
+from pamqp.header import ContentHeader
 
 from groupflow.broker.address import Address
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
 from groupflow.broker.partitions import declare
-from groupflow.core.errors import ConfirmTimeout, PublishFailed, PublishRefused, QueueMissing
+from groupflow.core.errors import (
+    ConfirmTimeout,
+    HeadersTooLarge,
+    PublishFailed,
+    PublishRefused,
+    QueueMissing,
+)
 from groupflow.core.routing import Router
 from groupflow.core.tracing import Tracing
 
@@ -25,6 +32,8 @@ __all__ = ["IN_FLIGHT", "Outgoing", "PublishFailed", "TermPublisher", "publishin
 
 IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
 PERSISTENT = 2
+_AROUND = 8  # bytes of a frame around its content
+_ANY = 2**32  # bytes of a frame where RabbitMQ sets no bound
 _MISSING = (
     aiormq.exceptions.PublishError,  # handed back: no queue is there for it
     aiormq.exceptions.ChannelNotFoundEntity,  # no exchange is
@@ -66,6 +75,7 @@ class TermPublisher:
 
         Raises:
             QueueMissing: the queue isn't there.
+            HeadersTooLarge: they are over a frame.
             PublishRefused: the queue is full, or RabbitMQ takes no such message from this user.
             ConfirmTimeout: no confirm came in time; the message may have been taken.
             BrokerUnavailable: the connection has ended; the message may have been taken. Publish
@@ -86,6 +96,8 @@ class TermPublisher:
             headers=dict(message.headers) or None,
             priority=message.priority,
         )
+        if message.headers:
+            self._check_frame(message, properties)
         address = self._address
         routing_key = address.routing_key(
             message.message_id, message.body, message.headers, message.type, message.priority
@@ -118,6 +130,19 @@ class TermPublisher:
                 raise PublishRefused(
                     f"RabbitMQ refused message {message.message_id!r}, or one just before: {error}"
                 ) from error
+
+    def _check_frame(self, message: Outgoing, properties: aiormq.spec.Basic.Properties) -> None:
+        """Look whether the properties fit into one frame: they are never split.
+
+        A larger one would end the connection, and with it what others publish there.
+        """
+        most = self._channel.connection.connection_tune.frame_max or _ANY
+        size = len(ContentHeader(0, len(message.body), properties).marshal()) + _AROUND
+        if size > most:
+            raise HeadersTooLarge(
+                f"the headers of message {message.message_id!r} need a frame of {size} bytes, and "
+                f"RabbitMQ takes {most} (frame_max)"
+            )
 
     async def publish_all(
         self, messages: Iterable[Outgoing], on_confirm: Callable[[], None] = lambda: None

@@ -143,7 +143,7 @@ def _check(settings: Settings, bodies: Sequence[Body], id_: str, facts: _Facts) 
         try:
             message = Message(
                 body.raw, facts.type, own, facts.headers, facts.priority, facts.delay
-            ).checked()
+            ).checked(settings.rabbitmq.max_headers)
         except Unroutable as refusal:
             batch.refused.append(_Refused(body.where, refusal.reason))
             continue

@@ -100,6 +100,10 @@ class PublishRefused(PublishFailed):
     """RabbitMQ said no: the queue is full, the message too large, or the user has no right to."""
 
 
+class HeadersTooLarge(PublishRefused):
+    """A message's headers are larger than the frame that RabbitMQ takes; nothing was sent."""
+
+
 class ConfirmTimeout(PublishFailed):
     """No confirm came in time; the message may have been taken. Its id makes a second try safe."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from groupflow.core.octets import apart, as_text
 
 HEADER_DEPTH = 16  # of nested tables in AMQP headers; what lies deeper is left out
+MAX_HEADERS = 65_536  # bytes of AMQP headers, unless `rabbitmq.max_headers` says otherwise
 
 
 def json_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,3 +36,29 @@ def _json_value(value: Any, depth: int) -> Any:  # noqa: PLR0911  one a kind
         case list() | tuple():
             return [_json_value(each, depth - 1) for each in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def headers_over(size: int, values: int, *, is_cut: bool, most: int) -> str:
+    """Why headers are too much for a task; empty where they aren't.
+
+    Args:
+        size: bytes of them as AMQP has them.
+        values: how many were read.
+        is_cut: whether there are more than were read.
+        most: bytes that they may have.
+    """
+    if size > most:
+        return f"the headers have {size} bytes, over rabbitmq.max_headers = {most}"
+    return f"the headers have over {values} values" if is_cut else ""
+
+
+def are_deep(headers: Mapping[str, Any]) -> bool:
+    """Whether something in headers lies deeper than `json_headers` tells."""
+    return any(_is_deep(value, HEADER_DEPTH) for value in headers.values())
+
+
+def _is_deep(value: Any, left: int) -> bool:
+    if not isinstance(value, dict | list | tuple):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return left == 0 or any(_is_deep(each, left - 1) for each in inner)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from groupflow.core.template import has_controls, show
+
+MOST_STAGE = 1024  # characters
 Scope: TypeAlias = Literal["task", "group", "tenant"]
 
 
@@ -34,7 +37,8 @@ class Advance:
     """This stage is finished; queue the task again for the next one, at attempt 1.
 
     Attributes:
-        stage: the next stage's name, handed to the handler as ``task.stage``.
+        stage: the next stage's name, handed to the handler as ``task.stage``: 1 to 1,024
+            characters, none of them a control character.
         context: any JSON value, handed on as ``task.context``.
         after: seconds before which the next stage may not start.
     """
@@ -77,3 +81,17 @@ class Halt(Dead):
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 Outcome: TypeAlias = Done | Retry | Advance | Dead
+
+
+def wrong_stage(stage: object) -> str:
+    """Why no stage can have a name; empty where one can.
+
+    Commands get it in their environment, where NUL ends a text, and others in a header.
+    """
+    if not isinstance(stage, str) or not stage:
+        return f"the stage is no text: {show(stage)}"
+    if len(stage) > MOST_STAGE:
+        return f"the stage has {len(stage)} characters, over {MOST_STAGE}"
+    if has_controls(stage):
+        return f"the stage has control characters, or half a character: {show(stage)}"
+    return ""

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
-from groupflow.core.headers import json_headers
+from groupflow.core.headers import MAX_HEADERS, headers_over, json_headers
 from groupflow.core.limits import Debounce
 from groupflow.core.routing import Router
 from groupflow.core.template import has_controls
@@ -33,7 +33,7 @@ class Admission:
         router: Router,
         *,
         max_body: int,
-        max_headers: int = 65_536,
+        max_headers: int = MAX_HEADERS,
         step_aside: frozenset[str],
         debounces: Mapping[str, Debounce] = _NONE,
     ) -> None:
@@ -63,8 +63,9 @@ class Admission:
                 f"its first {HEAD_BYTES} are kept"
             )
             body = body[:HEAD_BYTES]
-        if over := self._headers_over(delivery):
-            reasons.append(f"the headers have {over}; only some short ones are kept")
+        size, values, is_cut = delivery.header_bytes, delivery.header_values, delivery.headers_cut
+        if over := headers_over(size, values, is_cut=is_cut, most=self._max_headers):
+            reasons.append(f"{over}; only some short ones are kept")
             headers = _short_headers(headers)
         shown = json_headers(headers)
         try:
@@ -98,12 +99,6 @@ class Admission:
         refusal = Unroutable(reason)
         refusal.scope = self._router.scope_in(headers)
         return refusal
-
-    def _headers_over(self, delivery: Delivery) -> str:
-        """What of the headers is over a limit; empty if nothing is."""
-        if delivery.header_bytes > self._max_headers:
-            return f"{delivery.header_bytes} bytes, over rabbitmq.max_headers = {self._max_headers}"
-        return f"over {delivery.header_values} values" if delivery.headers_cut else ""
 
 
 def _short_headers(headers: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry
+from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry, wrong_stage
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, text_of
 
@@ -110,8 +110,6 @@ def advance_in(answer: Any) -> Outcome | Failed | None:
     """The next stage that a foreign handler's JSON answer names, ``None`` where it names none."""
     if not isinstance(answer, dict) or "stage" not in answer:
         return None
-    stage = answer["stage"]
-    if not isinstance(stage, str) or not stage:
-        what = f"the stage in its answer is no text: {stage!r}"
-        return Failed("ValueError", what, is_final=True)
-    return Advance(stage, answer.get("context"))
+    if wrong := wrong_stage(answer["stage"]):
+        return Failed("ValueError", f"its answer can't be used: {wrong}", is_final=True)
+    return Advance(answer["stage"], answer.get("context"))

@@ -1,4 +1,4 @@
-"""pressure: whether intake has to wait, since the store holds as much as it should."""
+"""pressure: whether intake, or a pool's list, has to wait: the store holds as much as it should."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ class Pressure:
         max_waiting: int,
         max_memory: int,
         delayed_memory: int = UNBOUNDED,
+        share: float = 1.0,
+        look_every: float = LOOK_EVERY,
     ) -> None:
         """Binds the limits: of waiting tasks, of Redis's memory in use (bytes; 0 = none), delays.
 
-        What waits for delays isn't among the tasks: its bytes are bounded by `delayed_memory`.
+        What waits for delays isn't among the tasks: its bytes are bounded by `delayed_memory`. A
+        pause begins at a `share` of the limits; Redis's memory is asked for each `look_every` s.
         """
+        self._share = share
+        self._look_every = look_every
         self._delayed_memory = delayed_memory
         self._client = client
         self._max_waiting = max_waiting
@@ -38,12 +43,13 @@ class Pressure:
         self.kind: Pause = ""
         """Which limit is reached; empty for none."""
 
-    async def reason(self, queued: int) -> str:
+    async def reason(self, queued: int, size: int = 0) -> str:
         """Why intake has to wait, or an empty text. Once it waits, it does until well below.
 
-        `queued` counts the tasks that wait in the store now, but for those that wait for delays.
+        `queued` counts the tasks that wait in the store now, but for those that wait for delays;
+        `size` has the bytes that are about to be written.
         """
-        share = RESUME_AT if self._is_on else 1.0
+        share = RESUME_AT if self._is_on else self._share
         reason = ""
         kind: Pause = ""
         if queued >= self._max_waiting * share:
@@ -51,7 +57,7 @@ class Pressure:
             reason = f"{queued} tasks wait, and redis.max_waiting is {self._max_waiting}"
         else:
             await self.look()
-            if self._max_memory and self._used >= self._max_memory * share:
+            if self._max_memory and self._used + size >= self._max_memory * share:
                 kind = "memory"
                 reason = (
                     f"Redis uses {self._used} bytes, and redis.max_memory is {self._max_memory}"
@@ -65,7 +71,7 @@ class Pressure:
 
     async def look(self) -> None:
         """Ask how much memory Redis has and uses, every now and then."""
-        if not self._is_on and monotonic() - self._looked < LOOK_EVERY:
+        if not self._is_on and monotonic() - self._looked < self._look_every:
             return
         try:
             found = await self._client.info("memory")

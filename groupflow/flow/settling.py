@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from groupflow.core.outcome import Advance, Dead, Done, Halt, Outcome, Retry, Turn
+from groupflow.core.outcome import Advance, Dead, Done, Halt, Outcome, Retry, Turn, wrong_stage
 from groupflow.core.policy import Policy
 from groupflow.flow.handling import Failed, message_of, text_of
 from groupflow.settings.types import YEAR
@@ -109,6 +109,8 @@ def _advance(
     claim: Claim, outcome: Advance, policy: Policy, chance: Callable[[], float]
 ) -> Settlement:
     stage, context = outcome.stage, outcome.context
+    if wrong := wrong_stage(stage if isinstance(stage, str) else text_of(stage)):
+        return _bury(claim, "Advance", wrong, policy)
     try:
         packed = orjson.dumps(context)
     except (TypeError, ValueError) as error:

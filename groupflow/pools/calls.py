@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import structlog
 from starlette.routing import Route
 
+from groupflow.core.outcome import wrong_stage
 from groupflow.operate.pools import PoolStatus
 from groupflow.operate.whole.pools import read_all_pools
 from groupflow.ops.page.access import Gate
@@ -40,7 +41,6 @@ from groupflow.store.pulling import Puller, Pulling, daemon_name
 log = structlog.get_logger("groupflow.pools")
 
 MOST_BYTES = 16 * 1024 * 1024  # of settlements: each may bring a context
-MOST_VALUES = 1_000_000
 _WORKER = re.compile(r"[\w.@:+=-]{1,128}")
 _LEASE_SHARE = 0.5  # of a lease that a worker which holds something may wait for more
 
@@ -85,7 +85,7 @@ class Pools:
                 self._settle,
                 right="pull",
                 most_bytes=MOST_BYTES,
-                most_values=MOST_VALUES,
+                may_be_unfit=True,
             ),
             Endpoint(
                 "POST",
@@ -176,6 +176,9 @@ class Pools:
         for each in told.root:
             if each.outcome == "advance" and not each.stage:
                 raise Refused(HTTPStatus.BAD_REQUEST, "Name the stage that a task advances to.")
+            if each.outcome == "advance" and (wrong := wrong_stage(each.stage)):
+                detail = f"Nothing was settled: of {each.id[:64]!a} {wrong}."
+                raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
         verdicts = await self._dispenser.settle(puller, [each.told() for each in told.root])
         return [
             SettledTask(each.id, verdict) for each, verdict in zip(told.root, verdicts, strict=True)

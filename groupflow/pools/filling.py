@@ -1,4 +1,8 @@
-"""PUT …/tasks: a pool made equal to a list, in pieces, whatever its length."""
+"""PUT …/tasks: a pool made equal to a list, in slices, whatever its length.
+
+What breaks off behind the first slice leaves a pool with a part of the list beside what waited
+before: nothing is removed before all of the list is there. Sent again, it makes them equal.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,21 @@ from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError, StoreFull, StoreUnavailable
 from groupflow.core.routing import Router
+from groupflow.flow.pressure import RESUME_AT, Pressure
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import caller_of, refused_response
 from groupflow.ops.page.problems import Refused, problem_response
-from groupflow.pools.lists import Line, SpooledList, WrongList
+from groupflow.pools.lists import Line, SpooledList, UnfitList, WrongList
 from groupflow.pools.rights import check_pool
 from groupflow.pools.shapes import Filled
+from groupflow.pools.uploads import RETRY_AFTER, Uploads, spool
+from groupflow.settings.model import Settings
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Enqueuer
 from groupflow.store.partitions import partition_of
 from groupflow.store.pulling import PLACES, Listed, Pulling
+from groupflow.store.scans import present
 
 log = structlog.get_logger("groupflow.pools")
 
@@ -36,20 +46,20 @@ ABOUT = (
     '"type" where the pool has several. What is handed out is left alone.'
 )
 MOST_BYTES = 4 * 1024 * 1024 * 1024
-PIECE = 1024 * 1024  # bytes that are checked at a time
 SLICE = 250  # tasks a script
 _TRIES = 5  # of a slice, where Redis gives no answer
 _PAUSE = 1.0  # seconds between two of them
 
 
 class PoolFilling:
-    """The endpoint that fills pools; a list at a time for each."""
+    """The endpoint that fills pools; a list at a time for each pool, and of each token."""
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
         lease = context.facts.settings.workers.lease
         self._stores = [Pulling(client, lease) for client in context.namespace.clients]
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._uploads = Uploads()
 
     def route(self, gate: Gate) -> Route:
         async def serve(request: Request) -> Response:
@@ -60,8 +70,7 @@ class PoolFilling:
             except Refused as refusal:
                 return refused_response(refusal)
             except (StoreUnavailable, StoreFull) as error:
-                detail = f"{error}. Some of the list may have been taken: send it again."
-                return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+                return refused_response(_broken_off(str(error)))
             except ClientDisconnect:
                 return Response(status_code=HTTPStatus.BAD_REQUEST)
             except GroupflowError as error:
@@ -80,30 +89,42 @@ class PoolFilling:
             )
         caller = caller_of(request, gate)
         check_pool(caller, name)
-        caller.linger()
         if int(request.headers.get("content-length", "0")) > MOST_BYTES:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The list is over {MOST_BYTES} bytes."
             )
-        spooled = await asyncio.to_thread(SpooledList, rule.types, settings.rabbitmq.max_body)
-        try:
-            await _spool(request, spooled)
-            async with self._locks[name]:
-                filled = await self._fill(name, spooled, settings.router())
-        except WrongList as wrong:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"Nothing was changed: {wrong}.") from None
-        finally:
-            await asyncio.to_thread(spooled.close)
-        token = caller.holder and caller.holder.name
+        rabbitmq = settings.rabbitmq
+        token = caller.holder.name if caller.holder else ""
+        with self._uploads.one(token):
+            caller.linger()
+            spooled = SpooledList(rule.types, rabbitmq.max_body, rabbitmq.max_values)
+            try:
+                await spool(request, spooled)
+                async with self._locks[name]:
+                    filled = await self._fill(name, spooled, settings)
+            except WrongList as wrong:
+                is_unfit = isinstance(wrong, UnfitList)
+                status = HTTPStatus.UNPROCESSABLE_ENTITY if is_unfit else HTTPStatus.BAD_REQUEST
+                raise Refused(status, f"Nothing was changed: {wrong}.") from None
+            except OSError as error:
+                raise _broken_off(f"The list's file can't be kept: {error.strerror}") from error
+            finally:
+                await asyncio.to_thread(spooled.close)
         log.info("pool.filled", pool=name, token=token, peer=caller.peer, **_counts(filled))
         return filled
 
-    async def _fill(self, pool: str, spooled: SpooledList, router: Router) -> Filled:
-        numbers = [await store.begin_list(pool) for store in self._stores]
+    async def _fill(self, pool: str, spooled: SpooledList, settings: Settings) -> Filled:
+        router = settings.router()
+        parts = [_Part(client, settings) for client in self._context.namespace.clients]
+        numbers: list[str] = []
         words: Counter[str] = Counter()
         pieces = spooled.read(SLICE)
         while some := await asyncio.to_thread(next, pieces, None):
             sliced = await asyncio.to_thread(self._by_partition, pool, some, router)
+            await asyncio.gather(
+                *(part.check_room(tasks) for part, tasks in zip(parts, sliced, strict=True))
+            )
+            numbers = numbers or await self._begin(pool)
             found = await asyncio.gather(
                 *(
                     _insist(store, pool, number, tasks)
@@ -112,10 +133,14 @@ class PoolFilling:
                 )
             )
             words.update(word for each in found for word in each)
+        numbers = numbers or await self._begin(pool)
         pruned = zip(self._stores, numbers, strict=True)
         removed = await asyncio.gather(*(_prune(store, pool, number) for store, number in pruned))
         filled = Filled(0, sum(removed), 0, 0, 0, 0, 0)
         return replace(filled, **words)
+
+    async def _begin(self, pool: str) -> list[str]:
+        return [await store.begin_list(pool) for store in self._stores]
 
     def _by_partition(self, pool: str, lines: list[Line], router: Router) -> list[list[Listed]]:
         sliced: list[list[Listed]] = [[] for _ in self._stores]
@@ -125,15 +150,45 @@ class PoolFilling:
         return sliced
 
 
-async def _spool(request: Request, spooled: SpooledList) -> None:
-    waiting = bytearray()
-    async for chunk in request.stream():
-        waiting += chunk
-        if len(waiting) >= PIECE:
-            await asyncio.to_thread(spooled.feed, bytes(waiting))
-            waiting.clear()
-    await asyncio.to_thread(spooled.feed, bytes(waiting))
-    await asyncio.to_thread(spooled.end)
+class _Part:
+    """A partition, and how much more of a list it may take."""
+
+    def __init__(self, client: StoreClient, settings: Settings) -> None:
+        self._client = client
+        redis = settings.redis
+        self._pressure = Pressure(
+            client,
+            max_waiting=redis.max_waiting,
+            max_memory=redis.max_memory,
+            share=RESUME_AT,
+            look_every=0.0,
+        )
+
+    async def check_room(self, tasks: list[Listed]) -> None:
+        """Look whether a slice may be written. What waits already takes no more room.
+
+        Raises:
+            Refused: its new tasks would go beyond a limit.
+        """
+        known = await present(self._client, [task.id for task in tasks])
+        new = [task for task in tasks if task.id not in known]
+        if not new:
+            return
+        queued = (await Enqueuer(self._client).enqueue(())).queued  # none: it only tells
+        size = sum(len(task.packed) for task in new)
+        if reason := await self._pressure.reason(queued + len(new), size):
+            raise _broken_off(
+                f"There is no room for {len(new)} more tasks of {size} bytes: with them {reason}, "
+                f"and a list stops at {RESUME_AT:.0%} of that, so that messages still come in"
+            )
+
+
+def _broken_off(why: str) -> Refused:
+    return Refused(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"{why}. Some of the list may have been taken, and nothing was removed: send it again.",
+        RETRY_AFTER,
+    )
 
 
 async def _insist(store: Pulling, pool: str, number: str, tasks: list[Listed]) -> list[str]:

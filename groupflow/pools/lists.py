@@ -1,50 +1,65 @@
 """A list that a pool is to be equal to: JSON Lines, kept in a file until all of it is checked.
 
 Nothing is changed before the last line has come: so a list that breaks off, or has a line that is
-wrong, or an id twice, changes nothing.
+wrong, or an id twice, changes nothing. Each line is read here by all that will read it later.
 """
 
 from __future__ import annotations
 
 import tempfile
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
-from groupflow.core.exact_json import read_exactly, write_exactly
+from groupflow.core.errors import Unroutable
+from groupflow.core.exact_json import Unkeepable, read_exactly, write_exactly
 from groupflow.core.headers import json_headers
-from groupflow.core.routing import MAX_SECONDS, Router
+from groupflow.core.json_size import has_over
+from groupflow.core.routing import MAX_SECONDS, Router, parse_body
 from groupflow.core.template import has_controls
 from groupflow.store.envelope import Envelope
 from groupflow.store.pulling import Listed
 
 MOST_ID = 1024  # characters
+MOST_LINES = 5_000_000  # empty ones too
+IN_MEMORY = 1024 * 1024  # bytes of a list that are kept without a file
+SLICE_BYTES = 1024 * 1024  # of tasks that a script gets; a larger line goes alone
 _NAMES = frozenset({"id", "priority", "body", "type"})
 _SHOWN = 80  # characters of what is wrong
+_VALUES_BESIDE = 8  # at most, that a line has beside its body's
+_SHARES = 256  # in which the ids are looked through for one that comes twice
 
 
 class WrongList(Exception):
     """A list that can't be used; its text says where, and why."""
 
 
+class UnfitList(WrongList):
+    """A list that is well formed, and too long, or with a line of which no task can be made."""
+
+
 class SpooledList:
     """A list as it comes in, line by line. What it does takes time: call it from a thread."""
 
-    def __init__(self, types: tuple[str, ...], most_body: int) -> None:
+    def __init__(self, types: tuple[str, ...], most_body: int, most_values: int) -> None:
         """An empty one.
 
         Args:
             types: of the pool; the first is that of lines which name none.
             most_body: bytes of a body.
+            most_values: JSON values of a body.
         """
         self._types = types
         self._most_body = most_body
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="groupflow-list-")  # noqa: SIM115  closed by close
+        self._most_values = most_values
+        # It has a name nowhere, and becomes a file only beyond so many bytes.
+        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, prefix="groupflow-list-")  # noqa: SIM115  closed by close
         self._rest = b""
-        self._ids = array("Q")  # digests: a million take 8 MB
+        # Digests, in shares by their last byte: a million take 8 MB.
+        self._ids = [array("Q") for _ in range(_SHARES)]
         self.lines = 0
 
     def close(self) -> None:
@@ -71,36 +86,47 @@ class SpooledList:
         """
         self._check(self._rest)
         self._rest = b""
-        before = None
-        for digest in sorted(self._ids):
-            if digest == before:
-                self._find_twice(digest)
-            before = digest
+        for share in self._ids:  # a share at a time, since sorting lets no other thread run
+            before = None
+            for digest in sorted(share):
+                if digest == before:
+                    self._find_twice(digest)
+                before = digest
 
     def read(self, number: int) -> Iterator[list[Line]]:
-        """The lines again, so many at a time."""
+        """The lines again, so many at a time, and so many bytes; a line over those comes alone."""
         self._file.seek(0)
         some: list[Line] = []
+        size = 0
         for packed in self._file:
-            some.append(Line(*orjson.loads(packed)))
-            if len(some) == number:
+            size += len(packed)
+            if some and (len(some) == number or size > SLICE_BYTES):
                 yield some
-                some = []
+                some, size = [], len(packed)
+            some.append(Line(*orjson.loads(packed)))
         if some:
             yield some
 
     def _check(self, line: bytes) -> None:
         self.lines += 1
+        if self.lines > MOST_LINES:
+            raise UnfitList(f"it has over {MOST_LINES} lines")
         if not line.strip():
             return
         facts = self._facts(line)
-        self._ids.append(_digest(facts[0]))
+        digest = _digest(facts[0])
+        self._ids[digest % _SHARES].append(digest)
         self._file.write(orjson.dumps(facts) + b"\n")
 
     def _facts(self, line: bytes) -> tuple[str, float, str, str]:
         """A line as it is kept: id, priority, type, and the body as JSON."""
+        if has_over(line, self._most_values + _VALUES_BESIDE):
+            most = f"rabbitmq.max_values = {self._most_values}"
+            raise self._unfit(f"has a body with more JSON values than {most}")
         try:
             value: Any = read_exactly(line)
+        except Unkeepable as error:
+            raise self._unfit(f"can't be kept: {error}") from None
         except (ValueError, RecursionError) as error:
             raise self._wrong(f"is not JSON: {error}") from None
         if not isinstance(value, dict):
@@ -119,15 +145,21 @@ class SpooledList:
         if not isinstance(body, dict):
             raise self._wrong("has a body that is no JSON object")
         try:
-            packed = write_exactly(body).decode()
+            packed = write_exactly(body)
+            parse_body(packed, self._most_values)
+        except Unroutable as error:
+            raise self._unfit(f"has a body that can't be kept: {error.reason}") from None
         except (ValueError, TypeError, RecursionError) as error:
-            raise self._wrong(f"has a body that can't be kept: {error}") from None
+            raise self._unfit(f"has a body that can't be kept: {error}") from None
         if len(packed) > self._most_body:
             raise self._wrong(f"has a body over rabbitmq.max_body = {self._most_body} bytes")
-        return id_, float(priority), type_, packed
+        return id_, float(priority), type_, packed.decode()
 
     def _wrong(self, what: str) -> WrongList:
         return WrongList(f"line {self.lines} {what}")
+
+    def _unfit(self, what: str) -> UnfitList:
+        return UnfitList(f"line {self.lines} {what}")
 
     def _find_twice(self, digest: int) -> None:
         """Say which id it is, unless two ids have one digest."""
@@ -153,10 +185,10 @@ class Line:
 
     def listed(self, pool: str, router: Router) -> Listed:
         """The task that it is."""
-        facts: Mapping[str, Any] = orjson.loads(self.body)
-        tenant, scope = router.owner_of(facts)
+        body = self.body.encode()
+        tenant, scope = router.owner_of(parse_body(body))
         headers = json_headers({})
-        envelope = Envelope(self.type, None, tenant, None, headers, self.body.encode(), scope, pool)
+        envelope = Envelope(self.type, None, tenant, None, headers, body, scope, pool)
         return Listed(self.id, self.priority, envelope.pack(), envelope.pack_facts(), scope)
 
 

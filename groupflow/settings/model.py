@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from groupflow.core.headers import MAX_HEADERS
 from groupflow.core.limits import Debounce, Limits, Rate, TenantLimit
 from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
@@ -59,7 +60,7 @@ class RabbitMQ(Server):
     """Seconds between heartbeats of the connection."""
     max_body: Whole = Field(default=16_777_216, ge=1, le=_MAX_BODY_LIMIT)
     """Bytes of the largest body that becomes a task; a larger one is a dead letter."""
-    max_headers: Whole = Field(default=65_536, ge=1024, le=_MAX_BODY_LIMIT)
+    max_headers: Whole = Field(default=MAX_HEADERS, ge=1024, le=_MAX_BODY_LIMIT)
     """Bytes of the largest AMQP headers of a task; with larger ones: a dead letter."""
     max_values: Whole = Field(default=1_000_000, ge=1000)
     """JSON values of a body that becomes a task; one with more is a dead letter."""

@@ -27,7 +27,12 @@ from groupflow import (
 from groupflow.broker import terms, topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.consumer import Consumer, Delivery, consuming
-from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
+from groupflow.core.errors import (
+    ConfigError,
+    GroupflowError,
+    HeadersTooLarge,
+    ServerUnreachable,
+)
 from groupflow.servers.ports import free_ports
 from tests.soak.proxy import Proxy
 
@@ -37,6 +42,14 @@ BODY = {"app_name": "crm", "tenant_id": 42}
 @pytest.fixture
 def queue() -> str:
     return f"application-{uuid4().hex}"
+
+
+def nested(deep: int) -> Any:
+    """Lists in lists."""
+    found: Any = 1
+    for _ in range(deep):
+        found = [found]
+    return found
 
 
 @asynccontextmanager
@@ -192,6 +205,13 @@ async def test_what_would_be_a_dead_letter_is_not_sent(rabbitmq_server: Any, que
             (BODY, {"priority": float("nan")}, "priority"),
             (BODY, {"headers": {"a": object()}}, "headers"),
             (BODY, {"headers": {"a": 2**70}}, "headers"),
+            (BODY, {"headers": {"a": 1e39}}, "headers"),
+            (BODY, {"headers": {"a": "\ud800"}}, "headers"),
+            (BODY, {"headers": {"a" * 129: 1}}, "128 bytes"),
+            (BODY, {"headers": {"a": nested(17)}}, "16 deep"),
+            (BODY, {"headers": {"a": nested(480)}}, "16 deep"),
+            (BODY, {"headers": {"a": [0] * 2000}}, "over 1024 values"),
+            (BODY, {"headers": {"a": "x" * 65_536}}, "rabbitmq.max_headers = 65536"),
         ]
         for body, facts, said in wrong:
             with pytest.raises(Unroutable, match=said):
@@ -307,3 +327,24 @@ def test_a_configuration_says_where(tmp_path: Any) -> None:
     file.write_text('[rabbitmq]\nurl = "amqp://u:p@localhost:5/v"\nqueue = "q"\n')
     publisher = Publisher.from_config(file)
     assert (publisher._url, publisher._address.name) == ("amqp://u:p@localhost:5/v", "queue 'q'")
+
+
+async def test_headers_over_a_frame_harm_nobody_else(rabbitmq_server: Any, queue: str) -> None:
+    """They are refused before they are sent: the connection stays, with what is under way on it."""
+    url = rabbitmq_server.url
+    async with Publisher(url, queue, declare=True, max_headers=1_000_000) as publisher:
+        await publisher.publish(BODY, type="work", id="first")
+        term = await publisher._terms.reach()
+        others = [publisher.publish(BODY, type="work", id=f"m{n}") for n in range(50)]
+        large = {"a": "x" * 131_072}
+        refused, *ids = await asyncio.gather(
+            publisher.publish(BODY, type="work", headers=large), *others, return_exceptions=True
+        )
+        assert isinstance(refused, HeadersTooLarge), refused
+        assert "131072 (frame_max)" in str(refused)
+        assert ids == [f"m{n}" for n in range(50)]
+        fits = {"a": "x" * (131_072 - 300)}
+        assert await publisher.publish(BODY, type="work", id="fits", headers=fits) == "fits"
+        assert await publisher._terms.reach() is term
+    last = (await taken(url, queue, 52))[-1]
+    assert (last.message_id, len(last.headers["a"])) == ("fits", 131_072 - 300)

@@ -40,6 +40,7 @@ def publish(folder: Path, stdin: bytes, *arguments: str) -> subprocess.Completed
         (GOOD, ("--priority", "1e30"), "priority"),
         (GOOD, ("--id", "x" * 300), "255 bytes"),
         (GOOD, ("--type", ""), "type"),
+        (GOOD, ("--header", "a=" + "x" * 70_000), "rabbitmq.max_headers"),
     ],
 )
 def test_what_would_be_a_dead_letter_is_not_sent(

@@ -122,7 +122,7 @@ class World(Enqueuer, Pressure):
         self.batches.append(list(arrivals))
         return Enqueued(self.queued, [True] * len(arrivals))
 
-    async def reason(self, queued: int) -> str:
+    async def reason(self, queued: int, size: int = 0) -> str:
         reason = self.reasons.pop(0) if self.reasons else ""
         self.kind = "waiting" if reason else ""
         return reason

@@ -74,6 +74,7 @@ def test_what_became_of_each(answer: bytes, end: Any, expected: list[Any]) -> No
         (b'{"outcome": "retry", "scope": "world"}', "scope = 'world'"),
         (b'{"outcome": "retry", "after": "soon"}', "after = 'soon'"),
         (b'{"stage": ""}', "is no text"),
+        (b'{"stage": "a\\u0000b"}', "control characters"),
     ],
 )
 def test_an_answer_that_makes_no_sense_has_failed(answer: bytes, what: str) -> None:

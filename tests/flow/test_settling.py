@@ -60,6 +60,7 @@ def shape(settlement: Settlement) -> tuple[Any, ...]:
 
 
 FAILED = Failed("KeyError", "'name'")
+CONTROLS = "the stage has control characters, or half a character: "
 FINAL = Failed("KeyError", "'name'", is_final=True)
 
 
@@ -97,6 +98,18 @@ FINAL = Failed("KeyError", "'name'", is_final=True)
             1,
             ("advance", "two", b"[1]", "step-aside"),
         ),
+        # A stage that no command could be given ends it.
+        (Advance("a\0b"), policy(), 1, ("bury", f"{CONTROLS}'a\\x00b'", "skip")),
+        (Advance("\x1b[2J"), policy(parks=True), 1, ("bury", f"{CONTROLS}'\\x1b[2J'", "park")),
+        (Advance("\ud800"), policy(), 1, ("bury", f"{CONTROLS}'\\ud800'", "skip")),
+        (Advance(""), policy(), 1, ("bury", "the stage is no text: ''", "skip")),
+        (
+            Advance("x" * 1025),
+            policy(),
+            1,
+            ("bury", "the stage has 1025 characters, over 1024", "skip"),
+        ),
+        (Advance("x" * 1024), policy(), 1, ("advance", "x" * 1024, b"null", "hold")),
         # A Dead uses up all of them.
         (Dead("no such tenant"), policy(), 1, ("bury", "no such tenant", "skip")),
         (Dead("no such tenant"), policy(parks=True), 1, ("bury", "no such tenant", "park")),

@@ -22,6 +22,17 @@ def _body(id_: str, entity: str | None = None, **facts: Any) -> dict[str, Any]:
     return body
 
 
+def _nested(deep: int, innermost: Any = 1) -> Any:
+    found = innermost
+    for _ in range(deep):
+        found = {"a": found}
+    return found
+
+
+def _with_headers(**headers: Any) -> dict[str, Any]:
+    return {"type": "work", "body": {"app_name": "other", "tenant_id": 1}, "headers": headers}
+
+
 def test_a_task_is_run(world: World) -> None:
     answer = _publish(world, id="by-http", type="work", body=_body("by-http"))
     assert (answer.status_code, answer.json()) == (200, {"id": "by-http"})
@@ -44,6 +55,18 @@ def test_sent_again_it_is_one_task(world: World) -> None:
         ({"type": "work", "body": {"app_name": "crm", "tenant_id": 1}}, "entity"),
         ({"type": "work", "body": {}, "id": "a\u0000b"}, "control"),
         ({"type": "work", "body": {"n": "x" * 200_000}}, "max_body"),
+        (_with_headers(a=_nested(480)), "16 deep"),
+        (_with_headers(a=_nested(17)), "16 deep"),
+        (_with_headers(a="x" * 100_000), "max_headers"),
+        (_with_headers(a="x" * 200_000), "max_headers"),
+        (_with_headers(a=[0] * 2000), "over 1024 values"),
+        (_with_headers(a=1e39), "AMQP can't carry"),
+        (_with_headers(a=2**63), "AMQP can't carry"),
+        (_with_headers(**{"a" * 300: 1}), "128 bytes"),
+        (_with_headers(CC=["groupflow.other"]), "CC"),
+        (_with_headers(BCC="x"), "BCC"),
+        ({"type": "a\nb", "body": {}}, "control"),
+        ({"type": "work", "body": _nested(300, {})}, "JSON"),
     ],
 )
 def test_what_cannot_be_routed_is_refused(world: World, task: dict[str, Any], why: str) -> None:
@@ -60,3 +83,22 @@ def test_what_cannot_be_routed_is_refused(world: World, task: dict[str, Any], wh
 )
 def test_bad_input(world: World, task: dict[str, Any]) -> None:
     assert _publish(world, **task).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"body": {"n": 1e400}}',
+        b'{"body": {"n": %s}}' % (b"1" * 4000),
+        b'{"body": {"n": "\\ud800"}}',
+        b'{"body": {}, "delay": 1e400}',
+        b'{"body": {}, "priority": NaN}',
+        b'{"body": {}, "headers": {"a": 1e400}}',
+        b'{"body": {}, "headers": {"\\udfff": 1}}',
+    ],
+)
+def test_what_no_parser_would_read_is_refused(world: World, sent: bytes) -> None:
+    headers = {"authorization": f"Bearer {PUBLISHER}", "content-type": "application/json"}
+    answer = world.http.post("/api/tasks", content=sent, headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["detail"]

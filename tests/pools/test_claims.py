@@ -362,3 +362,87 @@ async def test_an_answer_is_bounded_in_bytes(shop: Shop) -> None:
         if not told["more"]:
             break
     assert sorted(seen) == [f"p{n}" for n in range(8)]
+
+
+UNFIT = [
+    (b'{"n": ' + b"1" * 4000 + b"}", "infinity"),
+    (b'{"n": ' + b"1" * 5000 + b"}", "digits"),
+    (b'{"n": 12345678901234567, "s": "\\ud800"}', "half a character, U+D800"),
+    (b'{"s": "\\ud800"}', "half a character, U+D800"),
+    (b'{"n": 12345678901234567, "m": 1e400}', "1e400"),
+    (b'{"m": -1e400}', "-1e400"),
+    (b'{"n": [' + b"{}," * 1_000_001 + b"{}]}", "rabbitmq.max_values"),
+]
+
+
+@pytest.mark.parametrize(("body", "why"), UNFIT)
+async def test_a_list_that_cannot_be_kept_changes_nothing(
+    shop: Shop, body: bytes, why: str
+) -> None:
+    """Nothing of the 300 lines in front of it is made a task either."""
+    good = lines(*({"id": f"g{n}"} for n in range(300)))
+    before = [bench.dump() for bench in shop.spread.benches]
+    sent = good + b'{"id": "bad", "body": ' + body + b"}\n"
+    answer = await shop.api.put("/couriers/tasks", content=sent, headers=as_(TOKEN))
+    assert answer.status_code == 422, answer.text
+    detail = answer.json()["detail"]
+    assert detail.startswith("Nothing was changed: line 301 "), detail
+    assert why in detail
+    assert [bench.dump() for bench in shop.spread.benches] == before
+
+
+STAGES = ["a\x00b", "a\nb", "\x1b[31m", "\x7f", "\x85"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_stage_that_no_command_could_be_given_is_refused(shop: Shop, stage: str) -> None:
+    """Nothing of the call is settled: the task that is done neither."""
+    await shop.spread.put(pooled("x"), pooled("y"))
+    anna = Worker(shop.api)
+    x, y = by_id(await anna.claim(2))
+    told = [said(y), said(x, "advance", stage=stage)]
+    answer = await shop.api.post(f"{anna.path}/settlements", json=told)
+    assert answer.status_code == 422, answer.text
+    assert "control characters" in answer.json()["detail"]
+    assert await anna.settle(said(x, "advance", stage="two"), said(y)) == ["accepted"] * 2
+
+
+SETTLEMENTS = [
+    (b'"context": 1e400', 400),
+    (b'"context": "\\ud800"', 400),
+    (b'"context": ' + b"[" * 2000 + b"]" * 2000, 400),
+    (b'"context": [' + b"{}," * 10_000 + b"{}]", 413),
+    (b'"reason": "\\udfff"', 400),
+    (b'"after": NaN', 400),
+    (b'"after": 1e400', 400),
+    (b'"after": -1', 400),
+    (b'"stage": "\\ud800"', 400),
+]
+
+
+@pytest.mark.parametrize(("more", "status"), SETTLEMENTS)
+async def test_a_settlement_that_cannot_be_kept_is_refused(
+    shop: Shop, more: bytes, status: int
+) -> None:
+    await shop.spread.put(pooled("x"))
+    anna = Worker(shop.api)
+    [task] = await anna.claim(1)
+    sent = b'[{"id": "x", "fence": %d, "outcome": "advance", ' % task["fence"] + more
+    sent += b"}]" if b"stage" in more else b', "stage": "s"}]'
+    headers = {"content-type": "application/json"}
+    path = f"{anna.path}/settlements"
+    answer = await shop.api.post(path, content=sent, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["detail"]
+    assert await anna.done(task) == ["accepted"]
+
+
+async def test_a_call_settles_ten_thousand_values_at_most(shop: Shop) -> None:
+    """Each takes far more memory than its bytes, and the server reads no other call meanwhile."""
+    sent = b"[" + b",".join([b"{}"] * 330_000) + b"]"
+    headers = {"content-type": "application/json"}
+    answer = await shop.api.post(
+        "/couriers/workers/anna/settlements", content=sent, headers=headers
+    )
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == "The body has over 10000 JSON values."

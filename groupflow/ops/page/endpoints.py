@@ -73,9 +73,8 @@ class Endpoint:
     right: Right | None = None  # what it takes to call it, where it does more than show
     or_right: Right | None = None  # what will do as well
     most_bytes: int = MAX_INPUT  # of a request's body
-    most_values: int = MOST_VALUES  # JSON values in it
     may_miss: bool = False  # it answers 404 for what isn't there
-    may_be_unroutable: bool = False  # it answers 422 for what would be a dead letter from the start
+    may_be_unfit: bool = False  # it answers 422 for what can't become, or go on as, a task
     is_public: bool = False  # it is answered without the token where looking needs one
     reads: bool = False  # each call asks the store, or computes, and so waits for its turn
 
@@ -146,7 +145,9 @@ async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request
 def refused_response(refusal: Refused) -> Response:
     """A refusal as a response; one that a token would have helped says so."""
     is_token = refusal.status == HTTPStatus.UNAUTHORIZED
-    headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else None
+    headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else {}
+    if refusal.retry_after is not None:
+        headers["retry-after"] = f"{refusal.retry_after:g}"
     return problem_response(refusal.status, refusal.detail, headers)
 
 
@@ -187,11 +188,14 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     Raises:
         Refused: it is none, or too much is in it.
     """
-    asks, most = endpoint.asks, endpoint.most_values
+    asks = endpoint.asks
     if not body and not asks.model_fields:
         return {}
-    if has_over(body, most):
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body has over {most} JSON values.")
+    if has_over(body, MOST_VALUES):
+        # A list is too long; an object with so many is none that any model has.
+        is_list = issubclass(asks, RootModel)
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_list else HTTPStatus.BAD_REQUEST
+        raise Refused(status, f"The body has over {MOST_VALUES} JSON values.")
     value = orjson.loads(body)
     if issubclass(asks, RootModel):
         return value

@@ -21,9 +21,10 @@ class ProblemDetails:
 
 
 class Refused(Exception):
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
+    def __init__(self, status: HTTPStatus, detail: str, retry_after: float | None = None) -> None:
         self.status = status
         self.detail = detail
+        self.retry_after = retry_after  # seconds after which the same may be served
         super().__init__(detail)
 
 

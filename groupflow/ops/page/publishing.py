@@ -10,7 +10,7 @@ from pydantic import Field
 
 from groupflow.broker.application import Publisher
 from groupflow.broker.messages import Message
-from groupflow.core.errors import BrokerUnavailable, PublishFailed, Unroutable
+from groupflow.core.errors import BrokerUnavailable, HeadersTooLarge, PublishFailed, Unroutable
 from groupflow.core.routing import MAX_SECONDS
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -22,6 +22,7 @@ log = structlog.get_logger("groupflow.page")
 
 CONFIRM = 10.0  # seconds that RabbitMQ has to take a task
 MOST_HEADERS = 100
+_ELSEWHERE = frozenset({"CC", "BCC"})  # headers by which RabbitMQ hands out copies
 _Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 _Relative = Annotated[float, Field(ge=-MAX_SECONDS, le=MAX_SECONDS)]
 
@@ -57,7 +58,7 @@ class Publishing:
                 "Publish a task; it is answered once RabbitMQ has it",
                 self._publish,
                 right="publish",
-                may_be_unroutable=True,
+                may_be_unfit=True,
             )
         ]
 
@@ -87,10 +88,8 @@ class Publishing:
                 priority=message.priority,
                 delay=message.delay,
             )
-        except Unroutable as error:
-            raise Refused(
-                HTTPStatus.UNPROCESSABLE_ENTITY, f"Not published: {error.reason}"
-            ) from None
+        except (Unroutable, HeadersTooLarge) as error:
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"Not published: {error}") from None
         except (PublishFailed, BrokerUnavailable) as error:
             raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -116,7 +115,9 @@ def _check(message: Message, settings: Settings) -> None:
     Raises:
         Unroutable: it would be a dead letter from the start; the reason says why.
     """
-    outgoing = message.checked()
+    if found := sorted(_ELSEWHERE & message.headers.keys()):
+        raise Unroutable(f"the header {found[0]} would send it to other queues than groupflow's")
+    outgoing = message.checked(settings.rabbitmq.max_headers)
     most = settings.rabbitmq.max_body
     if len(outgoing.body) > most:
         raise Unroutable(
