@@ -235,8 +235,11 @@ class Worker:
         claim = slot.held
         try:
             async with self._room.taken(claim.apart):
-                if await self._fetch(claim):
-                    return await self._attempt_one(slot)
+                try:
+                    if await self._fetch(claim):
+                        return await self._attempt_one(slot)
+                finally:
+                    claim.let_go()
         except asyncio.CancelledError:
             pass  # while it waited: nothing has begun
         return None if self._is_lost else Release(claim)

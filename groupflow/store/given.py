@@ -127,6 +127,10 @@ class Claim:
         self.apart = 0
         return True
 
+    def let_go(self) -> None:
+        """Keep no body: the claim is settled without one, and its slot may name it for long."""
+        self.task = replace(self.task, body=b"", headers={}, context=None)
+
     @property
     def bytes(self) -> int:
         """Of its body and those of its run, as far as they are here."""
