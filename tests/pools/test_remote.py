@@ -127,6 +127,30 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
     assert sorted(ran) == sorted(["staged", "again", "raises"] * 2 + ["g0", "g1", "g2"])
 
 
+def test_a_stage_that_is_refused_is_a_failed_attempt(world: World) -> None:
+    """The worker goes on, and what it says of others is heard."""
+    attempts: list[tuple[str, int]] = []
+    before = world.rig.count("done")
+
+    async def work() -> None:
+        async def deliver(task: Task) -> Outcome | None:
+            attempts.append((task.id, task.attempt))
+            if task.id == "bad-stage" and task.attempt == 1:
+                return Advance("a\0b")
+            if len(attempts) == 3:
+                worker.stop()
+            return None
+
+        worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=2)
+        async with asyncio.timeout(60):
+            await worker.run()
+
+    world.publish("bad-stage", "good-stage")
+    run(work())
+    world.wait_for(before + 2)
+    assert sorted(attempts) == [("bad-stage", 1), ("bad-stage", 2), ("good-stage", 1)]
+
+
 def test_a_wrong_token_ends_a_worker(world: World) -> None:
     async def work() -> None:
         async def nothing(task: Task) -> None: ...
