@@ -22,7 +22,10 @@ from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, Verb
 
 NAME = "redis.rights"
-CLIENT_COMMANDS = ("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "SUBSCRIBE", "UNSUBSCRIBE", "WAIT")
+CLIENT_COMMANDS = (
+    *("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "MULTI", "EXEC"),
+    *("SUBSCRIBE", "UNSUBSCRIBE", "WAIT"),
+)
 """What the client sends itself; all others run in scripts."""
 
 _REMEDY = "deploy/redis/groupflow.acl has all that the user needs."
@@ -48,7 +51,7 @@ _TABLE = """
 DEL NONE · EXISTS KEY · GET KEY · HDEL KEY f · HEXISTS KEY f · HGET KEY f · HGETALL KEY ·
 HINCRBY KEY f 1 · HKEYS KEY · HLEN KEY · HMGET KEY f · HSCAN KEY 0 · HSET KEY f v ·
 HSETNX KEY f v · HSTRLEN KEY f · HVALS KEY · INCR KEY · INCRBY KEY 1 · LINDEX KEY 0 ·
-LINSERT KEY AFTER a b · LLEN KEY · LPUSH KEY a · LRANGE KEY 0 0 · LREM KEY 1 a ·
+LINSERT KEY AFTER a b · LLEN KEY · LPUSH KEY a · LRANGE KEY 0 0 · LREM KEY 1 a · LSET KEY 0 a ·
 MSETNX KEY v · PUBLISH WAKE doctor · RENAME NONE NONE · RPOP KEY · RPUSH KEY a · SETNX KEY v ·
 TIME · UNLINK NONE · ZADD KEY XX 1 a · ZCARD KEY · ZLEXCOUNT KEY - + · ZRANGE KEY 0 0 ·
 ZRANGEBYSCORE KEY 0 0 · ZREM KEY a · ZREMRANGEBYRANK KEY 0 0 · ZSCAN KEY 0 · ZSCORE KEY a

@@ -45,6 +45,7 @@ from groupflow.store.settlements import Advance, Complete, Release, Retry
 from tests.security.conftest import TlsRabbitmq, running
 from tests.security.strict import StrictBroker
 from tests.store.bench import Bench, arrival, bury
+from tests.store.test_large import large
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ACL = (DEPLOY / "redis" / "groupflow.acl").read_text()
@@ -92,6 +93,7 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
             arrival("rejected", dead="no tenant"),
             *(arrival(f"year{n}", "y", delay=31_536_000.0) for n in range(2)),
         )
+        await bench.enqueue(large("large", "l", priority=-9.0))
         assert await asyncio.wait_for(heard, 5) in (b"ready", b"due")
     held = {c.task.id: c for c in await one.claim("grouped", "w1", "w2")}
     await one.sessions.renew()
