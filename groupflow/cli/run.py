@@ -116,13 +116,13 @@ def _run_loop(build: Callable[[], Daemon]) -> int:
 
 
 async def _serve(build: Callable[[], Daemon]) -> int:
+    from groupflow.ops.signals import Ending
+
     daemon = build()
     # What is here by now stays. To look through it for garbage again and again would stop all
     # workers, for 70 ms at a time.
     gc.collect()
     gc.freeze()
-    from groupflow.ops.signals import Ending
-
     loop = asyncio.get_running_loop()
     Ending(daemon.stop, _leave_at_once).listen((signal.SIGTERM, signal.SIGINT))
     loop.add_signal_handler(signal.SIGHUP, _on_hang_up, daemon, _has_terminal())

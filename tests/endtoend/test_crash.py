@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import time
 
 from groupflow.cli.exits import Exit
+from groupflow.ops.signals import ECHO
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
@@ -263,6 +265,8 @@ def test_second_signal_leaves_at_once(make_rig: MakeRig) -> None:
         rig.wait_for_start(id_)
     daemon.send(signal.SIGTERM)
     daemon.wait_for("daemon.stopping")
+    echo = time.monotonic() + ECHO
+    rig.until(lambda: time.monotonic() > echo, "the time in which it would be an echo to be over")
     daemon.send(signal.SIGINT)
     assert daemon.wait() == 128 + signal.SIGINT
     rig.start("d1")
