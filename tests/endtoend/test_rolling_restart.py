@@ -22,7 +22,7 @@ from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig
 
 # The code that is upgraded from: the last complete state. It moves on with each version.
-PREVIOUS = "2038daaa699928836a5695fdf808d265ce8ab475"
+PREVIOUS = "6d779f0bf98ae9b57ecda1f207571bdb4e16b0d3"
 
 # How many tasks come at once, in turn: workers are idle and groups run their last task at one time,
 # and all have much to do at another. The next ones come when fewer than the least are left.
