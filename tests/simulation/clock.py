@@ -52,9 +52,9 @@ def _uuid4() -> uuid.UUID:
 
 def install() -> None:
     """Put virtual time and seeded chance in place of the machine's, for this whole process."""
-    time.monotonic = time.perf_counter = now  # type: ignore[assignment]
-    time.time = wall  # type: ignore[assignment]
-    time.monotonic_ns = time.perf_counter_ns = lambda: int(_clock.now * 1e9)  # type: ignore[assignment]
-    time.time_ns = lambda: int(wall() * 1e9)  # type: ignore[assignment]
+    time.monotonic = time.perf_counter = now
+    time.time = wall
+    time.monotonic_ns = time.perf_counter_ns = lambda: int(_clock.now * 1e9)
+    time.time_ns = lambda: int(wall() * 1e9)
     uuid.uuid4 = _uuid4
-    secrets.token_hex = lambda size=None: random.randbytes(size or 32).hex()
+    secrets.token_hex = lambda nbytes=None: random.randbytes(nbytes or 32).hex()

@@ -1,9 +1,9 @@
-"""A fleet: real daemons as simulated processes, the servers they stand on, and what publishes to them."""
+"""A fleet: real daemons as simulated processes, their servers, and what publishes to them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -99,7 +99,7 @@ class Fleet:
         """Note what the run did, for whoever reads its story."""
         self.story.append(f"{clock.now() - clock.BEGIN:9.4f}  {text}")
 
-    def logged(self, _logger: Any, level: str, event: dict[str, Any]) -> dict[str, Any]:
+    def logged(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
         """Take what a daemon logs."""
         if event.get("event") == "task.resumed":
             self.resumed.add((event["task"], event["fence"]))
@@ -201,7 +201,8 @@ class Fleet:
         """The store's own totals, of all partitions."""
         totals: dict[str, int] = {}
         for keys in self.partitions:
-            for name, total in self.raw.hgetall(keys("count")).items():  # type: ignore[union-attr]
+            found: Any = self.raw.hgetall(keys("count"))
+            for name, total in found.items():
                 totals[name.decode()] = totals.get(name.decode(), 0) + int(total)
         return totals
 

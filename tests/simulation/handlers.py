@@ -1,4 +1,4 @@
-"""The application of a simulated daemon: coroutines that write down when they start and how they end."""
+"""The application of a simulated daemon: coroutines that write down their starts and ends."""
 
 from __future__ import annotations
 
@@ -66,11 +66,6 @@ def app_of(write: Write, chance: Random) -> App:
     async def work(task: Task) -> None:
         with noted(task):
             await pass_time()
-
-    @app.handler("quick")
-    async def quick(task: Task) -> None:
-        with noted(task):
-            pass
 
     @app.handler("slow")
     async def slow(task: Task) -> None:

@@ -1,4 +1,4 @@
-"""The thread of the lease as a part of the simulated loop: it stands still when its process does."""
+"""The thread of the lease as a part of the simulated loop: it stands when its process does."""
 
 from __future__ import annotations
 

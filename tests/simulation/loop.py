@@ -12,16 +12,18 @@ import itertools
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from pathlib import Path
 from typing import Any
 
+import groupflow
 from tests.simulation import clock
 from tests.simulation.processes import OWNER, Process, Thread, context_of
 
-_FOR_EVER = 10_000_000  # callbacks at one instant: something goes in circles
+_OURS = str(Path(groupflow.__file__).parent) + "/"
 
 
 class Stuck(Exception):
-    """Nothing is ready and no timer runs, or time does not go on."""
+    """Nothing is ready, and no timer runs."""
 
 
 class _Task(asyncio.Task[Any]):
@@ -187,12 +189,12 @@ def _place_of(handle: asyncio.Handle | None) -> str:
     task = getattr(getattr(handle, "_callback", None), "__self__", None)
     if not isinstance(task, asyncio.Task):
         return "outside of tasks"
-    place, inner = "before its first step", task.get_coro()
+    place = "before its first step"
+    inner: Any = task.get_coro()
     while inner is not None:
         frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
-        if frame is not None and "/groupflow/" in (path := frame.f_code.co_filename):
-            if "/site-packages/" not in path:
-                file = path.rpartition("/groupflow/")[2]
-                place = f"{file}:{frame.f_code.co_qualname}"
+        if frame is not None and frame.f_code.co_filename.startswith(_OURS):
+            file = frame.f_code.co_filename.removeprefix(_OURS)
+            place = f"{file}:{frame.f_code.co_qualname}"
         inner = getattr(inner, "cr_await", None) or getattr(inner, "ag_await", None)
     return place

@@ -1,4 +1,4 @@
-"""Simulated processes: which callbacks belong to one, and what becomes of them when it stops or dies.
+"""Simulated processes: which callbacks belong to one, and what becomes of them when it dies.
 
 Every callback of the loop runs in a context; the context names the thread of the process that it
 belongs to. A callback of a dead process never runs; one of a stopped process runs once it goes on.

@@ -1,8 +1,8 @@
 """A stand-in for RabbitMQ, where the consumer hands deliveries over and takes acks: one queue.
 
 Quorum queue, single active consumer: messages keep their order, what a lost channel had not acked
-comes again in its place, and the next consumer in line has the queue. A confirm means that the queue
-has the message.
+comes again in its place, and the next consumer in line has the queue. A confirm means that the
+queue has the message.
 """
 
 from __future__ import annotations

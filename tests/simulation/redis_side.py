@@ -1,9 +1,9 @@
-"""The simulated Redis server: the shipped scripts on a real Redis, which is called one call at a time.
+"""The simulated Redis server: the shipped scripts on a real Redis, one call at a time.
 
-A real server runs each script. Around it, what would depend on the machine is the seed's: the clock,
-what ``INFO`` says, when wakes arrive, which replica holds what. Scripts are changed for that in three
-places as they are loaded: ``TIME``, ``PUBLISH`` and ``INFO``. No script sets a time to live, so the
-real server's own clock decides nothing.
+A real server runs each script. What would depend on the machine is the seed's: the clock, what
+``INFO`` says, when wakes arrive, which replica holds what. Scripts are changed for that in three
+places as they are loaded: ``TIME``, ``PUBLISH`` and ``INFO``. No script sets a time to live, so
+the real server's own clock decides nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from tests.simulation.network import Network, Transport
 
 _WAKES = b"sim:wakes"
 _NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+_REPLIES = {
+    b"HELLO": b"%1\r\n$5\r\nproto\r\n:3\r\n",
+    b"PING": b"+PONG\r\n",
+    **dict.fromkeys((b"CLIENT", b"AUTH", b"SELECT", b"UNSUBSCRIBE", b"SUNSUBSCRIBE"), b"+OK\r\n"),
+}
 _NULL = b"*-1\r\n"
 _INFO = """# Server\r
 redis_version:7.0.15\r
@@ -222,31 +227,25 @@ class SimulatedRedis:
         """What the simulation answers itself, and after how many seconds."""
         if name == b"EVALSHA" and command[1].decode() not in self.known:
             return 0.0, _NO_SCRIPT
-        if name == b"INFO":
-            return 0.0, self.info()
-        if name == b"WAIT":
-            if self.replica_hears:
-                return 0.0, b":%d\r\n" % self.replicas
+        if name == b"WAIT" and not self.replica_hears:
             return int(command[2]) / 1000, b":0\r\n"
-        if name == b"HELLO":
-            session.protocol = 3
-            return 0.0, b"%1\r\n$5\r\nproto\r\n:3\r\n"
         if name in (b"SUBSCRIBE", b"SSUBSCRIBE"):
             channels = self._subscribed.setdefault(session, set())
             channels.add(command[1])
             return 0.0, session.push(name.lower(), command[1], len(channels))
-        if name == b"PING":
-            return 0.0, b"+PONG\r\n"
-        if name in (b"CLIENT", b"AUTH", b"SELECT", b"UNSUBSCRIBE", b"SUNSUBSCRIBE"):
-            return 0.0, b"+OK\r\n"
-        return None
+        if name == b"HELLO":
+            session.protocol = 3
+        reply = self.info() if name == b"INFO" else _REPLIES.get(name)
+        if name == b"WAIT":
+            reply = b":%d\r\n" % self.replicas
+        return None if reply is None else (0.0, reply)
 
     def _rewritten(self, name: bytes, command: list[bytes]) -> bytes:
         if name == b"EVALSHA":
             sha = self._real.sha(command[1].decode())
             replication = f"role:master\r\nmaster_replid:{self.id}\r\n"
-            words = (b"EVALSHA", sha, 3, command[3], str(clock.micros()), replication, *command[4:])
-            return pack(*words)
+            front, now = command[3], str(clock.micros())
+            return pack(b"EVALSHA", sha, 3, front, now, replication, *command[4:])
         if name == b"SCRIPT" and command[1].upper() == b"LOAD":
             sha = self._real.load(command[2].decode())
             self.known |= {sha}

@@ -65,7 +65,9 @@ def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Pat
         logs: of the daemons.
     """
     with closing(store.client()) as raw:
-        return judge_events(journal.read(), raw, store.partitions, left_in_queue, resumed_in(logs))
+        return judge_events(
+            *(journal.read(), raw, store.partitions, left_in_queue), resumed=resumed_in(logs)
+        )
 
 
 def judge_events(
@@ -73,6 +75,7 @@ def judge_events(
     raw: Any,
     partitions: Sequence[Keys],
     left_in_queue: int,
+    *,
     resumed: Set[tuple[str, int]],
     forgotten: Set[tuple[str, int]] | None = None,
 ) -> Verdict:
@@ -153,7 +156,7 @@ def undone_starts(events: list[Event], partitions: int) -> set[Event]:
 
 
 def resumed_in(logs: Sequence[Path]) -> set[tuple[str, int]]:
-    """The claims, task and fence, that a daemon gave back, itself or its namesake, to begin anew."""
+    """The claims, task and fence, that a daemon gave back, itself or its namesake."""
     lines = (line for log in logs for line in log.read_bytes().splitlines())
     said = [orjson.loads(line) for line in lines if b'"task.resumed"' in line]
     return {(each["task"], each["fence"]) for each in said}
