@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.simulation import clock
@@ -29,11 +29,14 @@ def real_redis() -> Iterator[RealRedis]:
             [*command, "--appendonly", "no"], stdout=subprocess.DEVNULL
         ) as server:
             try:
-                while not path.exists():
-                    if server.poll() is not None:
-                        raise SystemExit("redis-server did not start")
+                while server.poll() is None:
+                    with suppress(OSError):
+                        real = RealRedis(str(path))
+                        break
                     time.sleep(0.01)
-                yield RealRedis(str(path))
+                else:
+                    raise SystemExit("redis-server did not start")
+                yield real
             finally:
                 server.terminate()
 
