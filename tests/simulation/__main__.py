@@ -1,6 +1,8 @@
-"""`make sim`: whole fleets in one process, by seeds (README of this package: its `run`)."""
+"""`make sim`: whole fleets in one process, by seeds; see `command`."""
 
 from __future__ import annotations
+
+import sys
 
 from tests.simulation import clock
 
@@ -8,4 +10,5 @@ clock.install()  # before anything takes the machine's clock by name
 
 from tests.simulation.command import main  # noqa: E402
 
-main()
+if __name__ == "__main__":
+    sys.exit(main())

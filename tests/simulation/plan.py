@@ -6,9 +6,9 @@ by leaving some of them out: what stays is what it was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from groupflow.store.scripts import Order
 
@@ -119,15 +119,20 @@ class Plan:
     replicas: int = 0
     plain: int = 2
     grouped: int = 4
-    features: frozenset[str] = field(default_factory=frozenset)
 
-    def without(self, *, faults: set[int] = frozenset(), jobs: set[int] = frozenset()) -> Plan:  # type: ignore[assignment]
-        """The same with fewer faults or jobs, by their places."""
-        return replace(
-            self,
-            faults=tuple(each for n, each in enumerate(self.faults) if n not in faults),
-            jobs=tuple(each for n, each in enumerate(self.jobs) if n not in jobs),
-        )
+    PARTS: ClassVar[tuple[str, ...]] = ("faults", "jobs")
+    """What a run may go without, each a tuple, those that tell most first."""
+
+    def parts(self, kind: str) -> tuple[Any, ...]:
+        """All of one of `PARTS`."""
+        found: tuple[Any, ...] = getattr(self, kind)
+        return found
+
+    def without(self, kind: str, begin: int, end: int) -> Plan:
+        """The same run without those from one place to another."""
+        every = self.parts(kind)
+        changed: dict[str, Any] = {kind: every[:begin] + every[end:]}
+        return replace(self, **changed)
 
 
 def plan(

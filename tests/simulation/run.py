@@ -74,6 +74,7 @@ def run(plan: Plan, real: RealRedis) -> Outcome:
     outcome.violations += [Violation("L6", trouble) for trouble in fleet.troubles]
     outcome.seconds = clock.now() - clock.BEGIN
     outcome.figures |= {"steps": fleet.loop.steps, "calls": fleet.redis.calls}
+    outcome.figures |= {"faults": len(plan.faults), "deaths": len(outcome.died_at)}
     _bury(fleet)
     return outcome
 
