@@ -52,7 +52,7 @@ master_replid:{id}\r
 _FRONT = "local SIM_TIME, SIM_INFO = KEYS[2], KEYS[3]"
 _CHANGES = (
     (
-        re.compile(r"call\('TIME'\)"),
+        re.compile(r"(?<![.\w])call\('TIME'\)"),
         "{tonumber(string.sub(SIM_TIME, 1, -7)), tonumber(string.sub(SIM_TIME, -6))}",
     ),
     (re.compile(r"call\(PUBLISH, "), "call('RPUSH', 'sim:wakes', "),
@@ -61,7 +61,7 @@ _CHANGES = (
 _LEFT = re.compile(r"'(?:TIME|INFO)'|\(PUBLISH")
 
 
-class Unchanged(Exception):
+class NotRendered(Exception):
     """A script speaks of what a simulation can't give it."""
 
 
@@ -70,7 +70,7 @@ def changed(text: str) -> str:
     for pattern, instead in _CHANGES:
         text = pattern.sub(instead, text)
     if found := _LEFT.search(text):
-        raise Unchanged(f"a script still says {found[0]}")
+        raise NotRendered(f"a script still says {found[0]}")
     if text.startswith("#!"):
         first, rest = text.split("\n", 1)
         return f"{first}\n{_FRONT}\n{rest}"
