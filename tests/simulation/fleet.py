@@ -266,6 +266,7 @@ def patched(fleet: Fleet) -> list[Any]:
         patch("groupflow.flow.intakes.connect", connect),
         patch.object(building, "LeaseThread", SimulatedLease),
         patch("groupflow.daemon.configure_logging"),
+        patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
         patch("groupflow.account.os", SimpleNamespace(getpid=_pid)),
         patch("groupflow.account.socket", SimpleNamespace(gethostname=lambda: "simulated")),
     ]
