@@ -211,8 +211,10 @@ class Fleet:
         """Whether nothing is left to do."""
         if self.unpublished or self.rabbitmq.left:
             return False
+        if clock.now() < self.redis.began + self.plan.lease:
+            return False  # not every daemon has come to the server as it is now
         if any(self.raw.exists(keys("recovering")) for keys in self.partitions):
-            return False  # a server's return is not over
+            return False
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
         return not any(counts.get(kind, 0) for kind in kinds)
