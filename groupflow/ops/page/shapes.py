@@ -64,6 +64,8 @@ def _place(value: str) -> str:
 
 
 Key = Annotated[str, Field(min_length=1, max_length=1024)]
+# As long as the longest id, and what a derived one has behind it.
+TaskId = Annotated[str, Field(min_length=1, max_length=1024 + 17)]
 Text = Annotated[str, Field(max_length=1024)]
 Limit = Annotated[int, Field(ge=1, le=500)]
 _OF_ALL = Field(max_length=_PARTITIONS * (_DIGITS + 1))
@@ -97,7 +99,7 @@ class GroupQuery(Input):
 
 
 class TaskQuery(Input):
-    id: Key = Field(description="The task's id; any characters.")
+    id: TaskId = Field(description="The task's id; any characters.")
 
 
 class TasksQuery(Input):
@@ -138,14 +140,14 @@ class ReasonsQuery(Input):
 class Letters(Input):
     """Which dead letters to redrive or drop, and who says so."""
 
-    ids: Annotated[list[Key], Field(min_length=1, max_length=MOST_IDS)]
+    ids: Annotated[list[TaskId], Field(min_length=1, max_length=MOST_IDS)]
     by: By = Field("", description="Who acts, for the log; not verified.")
 
 
 class WaitingTask(Input):
     """Which task to drop or run now, or of which group the delayed ones, and who says so."""
 
-    ids: Annotated[list[Key], Field(max_length=MOST_IDS)] = Field(default_factory=list)
+    ids: Annotated[list[TaskId], Field(max_length=MOST_IDS)] = Field(default_factory=list)
     delayed: Key | None = Field(None, description="A group: its delayed tasks, in place of ids.")
     by: By = Field("", description="Who acts, for the log; not verified.")
 
