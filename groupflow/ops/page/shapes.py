@@ -15,6 +15,7 @@ from groupflow.operate.groups import Why
 from groupflow.operate.listing import Lane
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import TaskRow
+from groupflow.operate.whole.choosing import Choice
 
 MOST_IDS = 500  # dead letters an action
 _CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
@@ -98,7 +99,23 @@ class GroupQuery(Input):
     limit: Limit = 50
 
 
-class TaskQuery(Input):
+class Choosing(Input):
+    """Which task, where several have one id."""
+
+    tenant: Text | None = Field(
+        None, description="Of several tasks that have one id, that of this tenant; empty: of none."
+    )
+    partition: Annotated[int, Field(ge=0, lt=_PARTITIONS)] | None = Field(
+        None, description="Of several tasks that have one id, that of this partition."
+    )
+
+    @property
+    def choice(self) -> Choice:
+        """The same as the namespace takes it."""
+        return Choice(self.tenant, self.partition)
+
+
+class TaskQuery(Choosing):
     id: TaskId = Field(description="The task's id; any characters.")
 
 
@@ -137,14 +154,14 @@ class ReasonsQuery(Input):
     tenant: Text = ""
 
 
-class Letters(Input):
+class Letters(Choosing):
     """Which dead letters to redrive or drop, and who says so."""
 
     ids: Annotated[list[TaskId], Field(min_length=1, max_length=MOST_IDS)]
     by: By = Field("", description="Who acts, for the log; not verified.")
 
 
-class WaitingTask(Input):
+class WaitingTask(Choosing):
     """Which task to drop or run now, or of which group the delayed ones, and who says so."""
 
     ids: Annotated[list[TaskId], Field(max_length=MOST_IDS)] = Field(default_factory=list)
