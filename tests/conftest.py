@@ -91,6 +91,7 @@ LONG = frozenset(
         "security/test_lists.py",
         "security/test_rights.py",
         "security/test_slow_machine.py",
+        "security/test_taken_ids.py",
         "soak/test_short_soak.py",
         "store/test_tenants_at_scale.py",
     }
