@@ -7,14 +7,19 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.async_api import async_playwright, expect
 
 from groupflow.core.scope import scope_of
 from groupflow.operate.whole.namespace import Namespace
+from groupflow.ops.page.server import serve_page
 from groupflow.servers import RedisServer
+from groupflow.servers.ports import free_ports
 from groupflow.settings.model import Settings
 from tests.operate.namesakes import ID, OWNERS, die, states, wait
 from tests.operate.spread import Spread
-from tests.page.test_partitions import client_of
+from tests.page.chromium import OPTIONS, PROGRAM
+from tests.page.context import context_of
+from tests.page.test_partitions import TOKEN, client_of
 from tests.store.bench import arrival
 
 BOTH, FIRST, SECOND = [True, True], [True, False], [False, True]
@@ -95,3 +100,33 @@ async def test_others_are_acted_on_beside_it(spread: Spread) -> None:
         [stayed] = answer["stayed"]
         assert (stayed["id"], "2 tasks have the id" in stayed["reason"]) == (ID, True)
         assert states(spread, "dead") == BOTH
+
+
+async def test_the_page_acts_on_the_one_that_is_shown(spread: Spread) -> None:
+    """In the list, and behind its link: no other tenant's letter of that id."""
+    await die(spread)
+    (port,) = free_ports(1)
+    context = context_of(
+        spread.namespace, {"http": {"listen": f"127.0.0.1:{port}", "token": TOKEN}}
+    )
+    async with serve_page(context), async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS])
+        try:
+            page = await browser.new_page()
+            page.set_default_timeout(30_000)
+            await page.add_init_script(f"sessionStorage.setItem('groupflow.token', '{TOKEN}')")
+            await page.goto(f"http://127.0.0.1:{port}/#/dead?tenant=666")
+            await page.locator("a[data-key^=open]").click()
+            await expect(page.get_by_text(spread.group_in(1))).to_be_visible(timeout=30_000)
+            await page.get_by_role("button", name="Redrive").click()
+            await page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+            await expect(page.get_by_text("1 redriven")).to_be_visible(timeout=30_000)
+            assert states(spread, "dead") == FIRST
+            await page.goto(f"http://127.0.0.1:{port}/#/dead")
+            await page.get_by_label(f"Choose {ID}").check()
+            await page.get_by_role("button", name="Drop").click()
+            await page.get_by_role("dialog").get_by_role("button", name="Drop").click()
+            await expect(page.get_by_text("1 dropped")).to_be_visible(timeout=30_000)
+            assert states(spread, "tasks") == SECOND
+        finally:
+            await browser.close()

@@ -118,7 +118,7 @@ class AllLetters:
                 known = found.get(name)
                 reason = letter.reason.partition("\n")[0][:_SHOWN]
                 found[name] = (
-                    DeadKind(letter.kind, reason, 1, letter.died_at, letter.id)
+                    DeadKind(letter.kind, reason, 1, letter.died_at, letter.id, letter.tenant)
                     if known is None
                     else replace(
                         known,

@@ -69,7 +69,7 @@ export function dead(params, context) {
       table("Reasons", [
         { label: "Dead letters", kind: "number", cell: (row) => count(row.count) },
         { label: "Reason", kind: "name", cell: (row) => link("dead", { ...at, reason: row.kind || row.reason }, cut(row.reason || row.kind), { "data-key": `reason ${row.kind} ${row.reason}` }) },
-        { label: "Latest", kind: "name", cell: (row) => link("letter", { id: row.example }, short(row.example), { "data-key": `example ${row.example}`, title: row.example }) },
+        { label: "Latest", kind: "name", cell: (row) => link("letter", { id: row.example, tenant: row.tenant }, short(row.example), { "data-key": `example ${row.example}`, title: row.example }) },
         { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.last_at) }, ago(row.last_at)) },
       ], found.reasons));
   }
