@@ -140,7 +140,7 @@ class Filled:
     assigned: int  # that workers hold, and that were left alone
     over: int  # that were done within the dedup window, and are not made again
     dead: int  # that are dead letters
-    foreign: int  # whose ids other tasks have
+    foreign: int  # whose ids tasks of their application and tenant have outside this pool
 
 
 def pulled(claim: Claim, since: float | None = None) -> dict[str, Any]:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import OtherLayout
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.pools import read_pools
 from groupflow.operate.tasks import WaitingTasks
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
+from groupflow.store.history import roll_history
 from groupflow.store.pulling import Pulling
 from groupflow.store.scans import present
 from groupflow.store.settlements import Release, Retry
@@ -187,7 +189,10 @@ class TestOthersIds:
         assert len(claims) == len(names), "theirs were not in the list, and are gone"
         assert (await put(shop, *mine))[0] == dict.fromkeys(names, "assigned")
         await anna.complete(*claims)
-        assert (await put(shop, *mine))[0] == dict.fromkeys(names, "over")
+        assert await present(shop.client, [(id_, OURS) for id_ in names]) == [False] * len(names)
+        for _ in range(2):  # in the history's newer part, and in its older one
+            assert (await put(shop, *mine))[0] == dict.fromkeys(names, "over")
+            await roll_history(shop.client, keep=0, size=1)
         assert await anna.claim(50) == []
 
     async def test_a_list_takes_nothing_from_others(self, shop: Bench) -> None:
@@ -198,7 +203,11 @@ class TestOthersIds:
         assert await shop.enqueue(of(THEIRS, "x", None)) == [False]
         assert (await found(shop, "x")).state == "dropped"
         assert await put(shop) == ({}, 1)
+        await roll_history(shop.client, keep=0, size=1)
         assert (await put(shop, listed("x", scope=OURS)))[0] == {"x": "added"}, "it was dropped"
+        [again] = await Worker(shop).claim(9)
+        assert again.task.id.startswith("x~")
+        assert not shop.raw.hexists(shop.keys("history_old"), again.task.id), "one place each"
 
     async def test_messages_of_its_own_tenant_are_the_same_tasks(self, shop: Bench) -> None:
         """Under a derived id too, whichever came first; and what is listed is none of theirs."""
@@ -217,6 +226,13 @@ class TestOthersIds:
         shop.raw.zadd(shop.keys("dead"), dict.fromkeys(letters, 1))
         mine = [listed(id_, scope=OURS) for id_ in "ab"]
         assert (await put(shop, *mine))[0] == {"a": "dead", "b": "dead"}
+        assert await shop.enqueue(of(OURS, "a", None)) == [True], "its letter gave the id back"
+        [done] = await (await shop.daemon()).work_off()
+        assert done.startswith("a~")
+        letter = await DeadLetters(shop.client).get("a")
+        assert letter is not None
+        assert await DeadLetters(shop.client).drop(letter)
+        assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done, whatever was dropped"
 
 
 class TestVisits:
