@@ -13,11 +13,12 @@ from secrets import token_hex
 from time import monotonic
 from typing import Literal, TypeAlias
 
-from groupflow.core.errors import SessionLost
+from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.store.carrying import Carrying
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
+from groupflow.store.enqueue import CARRIED, TRIES
 from groupflow.store.epochs import Epoch
 from groupflow.store.given import Claim, claims_from
 from groupflow.store.keys import split_checkpoint
@@ -107,6 +108,10 @@ class Listed:
     packed: bytes  # envelope and body
     facts: bytes  # as `Envelope.pack_facts` has them
     scope: str
+
+    def arguments(self, envelope: bytes | str) -> tuple[Argument, ...]:
+        """What `put.lua` takes for it, given its envelope or where that lies."""
+        return self.id, microseconds(self.priority), envelope, self.facts, self.scope
 
 
 class Pulling:
@@ -235,11 +240,41 @@ class Pulling:
             StoreUnavailable: no answer; it may have been written.
             StoreFull: Redis has no memory for it.
         """
-        arguments: list[Argument] = [pool, _FOR_GOOD, token_hex(16), number]
+        words: list[Word] = []
+        small: list[Listed] = []
         for task in tasks:
-            arguments += (task.id, microseconds(task.priority), task.packed, task.facts, task.scope)
+            if len(task.packed) <= CARRIED:
+                small.append(task)
+                continue
+            words += await self._put_small(pool, number, small)
+            words.append(await self._put_large(pool, number, task))
+            small = []
+        return words + await self._put_small(pool, number, small)
+
+    async def _put_small(self, pool: str, number: str, tasks: Sequence[Listed]) -> list[Word]:
+        """Those whose envelopes one script is given."""
+        if not tasks:
+            return []
+        arguments = _put_front(pool, number)
+        for task in tasks:
+            arguments += task.arguments(task.packed)
         _, *words = await self._client.run(Verb.PUT, *arguments)
         return [word.decode() for word in words]
+
+    async def _put_large(self, pool: str, number: str, task: Listed) -> Word:
+        """One whose envelope is laid in front of the script, under the id that it will have."""
+        at = task.id
+        for _ in range(TRIES):
+            laid = f"@{len(task.packed)} {at}"
+            arguments = [*_put_front(pool, number), *task.arguments(laid)]
+            (_, word), *_ = await self._client.run_copied(
+                Verb.PUT, arguments, None, "tasks", at, task.packed
+            )
+            if not isinstance(word, list):
+                found: Word = word.decode()
+                return found
+            at = word[0].decode()  # its id is somebody else's: it comes under another
+        raise StoreUnavailable(f"{task.id!r}: others took each id that was free")
 
     async def prune(self, pool: str, number: str, where: Where, cursor: str) -> tuple[str, int]:
         """A step of removing what waits in a pool and isn't in the list.
@@ -251,6 +286,11 @@ class Pulling:
             Verb.PRUNE, pool, number, where, cursor, LOOKED_AT
         )
         return following.decode(), removed
+
+
+def _put_front(pool: str, number: str) -> list[Argument]:
+    """What stands in front of the tasks of a list."""
+    return [pool, _FOR_GOOD, token_hex(16), number]
 
 
 @dataclass(frozen=True, slots=True)
