@@ -19,6 +19,8 @@ from groupflow.upkeep.renew import log_handed_over
 
 log = structlog.get_logger("groupflow.reap")
 
+AGAIN = 0.01  # seconds until the next pass where there is more to take: Redis serves others too
+
 
 class Reaper:
     """Looks when the nearest lease may end, at least once a lease."""
@@ -48,6 +50,8 @@ class Reaper:
         for each in handed:
             self._measures.taken_over += 1
             log_handed_over("task.taken_over", each)
+        if wait == 0:
+            return AGAIN
         # A little past the end, since a lease counts as over only when its last microsecond is.
         return min(self._lease, (self._lease if wait is None else wait) + 0.05)
 

@@ -88,9 +88,9 @@ class Pulls(Arrivals, ClaimsAndSettles):
     def fall_silent(self, name: str, reaps: bool) -> None:
         """Its lease ends; a daemon takes over, or it comes back itself: all of it is gone."""
         one = self.pullers[name]
-        if not self.raw.zscore(self.keys("pullers"), one.puller.daemon):
+        if not self.raw.zscore(self.keys("pool_pullers", POOL), one.puller.daemon):
             return
-        self.raw.zadd(self.keys("pullers"), {one.puller.daemon: 1})
+        self.raw.zadd(self.keys("pool_pullers", POOL), {one.puller.daemon: 1})
         if reaps:
             handed = self.run(self.daemons["d0"].sessions.reap())[1]
             assert {each.id for each in handed} == {c.task.id for c in one.held.values()}
