@@ -238,7 +238,12 @@ def _claims(found: Snapshot) -> Iterator[Violation]:
 
 def _pullers(found: Snapshot) -> Iterator[Violation]:
     """Each worker that pulls stands in its own pool, and counts for as many tasks as it holds."""
-    held = Counter(claim.daemon for claim in found.checkpoints if puller_of(claim.daemon))
+    uncounted = set(found.names("pullers"))
+    held = Counter(
+        claim.daemon
+        for claim in found.checkpoints
+        if puller_of(claim.daemon) and claim.daemon not in uncounted
+    )
     counted = Counter[str]()
     for pool, members in found.indexes("pullers"):
         for name in members:
