@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
+from redis import Redis
 
 from groupflow.core.errors import PoolFull
 from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.given import Claim
+from groupflow.store.keys import Keys
 from groupflow.store.pulling import Puller, daemon_name
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury, ids
@@ -18,6 +20,16 @@ from tests.store.life import why
 from tests.store.test_pools import LEASE, POOL, Worker, pool, pooled
 
 TAKEN = 100  # tasks and sessions that one script takes away, about
+
+
+class Where(Protocol):
+    """A namespace, to look behind the scripts."""
+
+    @property
+    def keys(self) -> Keys: ...
+
+    @property
+    def raw(self) -> Redis: ...
 
 
 class Bound(Worker):
@@ -29,18 +41,20 @@ class Bound(Worker):
 
 
 def crowd(
-    bench: Bench, names: Iterable[str], ends: int = 1, *, of: str = POOL, earlier: bool = False
+    bench: Where, names: Iterable[str], ends: int = 1, *, of: str = POOL, earlier: bool = False
 ) -> None:
     """Sessions that are there without a call, as this version leaves them, or an earlier one."""
     key = bench.keys("pullers") if earlier else bench.keys("pool_pullers", of)
-    writes = bench.raw.pipeline(transaction=False)
-    writes.hsetnx(bench.keys("pools"), of, 1)
-    for n, name in enumerate(names):
-        daemon = daemon_name(of, name)
-        facts = ("session", f"{n:016d}", "process", "pull", "lease", str(int(LEASE * 1e6)))
-        writes.hset(bench.keys("daemon", daemon), items=[*facts, "epoch", "", "info", "{}"])
-        writes.zadd(key, {daemon: ends})
-    writes.execute()
+    bench.raw.hsetnx(bench.keys("pools"), of, "1")
+    every = list(enumerate(names))
+    for first in range(0, len(every), 1000):
+        writes = bench.raw.pipeline(transaction=False)
+        for n, name in every[first : first + 1000]:
+            daemon = daemon_name(of, name)
+            facts = ("session", f"{n:016d}", "process", "pull", "lease", str(int(LEASE * 1e6)))
+            writes.hset(bench.keys("daemon", daemon), items=[*facts, "epoch", "", "info", "{}"])
+            writes.zadd(key, {daemon: ends})
+        writes.execute()
 
 
 def sessions(bench: Bench, of: str = POOL) -> int:
@@ -289,6 +303,7 @@ async def test_a_crowd_of_an_earlier_version_goes_by_pieces(bench: Bench) -> Non
     while wait == 0:
         wait, rows = await reaper.sessions.reap()
         passes, taken = passes + 1, taken + [row.id for row in rows]
+        assert bench.raw.zcard(bench.keys("pullers")) >= 1501 - passes * TAKEN
         assert bench.audit() == []
     assert taken == ["x"]
     assert 1500 // TAKEN <= passes <= 2 * 1500 // TAKEN + 3

@@ -51,6 +51,12 @@ async def test_it_looks_when_the_next_lease_may_end(
     assert world.passes == 1
 
 
+async def test_where_there_is_more_to_take_it_looks_soon(world: World) -> None:
+    """A pass takes so many; and 100,000 may be over at once."""
+    world.wait = 0.0
+    assert await world.reaper().run_once() == reap.AGAIN <= 0.02
+
+
 async def test_what_it_took_over_is_counted(world: World) -> None:
     world.handed = [HandedOver(f"t{n}", "g", n, "d2") for n in range(3)]
     await world.reaper().run_once()
