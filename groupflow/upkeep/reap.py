@@ -23,7 +23,7 @@ AGAIN = 0.01  # seconds until the next pass where there is more to take: Redis s
 
 
 class Reaper:
-    """Looks when the nearest lease may end, at least once in the shortest lease that anybody has."""
+    """Looks when the nearest lease may end, and at least once in the shortest lease."""
 
     def __init__(
         self,

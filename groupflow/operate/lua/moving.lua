@@ -11,7 +11,7 @@ local function key_in(where, pool) return TAG .. where .. (pool == '' and '' or 
 local function living(now)
   local names = {}
   local function look(leases)
-    local some = call('ZREVRANGEBYSCORE', leases, '+inf', '(' .. digits(now), 'LIMIT', 0, 100)
+    local some = call('ZRANGE', leases, '+inf', '(' .. digits(now), 'BYSCORE', 'REV', 'LIMIT', 0, 100)
     for _, daemon in ipairs(some) do names[#names + 1] = daemon end
   end
   look(K.daemons)

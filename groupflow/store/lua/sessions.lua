@@ -20,7 +20,7 @@ local function count_held(daemon, number)
   local pool = number ~= 0 and pool_of(daemon)
   if not pool then return end
   for _, whose in ipairs({ daemon, '' }) do
-    local held = call('ZINCRBY', K.pool_holders .. pool, number, whose)
+    local held = call('ZADD', K.pool_holders .. pool, 'INCR', number, whose)
     if tonumber(held) <= 0 then call('ZREM', K.pool_holders .. pool, whose) end
   end
 end
