@@ -292,6 +292,19 @@ async def test_workers_of_an_earlier_version_go_on(bench: Bench, first: str) -> 
     assert bench.raw.exists(bench.keys("pullers")) == 0
 
 
+async def test_a_crowd_of_an_earlier_version_is_counted_soon(bench: Bench) -> None:
+    """Its leases run: it is known before the first of them ends, and nobody lost one."""
+    now = bench.server_time()
+    crowd(bench, (f"s{n}" for n in range(350)), now + int(LEASE * 1e6), earlier=True)
+    reaper = await bench.daemon()
+    for left in (250, 150, 50):
+        assert (await reaper.sessions.reap())[0] == 0
+        assert bench.raw.zcard(bench.keys("pullers")) == left
+    wait, _ = await reaper.sessions.reap()
+    assert wait
+    assert (await pool(bench)).known == 350
+
+
 async def test_a_crowd_of_an_earlier_version_goes_by_pieces(bench: Bench) -> None:
     await bench.enqueue(pooled("x", pool="others"))
     olga = Worker(bench, "olga", "others")

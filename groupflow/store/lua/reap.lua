@@ -41,7 +41,7 @@ for _, puller in ipairs(call('ZRANGE', K.pullers, 0, MOST_TAKEN - 1)) do
     looked = looked + slots
   end
 end
-wait_for(K.pullers)
+if call('EXISTS', K.pullers) == 1 then wait = 0 end
 
 -- Each pool has the same share of what a script takes, in steps: a session is one, and so is each of its tasks. So
 -- no pool waits for another, however many of its workers are gone. Where there are more pools than steps, another

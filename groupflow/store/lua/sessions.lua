@@ -130,8 +130,8 @@ local function end_claim(daemon, slot, fence, group)
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
   unlock(group, fence, clock())
   if group ~= '' then call('HDEL', K.runs, group) end
-  count_held(daemon, -1)
   unmark_ended(daemon, fence)
+  count_held(daemon, -1)
   return 'live'
 end
 
