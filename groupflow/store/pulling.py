@@ -13,7 +13,7 @@ from secrets import token_hex
 from time import monotonic
 from typing import Literal, TypeAlias
 
-from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.core.errors import PoolFull, SessionLost, StoreUnavailable
 from groupflow.store.carrying import Carrying
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.client import Argument, Call, StoreClient
@@ -45,6 +45,7 @@ class Puller:
     pool: str
     name: str
     lease: float  # seconds
+    most: int = 0  # workers that its pool may have, 0 for any number
 
     @property
     def daemon(self) -> str:
@@ -123,28 +124,39 @@ class Pulling:
         self._carrying = carrying
         self._lease = microseconds(lease)
 
-    async def visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> Visit:
+    async def visit(
+        self, puller: Puller, limit: int = 0, *, opens: bool = True, counts: bool = True
+    ) -> Visit:
         """Note that a worker was heard of.
 
         Args:
             puller: which.
             limit: how many tasks it may hold in all; 0 where it asks for none.
             opens: whether it gets a session where it has none.
+            counts: whether this partition is the one that counts the workers of pools.
 
         Raises:
+            PoolFull: it has no session, and its pool has as many workers as it may.
             StoreUnavailable: no answer; call again.
             OtherLayout: the namespace has another number of partitions than is configured.
         """
-        has_one, shown, now, ends, epoch, flat, heads = await self._client.run(
-            Verb.VISIT,
+        arguments: list[Argument] = [
             puller.daemon,
             microseconds(puller.lease),
             self._lease,
             limit,
             "open" if opens else "",
-        )
+            puller.most if counts else 0,
+        ]
+        state = b"GOING"
+        while state == b"GOING":
+            state, shown, now, ends, epoch, flat, heads = await self._client.run(
+                Verb.VISIT, *arguments
+            )
+        if state == b"FULL":
+            raise _full(puller)
         session = None
-        if has_one:
+        if state == b"HAS":
             session = Session(puller.daemon)
             session.number, session.process = shown[: _NUMBER - 1].decode(), shown[16:].decode()
             session.epoch = Epoch(epoch.decode(), monotonic())
@@ -216,8 +228,11 @@ class Pulling:
         since = [seconds(row) for row in rows[6::7]]
         return Holdings(seconds(now), seconds(ends), list(zip(claims, since, strict=True)))
 
-    async def tend(self) -> None:
+    async def tend(self) -> bool:
         """Let what is due be claimed, and take from who was silent: also where no daemon runs.
+
+        Returns:
+            Whether there is more to take.
 
         Raises:
             StoreUnavailable: no answer.
@@ -226,7 +241,8 @@ class Pulling:
             (Verb.PROMOTE, [PROMOTED_AT_ONCE]),
             (Verb.REAP, [REAPED_AT_ONCE, self._lease]),
         ]
-        await self._client.run_all(calls)
+        _, (wait, _) = await self._client.run_all(calls)
+        return bool(wait == 0)
 
     async def begin_list(self, pool: str) -> str:
         """The number of a list that begins now, higher than those of all before."""
@@ -300,6 +316,15 @@ class Holdings:
     now: float  # Unix seconds by Redis's clock
     lease_until: float  # likewise; 0 where it has no session
     claims: list[tuple[Claim, float]]  # and since when it holds each, Unix seconds
+
+
+def _full(puller: Puller) -> PoolFull:
+    return PoolFull(
+        f"Pool {puller.pool!r} has {puller.most} workers, as many as [pools.{puller.pool}] "
+        f"max_workers lets it have, so {puller.name!r} can't be one more. Let workers keep their "
+        f"names, DELETE those that end, or raise max_workers; who is silent for {puller.lease:g} s "
+        "makes room."
+    )
 
 
 def _session_of(visit: Visit) -> Session:

@@ -283,7 +283,7 @@ class TestVisits:
         assert ids([claim for claim, _ in some.claims]) == [two.task.id] != [one.task.id]
         assert not (await pool(shop)).workers[0].is_silent
         late = microseconds(told.now + LEASE / 3)
-        shop.raw.zadd(shop.keys("pullers"), {anna.puller.daemon: late})
+        shop.raw.zadd(shop.keys("pool_pullers", POOL), {anna.puller.daemon: late})
         seen = await pool(shop)
         assert (seen.workers[0].is_silent, seen.silent) == (True, 1)
 
