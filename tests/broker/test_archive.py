@@ -17,13 +17,14 @@ from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.places import Place
 from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline
 
 DAY = 86400.0
 
 
 @pytest.fixture
 async def connection(rabbitmq_server: Any) -> AsyncIterator[AbstractConnection]:
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
     yield connection
     await connection.close()
 
@@ -75,7 +76,7 @@ async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
             whole.set()
 
     await channel.basic_consume(stream, note, arguments={"x-stream-offset": "first"})
-    await asyncio.wait_for(whole.wait(), 30)
+    await asyncio.wait_for(whole.wait(), deadline())
     assert max(sizes) == PART
 
 

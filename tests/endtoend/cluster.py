@@ -25,7 +25,7 @@ from groupflow.operate.tasks import Found, find_task
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from tests.endtoend.process import DEADLINE, Process, until
+from tests.endtoend.process import Process, until
 from tests.endtoend.rig import run
 
 _runs = itertools.count(1)
@@ -204,14 +204,14 @@ class Cluster:
 
         return run(ask())
 
-    def until_state(self, id_: str, *states: str, deadline: float = DEADLINE) -> dict[str, Any]:
+    def until_state(self, id_: str, *states: str, seconds: float | None = None) -> dict[str, Any]:
         """Wait until a task is in a state; what `task --json` says of it then."""
 
         def is_so() -> bool:
             found = self.find(id_)
             return found is not None and found.state in states
 
-        until(is_so, lambda: f"{id_} is not {states} but {self.find(id_)}", deadline)
+        until(is_so, lambda: f"{id_} is not {states} but {self.find(id_)}", seconds)
         told: dict[str, Any] = self.json("task", id_)
         return told
 

@@ -20,7 +20,6 @@ TABLE = (
 )
 
 
-@pytest.mark.timeout(120)
 async def test_rows_go_in_by_the_hundred(
     make_rig: MakeRig, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

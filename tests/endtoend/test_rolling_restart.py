@@ -17,6 +17,7 @@ from random import Random
 import pytest
 
 from groupflow.cli.exits import Exit
+from tests.deadlines import deadline
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig
@@ -44,7 +45,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=REPOSITORY,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert archive.returncode == 0, (
         f"The commit {PREVIOUS} is needed and isn't in this repository: it wants the whole history"
@@ -120,7 +121,7 @@ def test_the_previous_code_runs_from_its_own_folder(rig: Rig, previous: Path) ->
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=deadline(),
         )
         assert Path(said.stdout.strip()).is_relative_to(tree)
 

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.page.browsing import watch
 from tests.page.chromium import launch
 from tests.page.world import World
@@ -40,8 +41,8 @@ def browser() -> Iterator[Browser]:
 def profile(browser: Browser, world: World) -> Iterator[BrowserContext]:
     """One profile for a file's tests: the files come from its cache, as they do for people."""
     context = browser.new_context(base_url=world.url, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(15_000)
-    expect.set_options(timeout=15_000)
+    context.set_default_timeout(1000 * deadline())
+    expect.set_options(timeout=1000 * deadline())
     yield context
     context.close()
 

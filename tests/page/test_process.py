@@ -20,6 +20,7 @@ from groupflow.settings.changes import public_values
 from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
+from tests.deadlines import deadline
 from tests.endtoend.process import REPOSITORY, Process, until
 from tests.endtoend.rig import Job, Rig
 from tests.page.raw import connected, exchange
@@ -67,7 +68,7 @@ def _url(daemon: Process, times: int = 1) -> str:
 
 
 def _status(url: str, path: str) -> int:
-    return httpx.get(url + path, timeout=60.0, trust_env=False).status_code
+    return httpx.get(url + path, timeout=deadline(), trust_env=False).status_code
 
 
 def test_it_comes_back(make_rig: MakeRig) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote_from_bytes, urlsplit
 import httpx
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.page.raw import Answer, exchange
@@ -68,9 +68,7 @@ _FIELDS = st.dictionaries(
     _JSON,
     max_size=4,
 )
-_MANY = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+_MANY = settings(max_examples=150)
 
 
 def _is_fit(answer: Answer) -> None:

@@ -26,6 +26,7 @@ from groupflow.core.task import Task
 from groupflow.remote import Refused, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig, run
 from tests.page.browsing import allow, watch
@@ -116,7 +117,7 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
             return None
 
         worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(deadline()):
             await worker.run()
 
     world.publish("staged", "again", "raises")
@@ -142,7 +143,7 @@ def test_a_stage_that_is_refused_is_a_failed_attempt(world: World) -> None:
             return None
 
         worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=2)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(deadline()):
             await worker.run()
 
     world.publish("bad-stage", "good-stage")
@@ -185,7 +186,7 @@ def test_a_list_that_breaks_off_changes_nothing(world: World) -> None:
     api = httpx.URL(world.url)
     head = "PUT /api/pools/couriers/tasks HTTP/1.1\r\nhost: localhost"
     half = b'{"id": "half"}\n{"id": "other"'
-    with socket.create_connection((api.host, api.port), timeout=30) as connection:
+    with socket.create_connection((api.host, api.port), timeout=deadline()) as connection:
         more = f"authorization: Bearer {TOKEN}\r\ncontent-length: {2 * len(half)}\r\n\r\n"
         connection.sendall(f"{head}\r\n{more}".encode() + half)
         connection.shutdown(socket.SHUT_WR)
@@ -288,7 +289,7 @@ def test_the_examples_run_as_written(world: World, language: str) -> None:
         env=environment,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert done.returncode == 0, done.stderr
     assert b"accepted" in done.stdout
@@ -305,7 +306,7 @@ def test_a_generated_client_settles_a_task(
     making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     files = {"--path": description, "--config": config, "--output-path": tmp_path / "couriers"}
     options = [str(word) for pair in files.items() for word in pair]
-    made = subprocess.run([*making, *options], capture_output=True, check=False, timeout=60)
+    made = subprocess.run([*making, *options], capture_output=True, check=False, timeout=deadline())
     assert made.returncode == 0, made.stdout + made.stderr
     assert b"will not be generated" not in made.stdout, made.stdout
     monkeypatch.syspath_prepend(tmp_path)
@@ -336,7 +337,7 @@ def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
     api = httpx.Client(base_url=f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
     with api, sync_playwright() as playwright, launch(playwright) as browser:
         wanted = {"limit": 5, "wait": 30}
-        [given] = api.post("/workers/ida/claims", json=wanted, timeout=60).json()["tasks"]
+        [given] = api.post("/workers/ida/claims", json=wanted, timeout=deadline()).json()["tasks"]
         world.publish("waits")
         looked = partial(api.get, f"{world.url}/api/pools/couriers")
         world.rig.until(lambda: looked().json()["plain"] == 1, "a task that waits")

@@ -22,6 +22,7 @@ from redis import Redis
 
 from groupflow.pools import uploads
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN
@@ -56,7 +57,7 @@ class World:
             file.write(POOLS)
         self.daemon: Process = self.rig.start("d1")
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
-        self.http = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=deadline(), trust_env=False)
         self.raw: Redis = self.rig.raw
 
     @property
@@ -162,7 +163,9 @@ def test_a_list_of_large_bodies(world: World, record_property: Any) -> None:
     reset_slowlog(world)
     with watched(world) as seconds:
         path = f"{world.url}/api/pools/couriers/tasks"
-        answer = httpx.put(path, content=pieces(), headers=headers, timeout=300.0, trust_env=False)
+        answer = httpx.put(
+            path, content=pieces(), headers=headers, timeout=5 * deadline(), trust_env=False
+        )
         world.rig.publish([Job("innocent", None)])
         world.rig.wait_for_start("innocent")
     longest = slowest(world)

@@ -23,8 +23,7 @@ from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, translated
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wire, Wires
-
-DEADLINE = 20.0
+from tests.deadlines import deadline
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ async def test_scripts_that_nobody_takes_are_not_waited_for(
     monkeypatch.setattr(Wire, "call", call)
     monkeypatch.setattr(Redis, "script_load", lambda _, text: load(text))
     monkeypatch.setattr(client, "_timeout", 0.05)
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         with pytest.raises(StoreUnavailable):
             await client.run(*_renewal()[:1], *_renewal()[1])
 
@@ -191,7 +190,7 @@ async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
     monkeypatch.setattr(Wire, "call", call)
     monkeypatch.setattr(Redis, "script_load", lambda _, text: load(text))
     first = asyncio.create_task(client.run_all([_renewal()] * 3))
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await loading.wait()
         second = asyncio.create_task(client.run_all([_renewal()] * 2))
         for _ in range(10):
@@ -275,7 +274,7 @@ async def test_a_server_that_says_nothing_is_away(
     port = server.sockets[0].getsockname()[1]
     client = StoreClient(f"redis://127.0.0.1:{port}/0", Keys("n"), timeout=0.05)
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             with pytest.raises(StoreUnavailable):
                 await ask(client)
     finally:
@@ -306,7 +305,7 @@ async def test_a_server_that_is_not_there_is_away(
 async def test_wakes_begin_with_one_and_end_with_the_subscription(
     client: StoreClient,
 ) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         async with client.wakes() as wakes:
             assert await anext(wakes) == b"due"
             await (await client._located()).publish(client.keys.wake, "ready")

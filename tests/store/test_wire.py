@@ -19,6 +19,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wires, pack
+from tests.deadlines import deadline
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -63,7 +64,7 @@ async def test_a_call_that_was_given_up_is_not_brought_to_the_server_later() -> 
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
         listening.bind(("127.0.0.1", 0))
         server = await asyncio.start_server(serve, sock=listening, limit=1 << 12)
-        async with server, asyncio.timeout(20.0):
+        async with server, asyncio.timeout(deadline()):
             wire = await Wires(f"redis://127.0.0.1:{listening.getsockname()[1]}").open(5.0)
             await came.wait()
             with pytest.raises(RedisTimeoutError):
