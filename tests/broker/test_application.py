@@ -229,7 +229,7 @@ async def test_no_confirm_and_no_connection_are_told_apart(
 ) -> None:
     async with (
         proxied(rabbitmq_server) as (proxy, url),
-        Publisher(url, queue, declare=True, timeout=0.5) as publisher,
+        Publisher(url, queue, declare=True, timeout=deadline(1.0)) as publisher,
     ):
         await publisher.publish(BODY, type="work")
         proxy.hold("down")

@@ -395,7 +395,7 @@ async def test_the_rules_own_words_on_time_and_retries() -> None:
 async def test_a_batch_is_posted_in_lines_and_answered_in_lines(server: Server) -> None:
     tasks = [task(body=b'{"n": %d}' % n) for n in range(3)]
     rule = HandlerRule(http=SecretUrl(server.url), batch=10)
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=deadline()) as client:
         runner = HttpBatchRunner(rule, server.url, client)
         server.answer = response("200 OK", b'{"outcome": "done"}\n{"outcome": "dead"}\n')
         assert await runner.handle_all(tasks) == [Done(), Dead("its handler says so")]

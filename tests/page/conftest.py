@@ -1,4 +1,7 @@
-"""One world for all tests of the page: they look, and what they change they put back."""
+"""One world for all tests of the page: they look, and what they change they put back.
+
+It is gone before other tests begin: they have the servers that all tests share to themselves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.page.chromium import launch
 from tests.page.world import World
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(
     tmp_path_factory: pytest.TempPathFactory,
     rabbitmq_server: RabbitmqServer,

@@ -100,7 +100,8 @@ class TestSilence:
             for _ in range(200):
                 sock = stack.enter_context(connected(world.url))
                 sock.sendall(b"GET /livez HTTP/1.1\r\n")
-            assert httpx.get(f"{world.url}/livez", trust_env=False).status_code == 200
+            answer = httpx.get(f"{world.url}/livez", timeout=deadline(), trust_env=False)
+            assert answer.status_code == 200
             assert abs(_sockets(world.daemon.pid) - before) < 20
 
     def test_they_are_ended(self, world: World) -> None:

@@ -160,7 +160,7 @@ def test_beyond_this_machine(make_rig: MakeRig) -> None:
     assert _get(daemon, "/api/events").status_code == 401
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
     headers = {"Authorization": "Bearer a-token-of-the-tests"}
-    shown = httpx.get(f"{url}/api/overview", headers=headers, trust_env=False)
+    shown = httpx.get(f"{url}/api/overview", headers=headers, trust_env=False, timeout=deadline())
     assert shown.status_code == 200
     assert _get(daemon, "/api/access").json()["may_read"] is False
     assert "a-token-of-the-tests" not in daemon.log.read_text()

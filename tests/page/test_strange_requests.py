@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.deadlines import deadline
 from tests.page.raw import Answer, exchange
 from tests.page.world import TOKEN, World
 
@@ -113,5 +114,7 @@ def test_an_origin_that_is_no_url(world: World, origin: str) -> None:
 
 def test_a_query_that_is_no_text(world: World) -> None:
     port = urlsplit(world.url).port
-    answer = httpx.get(f"http://127.0.0.1:{port}/api/task?id=%ff%00", trust_env=False)
+    answer = httpx.get(
+        f"http://127.0.0.1:{port}/api/task?id=%ff%00", trust_env=False, timeout=deadline()
+    )
     assert answer.status_code == 404

@@ -177,7 +177,9 @@ def test_the_verbs(world: World) -> None:
     with world.program("couriers", "cat"):
         world.wait_for(before + 5)
     headers = {"authorization": f"Bearer {TOKEN}"}
-    seen_then = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    seen_then = httpx.get(
+        f"{world.url}/api/pools/couriers", headers=headers, trust_env=False, timeout=deadline()
+    )
     assert seen_then.json()["held"] == 0
 
 
@@ -192,7 +194,9 @@ def test_a_list_that_breaks_off_changes_nothing(world: World) -> None:
         connection.shutdown(socket.SHUT_WR)
         connection.makefile("rb").read()
     headers = {"authorization": f"Bearer {TOKEN}"}
-    seen = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    seen = httpx.get(
+        f"{world.url}/api/pools/couriers", headers=headers, trust_env=False, timeout=deadline()
+    )
     assert (seen.json()["plain"], seen.json()["held"]) == (0, 0)
 
 
@@ -301,7 +305,9 @@ def test_a_generated_client_settles_a_task(
 ) -> None:
     """One that is made of what the server says of its API; it fills the pool, claims, settles."""
     description, config = tmp_path / "openapi.json", tmp_path / "config.yaml"
-    description.write_bytes(httpx.get(f"{world.url}/api/openapi.json", trust_env=False).content)
+    description.write_bytes(
+        httpx.get(f"{world.url}/api/openapi.json", trust_env=False, timeout=deadline()).content
+    )
     config.write_text("content_type_overrides: {application/x-ndjson: application/octet-stream}")
     making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     files = {"--path": description, "--config": config, "--output-path": tmp_path / "couriers"}
@@ -334,7 +340,12 @@ def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
     """What waits, who holds how much since when; with the token, what one of them holds."""
     world.publish("shown", entity="street/1")
     headers = {"authorization": f"Bearer {COURIER}"}
-    api = httpx.Client(base_url=f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    api = httpx.Client(
+        base_url=f"{world.url}/api/pools/couriers",
+        headers=headers,
+        trust_env=False,
+        timeout=deadline(),
+    )
     with api, sync_playwright() as playwright, launch(playwright) as browser:
         wanted = {"limit": 5, "wait": 30}
         [given] = api.post("/workers/ida/claims", json=wanted, timeout=deadline()).json()["tasks"]

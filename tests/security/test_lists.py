@@ -185,7 +185,11 @@ def test_a_list_of_large_bodies(world: World, record_property: Any) -> None:
     assert longest < bound, figures
     assert world.resident() < 512 * MIB, figures
     emptied = httpx.put(
-        path, content=b"", headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False
+        path,
+        content=b"",
+        headers={"authorization": f"Bearer {TOKEN}"},
+        trust_env=False,
+        timeout=deadline(),
     )
     assert emptied.status_code == 200, emptied.text
     assert emptied.json()["removed"] > 0
@@ -203,7 +207,7 @@ def test_slow_lists(world: World) -> None:
     assert address.port is not None
     with ExitStack() as stack, watched(world):
         sockets = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", address.port), 60))
+            stack.enter_context(socket.create_connection(("127.0.0.1", address.port), deadline()))
             for _ in range(SLOW)
         ]
         for each in sockets:

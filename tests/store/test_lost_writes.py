@@ -121,7 +121,7 @@ class TestRestart:
 async def watched(tmp_path: Path) -> AsyncIterator[tuple[WatchedRedis, Bench]]:
     async with WatchedRedis(tmp_path, replicas=1) as servers:
         bench = Bench(servers.nodes[0].url, keys=Keys("watched"))
-        bench.client = StoreClient(servers.url, bench.keys, timeout=1.0)
+        bench.client = StoreClient(servers.url, bench.keys, timeout=deadline(1.0))
         try:
             yield servers, bench
         finally:
@@ -156,7 +156,7 @@ class TestFailOver:
         self, watched: tuple[WatchedRedis, Bench]
     ) -> None:
         servers, store = watched
-        writer = Enqueuer(store.client, copies=Copies(1, 5.0))
+        writer = Enqueuer(store.client, copies=Copies(1, deadline(5.0)))
         await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
         first, second = await begin(store, "d1", "d2")
         held = await first.claim_one()
@@ -203,7 +203,7 @@ class TestFailOver:
         servers, store = watched
         primary, _ = servers.nodes
         (daemon,) = await begin(store, "d1")
-        await Enqueuer(store.client, copies=Copies(1, 5.0)).enqueue([arrival("a0", "a")])
+        await Enqueuer(store.client, copies=Copies(1, deadline(5.0))).enqueue([arrival("a0", "a")])
         path = StoreClient(servers.url, store.keys, timeout=deadline())
         claims = Claims(path, daemon.session, "grouped")
         try:

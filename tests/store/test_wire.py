@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -33,7 +35,9 @@ def test_an_answer_that_came_while_the_loop_stood_counts(
         try:
             asking = asyncio.create_task(wire.call([pack("PING")], 0.2))
             await asyncio.sleep(0)
-            time.sleep(0.5)  # noqa: ASYNC251  a handler that blocks
+            time.sleep(0.3)  # noqa: ASYNC251  a handler that blocks
+            stream = cast(Any, wire._transport).get_extra_info("socket")
+            assert select.select([stream.fileno()], [], [], deadline())[0]
             assert await asking in ([b"PONG"], ["PONG"])
             assert wire.is_open
         finally:

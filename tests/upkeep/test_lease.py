@@ -290,7 +290,7 @@ class TestLeaseThread:
     ) -> None:
         session = Session("d1")
         listening = Listening(session)
-        thread = lease_thread(bench, redis_server.url, listening, session, lease=0.2)
+        thread = lease_thread(bench, redis_server.url, listening, session, lease=1.0)
         async with thread.running():
             assert thread.watch._loop is asyncio.get_running_loop()
             await thread.open()
