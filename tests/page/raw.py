@@ -48,7 +48,6 @@ def exchange(url: str, first: bytes, headers: Iterable[Header], body: bytes = b"
 
 def answer_of(sock: socket.socket) -> Answer:
     """Read one answer."""
-    response = http.client.HTTPResponse(sock)
-    response.begin()
-    with response:
+    with http.client.HTTPResponse(sock) as response:
+        response.begin()
         return Answer(response.status, response.headers.get("content-type", ""), response.read())
