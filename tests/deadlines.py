@@ -23,3 +23,8 @@ def scale() -> float:
 def deadline(seconds: float = SECONDS) -> float:
     """How many seconds from now on a test waits for something that must happen."""
     return seconds * scale()
+
+
+def short_lease(seconds: float = 1.0) -> float:
+    """A lease that is soon over, and that whoever is well renews in time all the same."""
+    return seconds * scale()

@@ -26,7 +26,7 @@ from groupflow.core.task import Task
 from groupflow.remote import Refused, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
-from tests.deadlines import deadline
+from tests.deadlines import deadline, short_lease
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig, run
 from tests.page.browsing import allow, watch
@@ -34,12 +34,13 @@ from tests.page.chromium import launch
 from tests.page.world import TOKEN
 from tests.pools.shop import COURIER
 
+LEASE = short_lease(2.0)
 POOLS = f"""
 [pools.couriers]
 types = ["deliver"]
 [pools.brief]
 types = ["knock"]
-lease = 2.0
+lease = {LEASE}
 [http.tokens.couriers]
 token = "{COURIER}"
 rights = ["pull"]
@@ -242,7 +243,7 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
         world.publish("knock", type="knock")
         world.rig.until(lambda: bool(slow.starts()), "the start of the command")
         first = until()
-        world.rig.until(lambda: until() > first + 2.5e6, "renewals for more than a lease")
+        world.rig.until(lambda: until() > first + 1.2e6 * LEASE, "renewals for more than a lease")
         slow.let_go()
         world.wait_for(before + 1)
     assert slow.starts() == ["knock"]

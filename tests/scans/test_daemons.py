@@ -13,7 +13,7 @@ from groupflow.operate.scans import ScanStory, look_at_shards, story_of
 from groupflow.store.client import StoreClient
 from groupflow.store.scans import ScanRecords
 from tests.databases import Postgres
-from tests.deadlines import deadline
+from tests.deadlines import deadline, short_lease
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.process import Process, until
 from tests.endtoend.rig import Rig
@@ -101,7 +101,7 @@ class World:
 @pytest.fixture
 def world(make_rig: MakeRig, orders: Orders, monkeypatch: pytest.MonkeyPatch) -> World:
     """A world whose leases are short."""
-    return World(make_rig(workers={"lease": 2.0}), orders, monkeypatch)
+    return World(make_rig(workers={"lease": short_lease(2.0)}), orders, monkeypatch)
 
 
 def _overlaps(notes: list[list[str]], killed: set[str]) -> list[str]:
