@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test clusters long check docs bench lock clean servers analyzers browser languages crash soak ticks figures mutants elsewhere
+.PHONY: help demo test clusters long check docs bench lock clean servers analyzers browser languages crash soak sim ticks figures mutants elsewhere
 
 # What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
 # what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
@@ -56,6 +56,10 @@ crash: .venv/.ready servers ## Kill daemons at every named point and pair of poi
 
 soak: .venv/.ready servers ## Break everything on purpose, check every promise (ARGS="--seed 1 --faults 150")
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+sim: .venv/.ready servers ## Simulate fleets in virtual time, by seeds (SEEDS=1000 FROM=1; SEED=7, FAULTS=8 DAEMONS=3 MINUTES=0.15)
+	@$(BIN)/python -W ignore -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) \
+		$(if $(FAULTS),--faults $(FAULTS)) $(if $(DAEMONS),--daemons $(DAEMONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 ticks: .venv/.ready servers ## Three daemons with wrong clocks, killed for a minute: each tick once (ARGS="--seconds 60")
 	@$(BIN)/python -m tests.schedule.nemesis $(ARGS)

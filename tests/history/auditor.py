@@ -21,7 +21,7 @@ from tests.history.debouncing import bursts_of, superseded_of
 from tests.history.events import State, Totals
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
-from tests.history.limits import limits_of, now_of, room_in
+from tests.history.limits import limits_of, room_in
 from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, read
 from tests.history.suspects import suspects_of
@@ -54,7 +54,11 @@ _STAYS = frozenset(
 
 def audit(raw: Redis, keys: Keys) -> list[Violation]:
     """Every way in which a namespace contradicts itself."""
-    found = read(raw, keys)
+    return audit_of(read(raw, keys))
+
+
+def audit_of(found: Snapshot) -> list[Violation]:
+    """The same of one that was read."""
     return [
         *_strange_keys(found),
         *_tasks(found),
@@ -64,8 +68,8 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
         *_runs(found),
         *_losses(found),
         *suspects_of(found),
-        *limits_of(found, now_of(raw)),
-        *tenants_of(found, now_of(raw)),
+        *limits_of(found, found.at),
+        *tenants_of(found, found.at),
         *bursts_of(found),
         *_counters(found),
         *_renamed(found),
@@ -287,11 +291,15 @@ def leftovers(raw: Redis, keys: Keys) -> list[str]:
     What may stay: totals, the fence, the history and its segments, dead letters, and what belongs
     to daemons that are there.
     """
-    found = read(raw, keys)
+    return leftovers_of(read(raw, keys), keys)
+
+
+def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
+    """The same of one that was read."""
     dead = set(found.names("dead"))
     leased = {*found.names("daemons"), *found.names("pullers")}
     left = list(found.strangers)
-    now = now_of(raw)
+    now = found.at
     for kind in (*found.lists, *found.zsets, *found.hashes, *found.strings):
         if kind in ("rates", "closed") and min(found.zsets[kind].values()) > now - KEPT:
             continue  # they end by themselves, and `promote` comes often enough
@@ -318,7 +326,11 @@ def _is_new(shares: dict[bytes, float], now: int) -> bool:
 
 def states_of(raw: Redis, keys: Keys) -> dict[str, State]:
     """Where the store has each task that it knows."""
-    found = read(raw, keys)
+    return states_in(read(raw, keys))
+
+
+def states_in(found: Snapshot) -> dict[str, State]:
+    """The same of one that was read."""
     states: dict[str, State] = {}
     for id_, line in found.finished.items():
         how = orjson.loads(line[ARRIVAL_DIGITS:])[0]
@@ -334,7 +346,11 @@ def states_of(raw: Redis, keys: Keys) -> dict[str, State]:
 
 def totals_of(raw: Redis, keys: Keys) -> Totals:
     """The store's own totals, unchecked."""
-    found = read(raw, keys)
+    return totals_in(read(raw, keys))
+
+
+def totals_in(found: Snapshot) -> Totals:
+    """The same of one that was read."""
     return Totals(
         taken=found.count("taken"),
         queued=found.count("queued_plain") + found.count("queued_grouped"),

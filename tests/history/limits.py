@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
-from redis import Redis
 
-from groupflow.store.clock import MICROSECONDS
 from groupflow.store.keys import split_element
 from tests.history.invariants import Violation
 from tests.history.snapshot import Snapshot
@@ -32,12 +29,6 @@ class Held:
     concurrency: int = 1
     interval: float = 0.0  # µs between two starts, 0 for any
     tolerance: float = 0.0  # µs that a start may come before its time
-
-
-def now_of(raw: Redis) -> int:
-    """The server's clock (µs)."""
-    now: Any = raw.time()
-    return int(now[0]) * MICROSECONDS + int(now[1])
 
 
 def rule_of(found: Snapshot, element: bytes) -> str:

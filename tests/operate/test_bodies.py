@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +24,7 @@ from groupflow.operate.bodies import whole_letter
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.totals import read_totals
-from groupflow.servers import RabbitmqServer
+from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.model import Redis as RedisSettings
@@ -48,6 +50,15 @@ async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
     await Enqueuer(client).enqueue([Arrival(f"t{n}", envelope, dead="no") for n in range(2)])
     yield client
     await client.close()
+
+
+@asynccontextmanager
+async def opened(url: str, keys: Keys) -> AsyncIterator[StoreClient]:
+    client = StoreClient(url, keys)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 async def forget(url: str, queue: str) -> None:
@@ -243,32 +254,37 @@ async def test_where_nothing_is_taken_nothing_is_marked(client: StoreClient) -> 
 
 @pytest.mark.parametrize("limit", ["redis.max_memory", "maxmemory"])
 async def test_a_redrive_brings_back_no_more_than_there_is_room_for(
-    client: StoreClient, redis_server: Any, rabbitmq_server: Any, limit: str
+    tmp_path: Path, rabbitmq_server: Any, limit: str
 ) -> None:
     queue = f"archiving-{uuid4().hex}"
-    await enqueue(client, {"large": 8_000_000})
-    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
-    await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).archive()
-    letters = DeadLetters(client)
-    letter = await letters.get("large")
-    assert letter is not None
-    used = (await letters.memory()).used
-    room = used + 4_000_000  # more than others of this Redis come to meanwhile, less than it needs
-    ours, own = (room, 0) if limit == "redis.max_memory" else (0, room)
-    settings = Settings(
-        rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue),
-        redis=RedisSettings(max_memory=ours),
-    )
-    letter = replace(letter, died_at_the_door=False)
-    try:
-        with redis.Redis.from_url(redis_server.url) as raw:
-            raw.config_set("maxmemory", own)
+    with _running(RedisServer(tmp_path)) as server:  # its memory is this test's alone
+        keys = Keys("archiving")
+        async with opened(server.url, keys) as first:
+            await enqueue(first, {"large": 8_000_000})
+            stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
+            await Archiver(first, await daemon(first, "d1"), stream, 0, lambda: False).archive()
+        # The connection that brought the body is closed: Redis frees its buffer before it measures.
+        async with opened(server.url, keys) as client:
+            letters = DeadLetters(client)
+            letter = await letters.get("large")
+            assert letter is not None
+            used = (await letters.memory()).used
+            room = used + 4_000_000  # less than the body needs
+            ours, own = (room, 0) if limit == "redis.max_memory" else (0, room)
+            settings = Settings(
+                rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue),
+                redis=RedisSettings(max_memory=ours),
+            )
+            letter = replace(letter, died_at_the_door=False)
             try:
-                with pytest.raises(StoreFull, match=limit):
-                    await Redriver(settings, letters).redrive(letter)
+                with redis.Redis.from_url(server.url) as raw:
+                    raw.config_set("maxmemory", own)
+                    try:
+                        with pytest.raises(StoreFull, match=limit):
+                            await Redriver(settings, letters).redrive(letter)
+                    finally:
+                        raw.config_set("maxmemory", 0)
+                unbound = settings.model_copy(update={"redis": RedisSettings(max_memory=0)})
+                assert await Redriver(unbound, letters).redrive(letter)
             finally:
-                raw.config_set("maxmemory", 0)
-        unbound = settings.model_copy(update={"redis": RedisSettings(max_memory=0)})
-        assert await Redriver(unbound, letters).redrive(letter)
-    finally:
-        await forget(rabbitmq_server.url, queue)
+                await forget(rabbitmq_server.url, queue)

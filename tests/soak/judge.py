@@ -12,19 +12,22 @@ under guard of its fence is accepted. It is counted, and left out of what is jud
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
+from groupflow.store.keys import Keys
 from groupflow.store.partitions import partition_of
-from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
+from tests.history.auditor import audit_of, leftovers_of, states_in, totals_in
+from tests.history.debouncing import superseded_of
 from tests.history.events import Event, History, Journal, State, Totals, in_order
 from tests.history.invariants import Violation, check, pair
+from tests.history.snapshot import read
 from tests.soak.config import concurrency_of, run_of
 from tests.soak.stores import Store
 
@@ -61,23 +64,46 @@ def judge(journal: Journal, store: Store, left_in_queue: int, logs: Sequence[Pat
         left_in_queue: messages that RabbitMQ still holds.
         logs: of the daemons.
     """
+    with closing(store.client()) as raw:
+        return judge_events(
+            *(journal.read(), raw, store.partitions, left_in_queue), resumed=resumed_in(logs)
+        )
+
+
+def judge_events(
+    journal: list[Event],
+    raw: Any,
+    partitions: Sequence[Keys],
+    left_in_queue: int,
+    *,
+    resumed: Set[tuple[str, int]],
+    forgotten: Set[tuple[str, int]] | None = None,
+) -> Verdict:
+    """The same of events, and of claims (task and fence) that daemons of one name took up.
+
+    `forgotten` has the attempts (task and fence) of which a server may have forgotten the claim or
+    the settle, where that is known; else the times in which a server may have lost writes tell.
+    """
     verdict, states, all_totals = Verdict(), dict[str, State](), list[Totals]()
     superseded = dict[str, str]()
-    with closing(store.client()) as raw:
-        for keys in store.partitions:
-            states |= states_of(raw, keys)
-            superseded |= superseded_in(raw, keys)
-            all_totals.append(totals_of(raw, keys))
-            verdict.violations += audit(raw, keys)
-            left = leftovers(raw, keys)
-            verdict.violations += [Violation("L7", f"left behind: {key}") for key in left]
+    for keys in partitions:
+        snapshot = read(raw, keys)
+        states |= states_in(snapshot)
+        superseded |= superseded_of(snapshot)
+        all_totals.append(totals_in(snapshot))
+        verdict.violations += audit_of(snapshot)
+        left = leftovers_of(snapshot, keys)
+        verdict.violations += [Violation("L7", f"left behind: {key}") for key in left]
     totals = Totals(*(sum(each) for each in zip(*map(astuple, all_totals), strict=True)))
-    found = [unique_fence(event, len(store.partitions)) for event in journal.read()]
+    found = [unique_fence(event, len(partitions)) for event in journal]
     events = _with_stages(in_order(found))
     stale = stale_starts(events)
     sound = [e for e in events if (e.id, e.fence) not in stale]
-    undone = undone_starts(sound, len(store.partitions))
-    back = given_back(sound, logs, len(store.partitions))
+    if forgotten is None:
+        undone = undone_starts(sound, len(partitions))
+    else:
+        undone = starts_of(sound, forgotten, len(partitions))
+    back = starts_of(sound, resumed, len(partitions))
     groups = {event.group for event in events if event.group is not None}
     history = History(
         *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
@@ -129,18 +155,20 @@ def undone_starts(events: list[Event], partitions: int) -> set[Event]:
     return undone
 
 
-def given_back(events: list[Event], logs: Sequence[Path], partitions: int) -> set[Event]:
-    """The starts under claims that a daemon gave back, itself or its namesake, to begin anew."""
-    resumed = set[tuple[str, int]]()
-    for line in (line for log in logs for line in log.read_bytes().splitlines()):
-        if b'"task.resumed"' in line:
-            said = orjson.loads(line)
-            place = partition_of(said["group"], said["task"], partitions)
-            resumed.add((said["task"], said["fence"] * partitions + place))
+def resumed_in(logs: Sequence[Path]) -> set[tuple[str, int]]:
+    """The claims, task and fence, that a daemon gave back, itself or its namesake."""
+    lines = (line for log in logs for line in log.read_bytes().splitlines())
+    said = [orjson.loads(line) for line in lines if b'"task.resumed"' in line]
+    return {(each["task"], each["fence"]) for each in said}
+
+
+def starts_of(events: list[Event], claims: Set[tuple[str, int]], partitions: int) -> set[Event]:
+    """The starts under some claims, task and fence as its partition counts them."""
     return {
         event
         for event in events
-        if event.kind == "start" and (event.id.partition("#")[0], event.fence) in resumed
+        if event.kind == "start"
+        and (event.id.partition("#")[0], event.fence // partitions) in claims
     }
 
 

@@ -8,7 +8,7 @@ import orjson
 
 from groupflow.store.partitions import partition_of
 from tests.history.events import Event
-from tests.soak.judge import UNSENT, given_back, undone_starts
+from tests.soak.judge import UNSENT, resumed_in, starts_of, undone_starts
 
 PARTITIONS = 6
 HERE = partition_of("g", "", PARTITIONS)
@@ -58,5 +58,5 @@ def test_what_daemons_gave_back_is_read_from_their_logs(tmp_path: Path) -> None:
         *_attempt(8 * PARTITIONS + HERE, 5.0, 6.0),
         *_attempt(7 * PARTITIONS + HERE, 7.0, 8.0, "other"),
     ]
-    found = given_back(events, [log], PARTITIONS)
+    found = starts_of(events, resumed_in([log]), PARTITIONS)
     assert found == {events[0], events[2]}

@@ -1,0 +1,221 @@
+"""`make sim`: runs seeds, on all cores, and shows a failing one as small as it can be made."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from tests.simulation import clock
+from tests.simulation.plan import Plan, plan
+from tests.simulation.redis_side import RealRedis
+from tests.simulation.run import Outcome, run
+from tests.simulation.shrink import shrunk
+
+SHOWN = 10  # violations of a run
+TOGETHER = 50  # runs of one process: what dead processes leave in memory ends with it
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked for; see `main`."""
+
+    seeds: range
+    jobs: int
+    daemons: int | None
+    faults: int
+    tasks: int
+    minutes: float
+    story: bool
+    shrinks: bool
+
+    def plan(self, seed: int) -> Plan:
+        """What a seed comes to."""
+        return plan(
+            seed,
+            daemons=self.daemons,
+            tasks=self.tasks,
+            faults=self.faults,
+            seconds=self.minutes * 60,
+        )
+
+
+def main() -> int:
+    """Run what the command line asks for; the exit code is 1 where a promise was broken."""
+    parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
+    told = parser.add_argument
+    told("--seeds", type=int, default=1000, help="how many")
+    told("--from", dest="first", type=int, default=1, help="the first of them")
+    told("--seed", type=int, help="this one alone, with its story")
+    told("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    told("--daemons", type=int, help="as many in each run; else the seed decides")
+    told("--faults", type=int, default=8, help="of each run")
+    told("--tasks", type=int, default=60, help="of each run")
+    told("--minutes", type=float, default=0.15, help="virtual, in which faults come")
+    told("--story", action="store_true", help="tell what happens")
+    told("--child", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    is_one = given.seed is not None
+    seeds = (
+        range(given.seed, given.seed + 1)
+        if is_one
+        else range(given.first, given.first + given.seeds)
+    )
+    options = Options(
+        seeds=seeds,
+        jobs=given.jobs,
+        daemons=given.daemons,
+        faults=given.faults,
+        tasks=given.tasks,
+        minutes=given.minutes,
+        story=given.story or is_one,
+        shrinks=not is_one,
+    )
+    if given.child or is_one:
+        return _run_here(options)
+    return _run_in_children(options, sys.argv[1:])
+
+
+# In one process:
+
+
+def _run_here(options: Options) -> int:
+    """Run seeds in this process; a line of JSON a seed, behind what is told of it."""
+    failed = 0
+    gc.freeze()
+    with real_redis() as real:
+        for seed in options.seeds:
+            began = time.process_time()
+            outcome = run(options.plan(seed), real)
+            if outcome.violations and options.shrinks:
+                outcome = _smallest(outcome, real)
+            if outcome.violations or options.story:
+                print(_told(outcome))
+            failed += bool(outcome.violations)
+            line = {
+                "seed": seed,
+                "failed": bool(outcome.violations),
+                "digest": outcome.digest,
+                "processor": time.process_time() - began,
+                "virtual": outcome.seconds,
+                "died_at": outcome.died_at,
+                **outcome.figures,
+            }
+            print(orjson.dumps(line).decode(), flush=True)
+    return int(failed > 0)
+
+
+def _smallest(outcome: Outcome, real: RealRedis) -> Outcome:
+    """The same violation with as little as possible around it."""
+    wanted = outcome.violations[0].invariant
+
+    def breaks(smaller: Plan) -> bool:
+        return any(each.invariant == wanted for each in run(smaller, real).violations)
+
+    return run(shrunk(outcome.plan, breaks), real)
+
+
+def _told(outcome: Outcome) -> str:
+    plan = outcome.plan
+    parts = ", ".join(f"{len(plan.parts(kind))} {kind}" for kind in plan.PARTS)
+    lines = [
+        f"seed {plan.seed}: {parts}, {plan.daemons} daemons, {plan.partitions} partitions, "
+        f"replicas {plan.replicas}, order {plan.order}",
+        *outcome.story,
+        *(f"  {each}" for each in outcome.violations[:SHOWN]),
+    ]
+    return "\n".join(lines)
+
+
+@contextmanager
+def real_redis() -> Iterator[RealRedis]:
+    """A private Redis on a Unix socket, which keeps nothing."""
+    with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
+        path = Path(folder, "redis.sock")
+        command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", ""]
+        with subprocess.Popen(
+            [*command, "--appendonly", "no"], stdout=subprocess.DEVNULL
+        ) as server:
+            try:
+                while server.poll() is None:
+                    with suppress(OSError):
+                        real = RealRedis(str(path))
+                        break
+                    time.sleep(0.01)
+                else:
+                    raise SystemExit("redis-server did not start")
+                yield real
+            finally:
+                server.terminate()
+
+
+# In many:
+
+
+def _run_in_children(options: Options, arguments: list[str]) -> int:
+    """Run seeds in processes of their own, some at a time; say what came of all of them."""
+    began = clock.real()
+    waiting = [options.seeds[at : at + TOGETHER] for at in range(0, len(options.seeds), TOGETHER)]
+    running: dict[subprocess.Popen[bytes], Path] = {}
+    found: list[dict[str, object]] = []
+    broken = 0
+    with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
+        number = 0
+        while waiting or running:
+            while waiting and len(running) < options.jobs:
+                seeds, number = waiting.pop(0), number + 1
+                output = Path(folder, str(number))
+                part = ["--child", f"--from={seeds.start}", f"--seeds={len(seeds)}"]
+                command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
+                with output.open("wb") as file:
+                    child = subprocess.Popen([*command, *part], stdout=file)
+                running[child] = output
+            ended = [child for child in running if child.poll() is not None]
+            for child in ended:
+                output = running.pop(child)
+                lines = output.read_text().splitlines()
+                said = [orjson.loads(line) for line in lines if line.startswith('{"seed"')]
+                found += said
+                if text := [line for line in lines if not line.startswith('{"seed"')]:
+                    print("\n".join(text), flush=True)
+                broken += child.returncode not in (0, 1)
+            if not ended:
+                time.sleep(0.05)
+    failed = sorted(int(str(line["seed"])) for line in found if line["failed"])
+    _sum_up(found, clock.real() - began, options.jobs)
+    if failed:
+        print(f"broken promises in {len(failed)} seeds: {', '.join(map(str, failed[:50]))}")
+        print("one of them again, whole: make sim SEED=" + str(failed[0]))
+    if broken or len(found) != len(options.seeds):
+        print(f"{len(options.seeds) - len(found)} seeds were not run: {broken} processes failed")
+        return 1
+    return int(bool(failed))
+
+
+def _sum_up(found: list[dict[str, object]], took: float, jobs: int) -> None:
+    def total(name: str) -> float:
+        return sum(float(str(line.get(name, 0))) for line in found)
+
+    processor = total("processor") / max(1, len(found))
+    print(
+        f"{len(found)} seeds in {took:.0f} s: {len(found) / took:.1f} a second, "
+        f"{processor:.3f} s of processor for each, in {jobs} processes"
+    )
+    counted = {
+        "tasks": total("tasks"),
+        "attempts": total("attempts"),
+        "faults": total("faults"),
+        "deaths of processes": total("deaths"),
+        "hours of virtual time": total("virtual") / 3600,
+    }
+    print(", ".join(f"{number:,.0f} {name}" for name, number in counted.items()))

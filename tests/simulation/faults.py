@@ -1,0 +1,138 @@
+"""What goes wrong in a run, and how it is set right again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tests.simulation.fleet import Fleet, Member
+from tests.simulation.plan import Fault, FaultKind
+from tests.simulation.processes import context_of
+
+
+class Faults:
+    """Lets the faults of a plan happen."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._failing_over = False
+        self._kinds: dict[FaultKind, Callable[[Fault, Member], Awaitable[None]]] = {
+            "kill": self._kill,
+            "stop": self._stop,
+            "cut": self._cut,
+            "cut_behind": self._cut_behind,
+            "redis_restart": self._redis_restart,
+            "fail_over": self._fail_over,
+            "redis_away": self._redis_away,
+            "rabbitmq_cut": self._rabbitmq_cut,
+            "rabbitmq_away": self._rabbitmq_away,
+            "orderly_restart": self._orderly_restart,
+            "reload": self._reload,
+            "block": self._block,
+        }
+
+    async def run(self) -> None:
+        """All faults, each at its time, until each is over."""
+        async with asyncio.TaskGroup() as group:
+            for fault in self._fleet.plan.faults:
+                group.create_task(self._run(fault))
+
+    async def _run(self, fault: Fault) -> None:
+        await asyncio.sleep(fault.at)
+        member = self._fleet.members[fault.daemon % len(self._fleet.members)]
+        self._fleet.tell(f"fault: {fault}")
+        await self._kinds[fault.kind](fault, member)
+
+    async def _kill(self, fault: Fault, member: Member) -> None:
+        process = member.process
+        if process is None or process.is_dead:
+            return
+        process.fuse = fault.steps
+        await asyncio.sleep(0.3)
+        self._fleet.loop.kill(process)  # it had nothing to do
+        await asyncio.sleep(fault.seconds)
+        if member.process is process:
+            name = f"{member.name}'" if fault.draw < 0.3 else None
+            self._fleet.start(member, name)
+
+    async def _stop(self, fault: Fault, member: Member) -> None:
+        process = member.process
+        if process is None or process.is_dead:
+            return
+        self._fleet.loop.stop_process(process)
+        await asyncio.sleep(fault.seconds)
+        self._fleet.loop.go_on(process)
+
+    async def _cut(self, fault: Fault, member: Member) -> None:
+        self._cut_one(fault, member, behind=False)
+
+    async def _cut_behind(self, fault: Fault, member: Member) -> None:
+        self._cut_one(fault, member, behind=True)
+
+    def _cut_one(self, fault: Fault, member: Member, *, behind: bool) -> None:
+        if member.process is None:
+            return
+        found = self._fleet.network.connections_of(member.process)
+        if found:
+            chosen = found[int(fault.draw * len(found))]
+            chosen.cut_behind() if behind else chosen.cut()
+
+    async def _redis_restart(self, fault: Fault, _member: Member) -> None:
+        self._fleet.network.is_down = True
+        self._fleet.network.reset()
+        await asyncio.sleep(fault.seconds / 4)
+        if not self._failing_over:
+            self._fleet.redis.restart()
+        self._fleet.network.is_down = False
+
+    async def _redis_away(self, fault: Fault, _member: Member) -> None:
+        self._fleet.network.is_down = True
+        self._fleet.network.reset()
+        await asyncio.sleep(fault.seconds)
+        self._fleet.network.is_down = False
+
+    async def _fail_over(self, fault: Fault, _member: Member) -> None:
+        redis = self._fleet.redis
+        if self._failing_over:
+            return
+        self._failing_over = True
+        if redis.replicas:
+            redis.cut_replica()
+            await asyncio.sleep(min(fault.seconds, 1.5))
+            redis.fail_over()
+            self._fleet.forget()
+        else:  # without replicas that are waited for, whatever is lost is lost
+            redis.restart()
+        self._failing_over = False
+
+    async def _rabbitmq_cut(self, _fault: Fault, member: Member) -> None:
+        if member.process is not None:
+            self._fleet.rabbitmq.cut(member.process)
+
+    async def _rabbitmq_away(self, fault: Fault, _member: Member) -> None:
+        self._fleet.rabbitmq.is_down = True
+        self._fleet.rabbitmq.cut_all()
+        await asyncio.sleep(fault.seconds)
+        self._fleet.rabbitmq.is_down = False
+
+    async def _orderly_restart(self, fault: Fault, member: Member) -> None:
+        process = member.process
+        await self._fleet.stop(member)
+        await asyncio.sleep(fault.seconds / 4)
+        if process is not None and member.process is process and not process.is_dead:
+            self._fleet.start(member)
+
+    async def _reload(self, fault: Fault, member: Member) -> None:
+        if member.is_up and member.daemon is not None and member.process is not None:
+            self._fleet.grouped = 1 + int(fault.draw * 6)
+            context = context_of(member.process.main)
+            self._fleet.loop.call_soon(member.daemon.reload, context=context)
+
+    async def _block(self, fault: Fault, member: Member) -> None:
+        process = member.process
+        if process is None or process.is_dead:
+            return
+        process.main.is_blocked = True
+        await asyncio.sleep(fault.seconds)
+        process.main.is_blocked = False
+        self._fleet.loop.release(process.main)

@@ -1,0 +1,274 @@
+"""A fleet: real daemons as simulated processes, their servers, and what publishes to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+import structlog
+
+from groupflow import building
+from groupflow.core.errors import SessionReplaced
+from groupflow.daemon import Daemon
+from groupflow.settings.model import Http, RabbitMQ, Redis, RetryDefaults, Settings, Workers
+from groupflow.settings.rules import GroupRule
+from groupflow.store.partitions import keys_of
+from tests.history.auditor import states_of
+from tests.history.events import Event, State
+from tests.simulation import clock
+from tests.simulation.handlers import app_of
+from tests.simulation.lease import SimulatedLease
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.network import Network
+from tests.simulation.plan import Job, Plan
+from tests.simulation.processes import OWNER, Process, context_of
+from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
+from tests.simulation.redis_side import RealRedis, SimulatedRedis
+from tests.soak.config import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
+
+NAMESPACE = "sim"
+QUEUE = "sim.jobs"
+
+
+@dataclass(slots=True)
+class Member:
+    """A place in the fleet, and the process that has it now."""
+
+    name: str
+    process: Process | None = None
+    daemon: Daemon | None = None
+    serving: asyncio.Task[None] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and not self.process.is_dead
+
+
+class Fleet:
+    """All of one run."""
+
+    def __init__(self, plan: Plan, real: RealRedis) -> None:
+        """Servers without data, and no daemon yet."""
+        self.plan = plan
+        self._digest = blake2b()
+        self.loop = SimulatedLoop()
+        self.loop.on_death = self._died
+        self.loop.set_exception_handler(self._unhandled)
+        network = Random(f"network {plan.seed}")
+        self.network = Network(self.loop, network)
+        self.redis = SimulatedRedis(real, self.network, self._digest.update)
+        self.redis.replicas = plan.replicas
+        self.redis.known = real.load_all(plan.order, plan.partitions)
+        self.rabbitmq = SimulatedRabbitmq(self.loop, Random(f"rabbitmq {plan.seed}"), QUEUE)
+        self.raw = real.raw
+        self.partitions = keys_of(NAMESPACE, plan.partitions)
+        self.members = [Member(f"d{n}") for n in range(plan.daemons)]
+        self.processes: list[Process] = []
+        self.events: list[Event] = []
+        self.resumed: set[tuple[str, int]] = set()
+        self.forgotten: set[tuple[str, int]] = set()
+        self.troubles: list[str] = []
+        self.story: list[str] = []
+        self.unpublished = len(plan.jobs)
+        self._handlers = Random(f"handlers {plan.seed}")
+        self.grouped = plan.grouped
+
+    # What is written down:
+
+    @property
+    def digest(self) -> str:
+        """Of all that was said to Redis, in order, and of all events."""
+        whole = self._digest.copy()
+        whole.update("\n".join(map(repr, self.events)).encode())
+        return whole.hexdigest()
+
+    def write(self, event: Event) -> None:
+        """Note an event."""
+        self.events.append(event)
+
+    def tell(self, text: str) -> None:
+        """Note what the run did, for whoever reads its story."""
+        self.story.append(f"{clock.now() - clock.BEGIN:9.4f}  {text}")
+
+    def logged(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
+        """Take what a daemon logs."""
+        if event.get("event") == "task.resumed":
+            self.resumed.add((event["task"], event["fence"]))
+        if event.get("exc_info") or level in ("exception", "critical"):
+            self.troubles.append(f"a daemon logged an error that it did not expect: {event!r}")
+        raise structlog.DropEvent
+
+    def _unhandled(self, _loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.troubles.append(f"nobody handled {context.get('message')}: {error!r}")
+
+    def forget(self) -> None:
+        """The store lost its last writes: what it doesn't know to be over may be begun again."""
+        states: dict[str, State] = {}
+        for keys in self.partitions:
+            states |= states_of(self.raw, keys)
+        over = {id_ for id_, state in states.items() if state not in ("waiting", "running")}
+        self.forgotten |= {
+            (id_, event.fence)
+            for event in self.events
+            if event.kind == "start" and (id_ := event.id.partition("#")[0]) not in over
+        }
+
+    # Daemons:
+
+    def start(self, member: Member, name: str | None = None) -> None:
+        """Start a process for a member."""
+        member.name = name or member.name
+        process = Process(member.name, len(self.processes) + 1)
+        self.processes.append(process)
+        member.process = process
+        self.tell(f"{process} starts")
+        context = context_of(process.main)
+        member.serving = self.loop.create_task(self._serve(member, process), context=context)
+
+    async def _serve(self, member: Member, process: Process) -> None:
+        daemon = Daemon(
+            settings_of(self.plan, self.plan.grouped),
+            app_of(self.write, self._handlers),
+            process.name,
+            load=lambda: settings_of(self.plan, self.grouped),
+        )
+        member.daemon = daemon
+        try:
+            await daemon.run()
+        except SessionReplaced:
+            self.tell(f"{process} was replaced")
+        except Exception as error:
+            self.troubles.append(f"{process} ended with {error!r}")
+
+    def _died(self, process: Process) -> None:
+        self.tell(f"{process} dies in {process.died_at}")
+        self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
+        self.rabbitmq.cut(process)
+        for transport in self.network.connections_of(process):
+            transport.cut_behind() if process.pid % 2 else transport.cut()
+
+    async def stop(self, member: Member) -> None:
+        """Stop a member in order."""
+        process, serving = member.process, member.serving
+        if process is None or serving is None or process.is_dead or member.daemon is None:
+            return
+        self.tell(f"{process} is told to stop")
+        self.loop.call_soon(member.daemon.stop, context=context_of(process.main))
+        await asyncio.wait([serving], timeout=30.0)
+        if not process.is_dead and not serving.done():
+            self.troubles.append(f"{process} did not stop within 30 s")
+
+    # What is published:
+
+    async def publish(self) -> None:
+        """Publish everything, each lane in its order."""
+        lanes: dict[int, list[Job]] = {}
+        for job in self.plan.jobs:
+            lanes.setdefault(job.lane, []).append(job)
+        async with asyncio.TaskGroup() as group:
+            for jobs in lanes.values():
+                group.create_task(self._publish_lane(jobs))
+
+    async def _publish_lane(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            await asyncio.sleep(job.wait)
+            message = Published(job.id, job.type, orjson.dumps(job.body), {}, None)
+            for _ in range(2 if job.twice else 1):
+                while self.rabbitmq.is_down:
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(self.rabbitmq.delay())
+                self.rabbitmq.publish(message)
+            await asyncio.sleep(self.rabbitmq.delay())
+            at = clock.now()
+            self.write(
+                Event(
+                    "published", job.id, at, group=job.group, tenant="7", n=job.n, wall=clock.wall()
+                )
+            )
+            self.unpublished -= 1
+
+    def counts(self) -> dict[str, int]:
+        """The store's own totals, of all partitions."""
+        totals: dict[str, int] = {}
+        for keys in self.partitions:
+            found: Any = self.raw.hgetall(keys("count"))
+            for name, total in found.items():
+                totals[name.decode()] = totals.get(name.decode(), 0) + int(total)
+        return totals
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is left to do."""
+        if self.unpublished or self.rabbitmq.left:
+            return False
+        if clock.now() < self.redis.began + self.plan.lease:
+            return False  # not every daemon has come to the server as it is now
+        if any(self.raw.exists(keys("recovering")) for keys in self.partitions):
+            return False
+        counts = self.counts()
+        kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
+        return not any(counts.get(kind, 0) for kind in kinds)
+
+
+@cache
+def settings_of(plan: Plan, grouped: int) -> Settings:
+    """The configuration of all daemons."""
+    entity = "{entity}:{tenant_id}"
+
+    def rule(name: str, **options: Any) -> GroupRule:
+        app = "sim" if name == "entities" else f"sim-{name}"
+        return GroupRule(name=name, app=app, key=entity, shares=True, **options)
+
+    return Settings(
+        rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20),
+        redis=Redis(
+            namespace=NAMESPACE, partitions=plan.partitions, replicas=plan.replicas, timeout=1.0
+        ),
+        workers=Workers(
+            plain=plan.plain,
+            grouped=grouped,
+            lease=plan.lease,
+            max_block=max(MAX_BLOCK, plan.lease),
+            drain=3.0,
+            max_crashes=10,
+            order=plan.order,
+        ),
+        retry=RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
+        http=Http(listen=""),
+        groups=(
+            rule("entities"),
+            rule("runs", run=RUN),
+            rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
+            rule("batches", batch=BATCH, batch_wait=0.2),
+            rule("bursts", debounce=QUIET),
+        ),
+    )
+
+
+def _pid() -> int:
+    owner = OWNER.get()
+    return owner.process.pid if owner is not None else 0
+
+
+def patched(fleet: Fleet) -> list[Any]:
+    """What of the product is replaced for a run: RabbitMQ's connections, and the lease's thread."""
+    connect: Callable[..., Any] = fleet.rabbitmq.connect
+    return [
+        patch("groupflow.flow.intake.connect", connect),
+        patch("groupflow.flow.intakes.connect", connect),
+        patch.object(building, "LeaseThread", SimulatedLease),
+        patch("groupflow.daemon.configure_logging"),
+        patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
+        patch("groupflow.account.os", SimpleNamespace(getpid=_pid)),
+        patch("groupflow.account.socket", SimpleNamespace(gethostname=lambda: "simulated")),
+    ]

@@ -1,0 +1,187 @@
+"""The simulated network: connections whose bytes take their time, and may break at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from random import Random
+from typing import Any, Protocol
+
+from tests.simulation import clock
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.processes import OWNER, Process, Thread
+
+USUAL = (0.00005, 0.0005)  # seconds that bytes take one way
+LATE = (0.002, 0.05)
+LATE_SHARE = 0.03
+
+
+class Session(Protocol):
+    """A server's side of a connection."""
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have come."""
+
+    def hang_up(self) -> None:
+        """The connection has ended."""
+
+
+class Network:
+    """Carries bytes between processes and one server."""
+
+    def __init__(self, loop: SimulatedLoop, chance: Random) -> None:
+        """Nothing answers until `accept` is set."""
+        self._loop = loop
+        self._chance = chance
+        self.accept: Callable[[Transport], Session]
+        self.is_down = False
+        """Whether the server refuses connections."""
+        self.open: dict[Transport, None] = {}
+        loop.connect = self._connect
+
+    def delay(self) -> float:
+        """Seconds that bytes take one way."""
+        chance = self._chance
+        return chance.uniform(*(LATE if chance.random() < LATE_SHARE else USUAL))
+
+    async def _connect(
+        self, factory: Callable[[], asyncio.Protocol], *_: Any, **__: Any
+    ) -> tuple[Transport, asyncio.Protocol]:
+        await asyncio.sleep(2 * self.delay())
+        if self.is_down:
+            raise ConnectionRefusedError(111, "Connect call failed")
+        protocol = factory()
+        transport = Transport(self, self._loop, protocol, OWNER.get())
+        self.open[transport] = None
+        transport.session = self.accept(transport)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+    def connections_of(self, process: Process) -> list[Transport]:
+        """The open connections of a process, the oldest first."""
+        return [each for each in self.open if each.owner and each.owner.process is process]
+
+    def reset(self) -> None:
+        """Break all connections: the server is gone."""
+        for transport in list(self.open):
+            transport.cut()
+
+
+class Transport(asyncio.Transport):
+    """One connection, as its process sees it."""
+
+    def __init__(
+        self,
+        network: Network,
+        loop: SimulatedLoop,
+        protocol: asyncio.Protocol,
+        owner: Thread | None,
+    ) -> None:
+        super().__init__()
+        self.session: Session
+        self.owner = owner
+        self._network = network
+        self._loop = loop
+        self._protocol = protocol
+        self._context: Context = copy_context()
+        self._closing = False  # by its process
+        self._is_cut = False  # for both sides
+        self._there = self._back = 0.0  # when the last bytes come, at the server and back
+
+    # What the process does:
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes set out, and arrive behind those before."""
+        if not self._closing and not self._is_cut:
+            self._there = max(self._there, clock.now() + self._network.delay())
+            self._loop.call_at(self._there, self._arrive, bytes(data), context=_OUTSIDE)
+
+    def close(self) -> None:
+        """What was written still arrives."""
+        self._close(lose=False)
+
+    def abort(self) -> None:
+        """What has not arrived is lost."""
+        self._close(lose=True)
+
+    def _close(self, *, lose: bool) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if lose:
+            self._end()
+        else:
+            self._loop.call_at(max(self._there, clock.now()), self._end, context=_OUTSIDE)
+        if not self._is_cut or not lose:
+            self._loop.call_soon(self._protocol.connection_lost, None, context=self._context)
+
+    def is_closing(self) -> bool:
+        """Whether it ends."""
+        return self._closing or self._is_cut
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """There is no socket behind it."""
+        return default
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits here."""
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing waits here."""
+
+    def pause_reading(self) -> None:
+        """Replies are small."""
+
+    def resume_reading(self) -> None:
+        """Replies are small."""
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Whom it tells."""
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Tell another one."""
+        self._protocol = protocol  # type: ignore[assignment]
+
+    # What happens to it:
+
+    def _arrive(self, data: bytes) -> None:
+        if not self._is_cut:
+            self.session.receive(data)
+
+    def reply(self, data: bytes, later: float = 0.0) -> None:
+        """The server answers, after so many seconds; to be called in the order of answers."""
+        if not self._is_cut:
+            at = max(self._back, clock.now() + later + self._network.delay())
+            self._back = at
+            self._loop.call_at(at, self._come, data, context=self._context)
+
+    def _come(self, data: bytes) -> None:
+        if not self._is_cut and not self._closing:
+            self._protocol.data_received(data)
+
+    def cut(self) -> None:
+        """Break it: what is on its way, there or back, is lost, and the process hears of it."""
+        if self._is_cut:
+            return
+        self._end()
+        if not self._closing:
+            why = ConnectionResetError(104, "Connection reset by peer")
+            self._loop.call_soon(self._protocol.connection_lost, why, context=self._context)
+
+    def cut_behind(self) -> None:
+        """Break it once what was written has run: its replies are lost."""
+        self._back = float("inf")  # nothing comes back
+        at = max(self._there, clock.now())
+        self._loop.call_at(at, self.cut, context=_OUTSIDE)
+
+    def _end(self) -> None:
+        if not self._is_cut:
+            self._is_cut = True
+            self._network.open.pop(self, None)
+            self.session.hang_up()
+
+
+_OUTSIDE = Context()

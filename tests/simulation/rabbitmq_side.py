@@ -1,0 +1,242 @@
+"""A stand-in for RabbitMQ, where the consumer hands deliveries over and takes acks: one queue.
+
+Quorum queue, single active consumer: messages keep their order, what a lost channel had not acked
+comes again in its place, and the next consumer in line has the queue. A confirm means that the
+queue has the message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import aiormq
+
+from groupflow.core.errors import BrokerUnavailable
+from tests.simulation import clock
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.network import LATE, LATE_SHARE, USUAL
+from tests.simulation.processes import OWNER, Process
+
+OnDelivery: TypeAlias = Callable[[Any], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published:
+    """A message as it lies in the queue."""
+
+    id: str
+    type: str
+    body: bytes
+    headers: dict[str, Any] = field(default_factory=dict)
+    priority: int | None = None
+
+
+class SimulatedRabbitmq:
+    """One server with one queue."""
+
+    def __init__(self, loop: SimulatedLoop, chance: Random, queue: str) -> None:
+        """An empty queue."""
+        self._loop = loop
+        self._chance = chance
+        self.queue = queue
+        self.messages: deque[Published] = deque()
+        self.is_down = False
+        self._line: list[Channel] = []  # consumers; the first is active
+        self._connections: dict[Connection, None] = {}
+        self.delivered = 0
+
+    def delay(self) -> float:
+        """Seconds that a frame takes one way."""
+        chance = self._chance
+        return chance.uniform(*(LATE if chance.random() < LATE_SHARE else USUAL))
+
+    @property
+    def left(self) -> int:
+        """Messages that it still holds, delivered or not."""
+        return len(self.messages) + sum(len(each.unacked) for each in self._line)
+
+    async def connect(self, *_: Any, **__: Any) -> Connection:
+        """As `groupflow.broker.connection.connect`."""
+        await asyncio.sleep(3 * self.delay())
+        if self.is_down:
+            raise BrokerUnavailable("RabbitMQ can't be reached: connection refused")
+        connection = Connection(self)
+        self._connections[connection] = None
+        return connection
+
+    def publish(self, message: Published) -> None:
+        """Take a message; from here on it is confirmed, whether anybody hears of that or not."""
+        self.messages.append(message)
+        self.pump()
+
+    def pump(self) -> None:
+        """Hand the active consumer what it may have."""
+        if not self._line:
+            return
+        active = self._line[0]
+        while self.messages and len(active.unacked) < active.prefetch:
+            active.hand_over(self.messages.popleft())
+            self.delivered += 1
+
+    def enlist(self, channel: Channel) -> None:
+        """One more consumer; it stands by while there is another."""
+        self._line.append(channel)
+        self.pump()
+
+    def drop(self, channel: Channel) -> None:
+        """A channel is gone: what it had not acked goes back to its place."""
+        if channel in self._line:
+            self._line.remove(channel)
+            self.messages.extendleft(reversed([message for _, message in channel.unacked]))
+            channel.unacked.clear()
+            self.pump()
+
+    def cut_all(self) -> None:
+        """Break every connection."""
+        for connection in list(self._connections):
+            connection.cut()
+
+    def cut(self, process: Process) -> None:
+        """Break the connections of a process."""
+        for connection in list(self._connections):
+            if connection.owner is not None and connection.owner.process is process:
+                connection.cut()
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+
+class Connection:
+    """As far as aio-pika's is used."""
+
+    def __init__(self, server: SimulatedRabbitmq) -> None:
+        self.server = server
+        self.owner = OWNER.get()
+        self.is_open = True
+        self.channels: list[Channel] = []
+
+    async def channel(self, **_: Any) -> Channel:
+        """A channel."""
+        await asyncio.sleep(2 * self.server.delay())
+        self.check()
+        channel = Channel(self)
+        self.channels.append(channel)
+        return channel
+
+    def check(self) -> None:
+        if not self.is_open:
+            raise aiormq.exceptions.ConnectionClosed(320, "CONNECTION_FORCED")
+
+    async def close(self) -> None:
+        """Say good-bye, which RabbitMQ hears a little later."""
+        if self.is_open:
+            self._end(self.server.delay())
+
+    def cut(self) -> None:
+        """It breaks; RabbitMQ may notice later than the process, or sooner."""
+        if self.is_open:
+            self._end(self.server.delay())
+
+    def _end(self, noticed: float) -> None:
+        self.is_open = False
+        self.server.forget(self)
+        loop = self.server._loop
+        for channel in self.channels:
+            loop.call_later(noticed, self.server.drop, channel, context=Context())
+            channel.ended()
+
+
+class Channel:
+    """As far as aiormq's is used."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._server = connection.server
+        self._loop = self._server._loop
+        self._context = copy_context()
+        self.connection = SimpleNamespace(server_properties={"version": "3.10.8"})
+        self.closing: asyncio.Future[Any] = self._loop.create_future()
+        self.on_consumer_cancel_callbacks: set[Any] = set()
+        self.prefetch = 0
+        self.unacked: deque[tuple[int, Published]] = deque()
+        self._tag = 0
+        self._on_delivery: OnDelivery
+        self._at = 0.0  # when the last delivery arrives
+        self._acked_at = 0.0
+
+    async def get_underlay_channel(self) -> Channel:
+        """Itself."""
+        return self
+
+    async def queue_declare(self, queue: str, **_: Any) -> None:
+        """There is one queue, and no other."""
+        await asyncio.sleep(2 * self._server.delay())
+        self._connection.check()
+        if queue != self._server.queue:
+            raise aiormq.exceptions.ChannelNotFoundEntity("NOT_FOUND")
+
+    async def basic_qos(self, *, prefetch_count: int) -> None:
+        """How many may be unacked."""
+        await asyncio.sleep(2 * self._server.delay())
+        self._connection.check()
+        self.prefetch = prefetch_count
+
+    async def basic_consume(self, _queue: str, on_delivery: OnDelivery) -> None:
+        """Stand in line for the queue."""
+        await asyncio.sleep(2 * self._server.delay())
+        self._connection.check()
+        self._on_delivery = on_delivery
+        self._server.enlist(self)
+
+    async def basic_ack(self, tag: int, *, multiple: bool) -> None:
+        """Ack; there is no answer."""
+        self._connection.check()
+        assert multiple
+        self._acked_at = max(self._acked_at, clock.now() + self._server.delay())
+        self._loop.call_at(self._acked_at, self._acked, tag, context=Context())
+
+    def _acked(self, tag: int) -> None:
+        if self._connection.is_open:
+            while self.unacked and self.unacked[0][0] <= tag:
+                self.unacked.popleft()
+            self._server.pump()
+
+    def hand_over(self, message: Published) -> None:
+        """Send a delivery."""
+        self._tag += 1
+        self.unacked.append((self._tag, message))
+        self._at = max(self._at, clock.now() + self._server.delay())
+        self._loop.call_at(self._at, self._come, self._tag, message, context=self._context)
+
+    def _come(self, tag: int, message: Published) -> None:
+        if self._connection.is_open:
+            properties = SimpleNamespace(
+                message_id=message.id,
+                message_type=message.type,
+                headers=dict(message.headers),
+                priority=message.priority,
+            )
+            header = SimpleNamespace(properties=properties)
+            told = SimpleNamespace(delivery_tag=tag, body=message.body, header=header)
+            self._loop.create_task(self._on_delivery(told))  # type: ignore[arg-type]
+
+    async def close(self) -> None:
+        """A channel's end: what it had not acked comes again."""
+        self._server.drop(self)
+        self.ended()
+
+    def ended(self) -> None:
+        """Tell the consumer, in its own process."""
+        if not self.closing.done():
+            self._loop.call_soon(self._tell_end, context=self._context)
+
+    def _tell_end(self) -> None:
+        if not self.closing.done():
+            self.closing.set_result(None)

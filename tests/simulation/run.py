@@ -1,0 +1,119 @@
+"""One run: a fleet lives through its plan, drains, stops, and is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import structlog
+
+from tests.history.events import Event
+from tests.history.invariants import Violation
+from tests.simulation import clock
+from tests.simulation.faults import Faults
+from tests.simulation.fleet import Fleet, patched
+from tests.simulation.loop import Stuck
+from tests.simulation.plan import Plan
+from tests.simulation.redis_side import RealRedis
+from tests.soak.judge import judge_events
+
+WITHIN = 60.0  # virtual seconds, after the last fault, in which all tasks have to end
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run has shown.
+
+    Attributes:
+        plan: what it was.
+        violations: every broken promise.
+        digest: of all that happened: two runs of a plan have the same.
+        story: what happened, line by line.
+        died_at: where processes died.
+        figures: what was counted.
+        seconds: virtual, that it took.
+    """
+
+    plan: Plan
+    violations: list[Violation] = field(default_factory=list)
+    digest: str = ""
+    story: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    died_at: list[str] = field(default_factory=list)
+    figures: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def run(plan: Plan, real: RealRedis) -> Outcome:
+    """Let a plan happen."""
+    gc.disable()  # what a dead process leaves must not be collected: Python would go on with it
+    clock.set_now(clock.BEGIN)
+    random.seed(plan.seed)
+    fleet = Fleet(plan, real)
+    outcome = Outcome(plan)
+    with ExitStack() as stack:
+        for each in patched(fleet):
+            stack.enter_context(each)
+        structlog.configure(
+            processors=[fleet.logged],
+            wrapper_class=structlog.make_filtering_bound_logger(30),
+            cache_logger_on_first_use=False,
+        )
+        try:
+            fleet.loop.run(_live(fleet, outcome))
+        except Stuck as stuck:
+            outcome.violations.append(Violation("L2", str(stuck)))
+    outcome.digest = fleet.digest
+    outcome.story = fleet.story
+    outcome.events = fleet.events
+    outcome.died_at = [process.died_at for process in fleet.processes if process.is_dead]
+    outcome.violations += [Violation("L6", trouble) for trouble in fleet.troubles]
+    outcome.seconds = clock.now() - clock.BEGIN
+    outcome.figures |= {"steps": fleet.loop.steps, "calls": fleet.redis.calls}
+    outcome.figures |= {"faults": len(plan.faults), "deaths": len(outcome.died_at)}
+    _bury(fleet)
+    return outcome
+
+
+def _bury(fleet: Fleet) -> None:
+    """Let go of all that never ended, and of what it says while Python ends it."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        fleet.loop.close()
+        for process in fleet.processes:
+            process.remains.clear()
+        fleet.loop.tasks.clear()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
+async def _live(fleet: Fleet, outcome: Outcome) -> None:
+    for member in fleet.members:
+        fleet.start(member)
+        await asyncio.sleep(fleet.network.delay())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fleet.publish())
+        group.create_task(Faults(fleet).run())
+    fleet.tell("the last fault is over, and everything is published")
+    until = clock.now() + WITHIN
+    while not fleet.is_drained and clock.now() < until:
+        await asyncio.sleep(0.25)
+    if not fleet.is_drained:
+        found = {name: n for name, n in fleet.counts().items() if n}
+        text = f"after {WITHIN:g} s not everything has ended: {found}, {fleet.rabbitmq.left} queued"
+        outcome.violations.append(Violation("L2", text))
+    await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
+    if outcome.violations:
+        return
+    verdict = judge_events(
+        *(fleet.events, fleet.raw, fleet.partitions, fleet.rabbitmq.left),
+        resumed=fleet.resumed,
+        forgotten=fleet.forgotten,
+    )
+    outcome.violations += verdict.violations
+    outcome.figures |= verdict.figures
