@@ -46,7 +46,9 @@ class World:
         url = self.rig.start("d1").wait_for("http.listening")["url"].rstrip("/")
         headers = {"authorization": f"Bearer {COURIER}"}
         base = f"{url}/api/pools/couriers"
-        self.http = httpx.Client(base_url=base, headers=headers, timeout=deadline(), trust_env=False)
+        self.http = httpx.Client(
+            base_url=base, headers=headers, timeout=deadline(), trust_env=False
+        )
         self.sent, self.filled = 0, 0  # messages, and tasks that came by lists
 
     def attack(self, seed: int) -> None:
