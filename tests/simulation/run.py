@@ -96,6 +96,7 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     for member in fleet.members:
         fleet.start(member)
         await asyncio.sleep(fleet.network.delay())
+    auditing = asyncio.create_task(fleet.watch.audit())
     async with asyncio.TaskGroup() as group:
         group.create_task(fleet.publish())
         group.create_task(Faults(fleet).run())
@@ -108,6 +109,8 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
         text = f"after {WITHIN:g} s not everything has ended: {found}, {fleet.rabbitmq.left} queued"
         outcome.violations.append(Violation("L2", text))
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
+    auditing.cancel()
+    outcome.violations += fleet.watch.violations
     if outcome.violations:
         return
     verdict = judge_events(
