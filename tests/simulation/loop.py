@@ -30,6 +30,7 @@ class _Task(asyncio.Task[Any]):
     """A task whose place in a set depends on its number, not on where it lies in memory."""
 
     number: int
+    owner: Thread | None
 
     def __hash__(self) -> int:
         return self.number
@@ -58,6 +59,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Task[Any]:
         task = _Task.__new__(_Task)
         task.number = next(self._numbers)
+        task.owner = OWNER.get() if context is None else context.get(OWNER)
         task.__init__(work, loop=self, context=context)  # type: ignore[misc]
         self.tasks[task] = None
         task.add_done_callback(self._forget, context=_NOBODY)
