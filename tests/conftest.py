@@ -51,6 +51,7 @@ LONGEST = {
     "soak/test_short_soak.py": 20,
     "scans/test_outbox.py": 20,
     "dev/test_dev.py": 18,
+    "cli/test_ambiguous_ids.py": 40,
     "cli/test_verbs.py": 16,
     "docs/test_examples.py": 13,
     "core/test_json_size.py": 13,
@@ -91,6 +92,7 @@ LONG = frozenset(
         "security/test_lists.py",
         "security/test_rights.py",
         "security/test_slow_machine.py",
+        "security/test_taken_ids.py",
         "soak/test_short_soak.py",
         "store/test_tenants_at_scale.py",
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -114,6 +114,17 @@ class ArchiveRefused(GroupflowError):
 
 class BodyRefused(ArchiveRefused):
     """RabbitMQ has the stream, and refuses what was published to it."""
+
+
+class AmbiguousId(GroupflowError):
+    """Several tasks have an id that was to name one, so nothing was done."""
+
+    def __init__(self, id_: str, tasks: Sequence[str]) -> None:
+        """Names them; `tasks` is what tells each of them from the others."""
+        super().__init__(
+            f"{len(tasks)} tasks have the id {id_}: {'; '.join(tasks)}. "
+            "Choose one by its tenant, or else by its partition"
+        )
 
 
 class BodyMissing(GroupflowError):

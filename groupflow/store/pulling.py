@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 from time import monotonic
 from typing import Literal, TypeAlias
 
@@ -30,6 +31,7 @@ PLACES: tuple[Where, ...] = ("ordered", "suspect_plain", "delayed")  # where pla
 Word: TypeAlias = Literal["added", "kept", "assigned", "over", "dead", "foreign"]
 PROMOTED_AT_ONCE = 200  # tasks, and groups
 LOOKED_AT = 1000  # tasks that a step of pruning looks at, about
+_FOR_GOOD = 2**52  # µs for which a dead letter keeps its id from a list: as long as it is there
 
 _NUMBER = 17  # where the process begins in what a session shows
 _LIVE, _SETTLED = ord("L"), ord("S")
@@ -223,7 +225,7 @@ class Pulling:
 
     async def begin_list(self, pool: str) -> str:
         """The number of a list that begins now, higher than those of all before."""
-        number, *_ = await self._client.run(Verb.PUT, pool, "")
+        number, *_ = await self._client.run(Verb.PUT, pool, _FOR_GOOD, "", "")
         return str(number.decode())
 
     async def put(self, pool: str, number: str, tasks: Sequence[Listed]) -> list[Word]:
@@ -233,7 +235,7 @@ class Pulling:
             StoreUnavailable: no answer; it may have been written.
             StoreFull: Redis has no memory for it.
         """
-        arguments: list[Argument] = [pool, number]
+        arguments: list[Argument] = [pool, _FOR_GOOD, token_hex(16), number]
         for task in tasks:
             arguments += (task.id, microseconds(task.priority), task.packed, task.facts, task.scope)
         _, *words = await self._client.run(Verb.PUT, *arguments)

@@ -9,7 +9,7 @@ rest sit at methods of the product's classes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,25 +97,52 @@ class Effect(Damage):
         return "\n".join([*lines[:at], _SEAM % (self.where, self.instead), rest])
 
 
+def without(
+    name: str,
+    says: str,
+    commands: str,
+    kind: str,
+    reply: str,
+    *verbs: str,
+    also: str = "true",
+    unseen: str = "",
+) -> Effect:
+    """Some commands on some kind of key aren't run, and answered as if they were."""
+    wanted = " or ".join(f"command == '{each}'" for each in commands.split())
+    where = f"({wanted}) and kind == '{kind}' and {also}"
+    return Effect(name, says, where, f"do return {reply} end", tuple(verbs), unseen=unseen)
+
+
+CLAIMING = ("claim_grouped", "claim_plain")
+SETTLING = ("complete", "proceed", "hop", "hand_on", "retry", "advance", "bury", "release")
+ENDING = ("reap", "register", "leave")
+"""Scripts that end claims without a settle."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition(Damage):
-    """A line of a script that says something else.
+    """Lines of scripts that say something else.
 
     Attributes:
-        pattern: a regular expression.
-        instead: what stands there instead.
-        verbs: in which scripts, by name; in all where none is named.
+        changes: a regular expression each, and what stands there instead.
     """
 
-    pattern: str
-    instead: str
-    verbs: tuple[str, ...] = ()
+    changes: tuple[tuple[str, str], ...]
 
     def in_script(self, verb: str, text: str) -> str:
-        """The pattern's every match is replaced."""
-        if self.verbs and verb not in self.verbs:
-            return text
-        return re.sub(self.pattern, self.instead, text)
+        """Every match of every pattern is replaced."""
+        for pattern, instead in self.changes:
+            text = re.sub(pattern, instead, text)
+        return text
+
+    def unmatched(self, texts: Iterable[str]) -> list[str]:
+        """The patterns that none of some scripts has."""
+        known = list(texts)
+        return [
+            pattern
+            for pattern, _ in self.changes
+            if not any(re.search(pattern, text) for text in known)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,24 +173,25 @@ class DamagedRedis(RealRedis):
         super().__init__(path)
         self._damage = damage
         self._verbs: dict[str, str] = {}
-        self.damaged: set[str] = set()
-        """The scripts that the damage has changed, by name."""
 
     def load_all(self, order: Order, partitions: int) -> frozenset[str]:
-        """Note which script is which, first."""
+        """Note which script is which, first.
+
+        Raises:
+            MatchesNothing: none of them has what the damage is about.
+        """
         for number in (0, partitions):
             scripts = Scripts(order, partitions=number)
             for room in AnyVerb.__subclasses__():
                 self._verbs |= {scripts[verb].text: str(verb) for verb in room}
+        if isinstance(self._damage, Condition):
+            for pattern in self._damage.unmatched(self._verbs):
+                raise MatchesNothing(f"{self._damage.name}: no script has {pattern!r}")
         return super().load_all(order, partitions)
 
     def written(self, text: str) -> str:
         """With the damage."""
-        sound, verb = super().written(text), self._verbs[text]
-        broken = self._damage.in_script(verb, sound)
-        if broken != sound:
-            self.damaged.add(verb)
-        return broken
+        return self._damage.in_script(self._verbs[text], super().written(text))
 
     def take_hits(self) -> int:
         """How often a script's call had the effect, in this run."""

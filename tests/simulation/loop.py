@@ -10,8 +10,9 @@ import asyncio
 import heapq
 import itertools
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,38 @@ class _Task(asyncio.Task[Any]):
         return self.number
 
 
+class Callback:
+    """A callback that waits for its turn; asyncio's own handle costs three times as much."""
+
+    __slots__ = ("args", "at", "context", "function", "is_cancelled")
+
+    def __init__(
+        self, at: float, function: Callable[..., object], args: tuple[Any, ...], context: Any
+    ) -> None:
+        self.at = at
+        self.function = function
+        self.args = args
+        self.context: Context = copy_context() if context is None else context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Never run it."""
+        self.is_cancelled = True
+        self.function, self.args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """When it is due."""
+        return self.at
+
+
+def _nothing() -> None:
+    pass
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """Runs callbacks of all processes."""
 
@@ -43,7 +76,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, Callback]] = []
+        self._waiting: deque[Callback] = deque()
         self._numbers = itertools.count(1)
         self.steps = 0
         self.on_death: Callable[[Process], None] = lambda process: None
@@ -68,61 +102,71 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)  # type: ignore[call-overload]
 
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        """As asyncio's."""
+        made = Callback(0.0, callback, args, context)
+        self._waiting.append(made)
+        return made
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
     def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
         """As asyncio's; timers of one instant run in the order in which they were set."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._numbers), timer))
-        return timer
+        made = Callback(when, callback, args, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), made))
+        return made
 
     def call_later(  # type: ignore[override]
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
         """As asyncio's."""
         return self.call_at(clock.now() + delay, callback, *args, context=context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """They are dropped when their time comes."""
-
     def _run_once(self) -> None:
-        ready = self._ready  # type: ignore[attr-defined]
-        timers = self._timers
-        while timers and timers[0][2].cancelled():
+        """All that is ready; where nothing is, what is due next."""
+        waiting, timers = self._waiting, self._timers
+        while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
-        if not ready:
+        if not waiting:
             if not timers:
                 raise Stuck("nothing is ready, and no timer runs")
             clock.set_now(max(clock.now(), timers[0][0]))
         now = clock.now()
         while timers and timers[0][0] <= now:
-            _, _, timer = heapq.heappop(timers)
-            if not timer.cancelled():
-                ready.append(timer)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle.cancelled():
-                self._step(handle)
+            waiting.append(heapq.heappop(timers)[2])
+        for _ in range(len(waiting)):
+            callback = waiting.popleft()
+            if not callback.is_cancelled and self._may_run(callback):
+                self.steps += 1
+                try:
+                    callback.context.run(callback.function, *callback.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    what = {"message": f"{callback.function!r} failed", "exception": error}
+                    self.call_exception_handler(what)
 
-    def _step(self, handle: asyncio.Handle) -> None:
-        """One callback, or none, where its process is dead or stands."""
-        thread: Thread | None = handle._context.get(OWNER)  # type: ignore[attr-defined]
-        if thread is not None:
-            process = thread.process
-            if process.fuse and not process.is_dead and not thread.stands:
-                process.fuse -= 1
-                if not process.fuse:
-                    self.kill(process, handle)
-            if process.is_dead:
-                process.remains.append(handle)
-                return
-            if thread.stands:
-                thread.held.append(handle)
-                return
-        self.steps += 1
-        handle._run()
+    def _may_run(self, callback: Callback) -> bool:
+        """Whether the process that a callback belongs to lives and does not stand."""
+        thread = callback.context.get(OWNER)
+        if thread is None:
+            return True
+        process = thread.process
+        if process.fuse and not process.is_dead and not thread.stands:
+            process.fuse -= 1
+            if not process.fuse:
+                self.kill(process, callback)
+        if process.is_dead:
+            process.remains.append(callback)
+            return False
+        if thread.stands:
+            thread.held.append(callback)
+            return False
+        return True
 
-    def kill(self, process: Process, next_: asyncio.Handle | None = None) -> None:
+    def kill(self, process: Process, next_: Callback | None = None) -> None:
         """End a process between two steps: nothing of it happens from here on."""
         if process.is_dead:
             return
@@ -146,7 +190,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def release(self, thread: Thread) -> None:
         """Run what a thread has missed, unless it stands still."""
         if not thread.stands:
-            self._ready.extend(thread.held)  # type: ignore[attr-defined]
+            self._waiting.extend(thread.held)
             thread.held.clear()
 
     # What asyncio's own loops have a selector or threads for:
@@ -186,9 +230,9 @@ def _unless_done(done: asyncio.Future[Any], tell: Callable[[Any], None], value: 
 _NOBODY = context_of(None)
 
 
-def _place_of(handle: asyncio.Handle | None) -> str:
+def _place_of(callback: Callback | None) -> str:
     """Where the task that a callback would step on with stands: function and line of ours."""
-    task = getattr(getattr(handle, "_callback", None), "__self__", None)
+    task = getattr(callback.function, "__self__", None) if callback is not None else None
     if not isinstance(task, asyncio.Task):
         return "outside of tasks"
     place = "before its first step"

@@ -31,6 +31,7 @@ _FAULTS: dict[FaultKind, int] = {
     "reload": 1,
     "block": 1,
 }
+BURST = 0.7  # of the messages follow right behind another one
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 _RULES = ("", "", "", "runs", "several", "batches", "bursts")
 _TYPES = ("work", "slow", "flaky", "bad", "stages", "hold")
@@ -141,7 +142,7 @@ def plan(
     daemons: int | None = None,
     tasks: int = 60,
     faults: int = 8,
-    seconds: float = 12.0,
+    seconds: float = 9.0,
 ) -> Plan:
     """What a seed decides.
 
@@ -184,6 +185,7 @@ def _jobs(chance: Random, tasks: int, seconds: float) -> list[Job]:
     lanes = 5
     rules = [chance.choice(_RULES) for _ in range(lanes)]
     jobs: list[Job] = []
+    longest = 1.2 * seconds * lanes / tasks / (1 - BURST)
     for n in range(tasks):
         lane = chance.randrange(lanes)
         rule = rules[lane]
@@ -198,7 +200,8 @@ def _jobs(chance: Random, tasks: int, seconds: float) -> list[Job]:
             Job(
                 n=n,
                 lane=lane,
-                wait=chance.expovariate(lanes * tasks / lanes / seconds / 1.2) / 1.2,
+                # In bursts: what comes one by one is done before the next one comes.
+                wait=0.0 if chance.random() < BURST else chance.uniform(0.0, longest),
                 type=type_,
                 entity=entity,
                 rule=rule if entity else "",

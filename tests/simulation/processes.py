@@ -10,9 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
-
-Handle: TypeAlias = asyncio.Handle
+from typing import Any
 
 
 class Process:
@@ -49,7 +47,7 @@ class Thread:
     process: Process
     name: str
     is_blocked: bool = False
-    held: list[Handle] = field(default_factory=list)
+    held: list[Any] = field(default_factory=list)
     """Callbacks that wait until it goes on, in order."""
 
     @property
@@ -76,7 +74,7 @@ class ThreadLoop:
         self._loop = loop
         self.thread = thread
 
-    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> Handle:
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
         """As asyncio's."""
         return self._loop.call_soon(callback, *args, context=context_of(self.thread))
 

@@ -158,6 +158,8 @@ class SimulatedRedis:
         self.id = "1" * 40
         """As Redis names who leads."""
         self._number = 1
+        self.began = 0.0
+        """When its latest life began."""
         self.replicas = 0
         self.replica_hears = True
         self._subscribed: dict[_Session, set[bytes]] = {}
@@ -196,6 +198,7 @@ class SimulatedRedis:
         self.id = self.id[:40]
         self.known = frozenset()
         self.replica_hears = True
+        self.began = clock.now()
         self._network.reset()
 
     def _all(self) -> list[tuple[bytes, bytes]]:
