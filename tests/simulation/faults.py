@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.simulation import clock
 from tests.simulation.fleet import Fleet, Member
-from tests.simulation.places import CRITICAL, LEAVES, REGISTERS, STOPS
+from tests.simulation.places import ANSWERED, CRITICAL, LEAVES, REGISTERS, STOPS
 from tests.simulation.plan import Fault, FaultKind
 from tests.simulation.processes import Process, context_of
 
@@ -54,16 +54,17 @@ class Faults:
         if (process := self._alive(member)) is None:
             return
         aim = AIMS[int(fault.draw * 1000) % len(AIMS)]
-        if aim == REGISTERS:  # that is a new one's
+        if aim.startswith(REGISTERS):  # that is a new one's
             self._fleet.loop.kill(process)
             await asyncio.sleep(0.1)
             self._fleet.start(member)
             process = self._alive(member)
             assert process is not None
-        if aim in (STOPS, LEAVES) and member.daemon is not None:
+        if aim.startswith((STOPS, LEAVES)) and member.daemon is not None:
             context = context_of(process.main)
             self._fleet.loop.call_soon(member.daemon.stop, context=context)
-        process.aim, process.fuse = aim, 1 + fault.steps % AIMED if aim else fault.steps
+        most = 1 if aim.endswith(ANSWERED) else AIMED if aim else fault.steps
+        process.aim, process.fuse = aim, 1 + (fault.steps - 1) % most
         within = clock.now() + (PATIENCE if aim else 0.3)
         while not process.is_dead and clock.now() < within:
             await asyncio.sleep(0.05)

@@ -157,6 +157,8 @@ class Fleet:
 
     def _died(self, process: Process) -> None:
         self.tell(f"{process} dies in {process.died_at}")
+        is_led_anew = clock.now() < self.redis.began + self.plan.lease
+        self.watch.died(process, is_led_anew=is_led_anew)
         self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
         self.rabbitmq.cut(process)
         for transport in self.network.connections_of(process):

@@ -23,11 +23,11 @@ REAPS = "store/sessions.py:Sessions.reap"
 PROMOTES = "upkeep/promote.py:promote"
 STOPS = "daemon.py:Daemon._stop"
 LEAVES = "store/sessions.py:Sessions.leave"
-CRITICAL = (
-    *(WRITES, CLAIMS, HANDS_ON, HANDLES, RENEWS, REGISTERS, REAPS, PROMOTES, STOPS, LEAVES),
-)
 ANSWERED = ", answered"
 """Behind the place of a task whose answer has come, and which has not gone on yet."""
+_ASKING = (WRITES, CLAIMS, HANDS_ON, RENEWS, REGISTERS, REAPS, PROMOTES, LEAVES)
+CRITICAL = (*_ASKING, *(place + ANSWERED for place in _ASKING), HANDLES, STOPS)
+"""All of them; where an answer is waited for, and where it has come."""
 
 
 def place_of(task: asyncio.Task[Any]) -> str:

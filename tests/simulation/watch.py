@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.history.snapshot import read
 from tests.simulation import clock
+from tests.simulation.places import HANDLES
 from tests.simulation.plan import Fault, Plan
 from tests.simulation.processes import Process
 from tests.soak.config import concurrency_of
@@ -25,6 +27,27 @@ PAUSE = (0.1, 0.7)  # virtual seconds between two looks at the store
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
 _OF_ONE = ("kill", "stop", "block", "cut", "cut_behind", "orderly_restart")
 _HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Where a process died.
+
+    Attributes:
+        places: where its tasks were.
+        features: what the run had, and what went on.
+    """
+
+    places: frozenset[str]
+    features: frozenset[str]
+
+
+def kind_of(group: str | None) -> str:
+    """Which rule a group is of, in a word; groups are named by their rules."""
+    if group is None:
+        return "plain"
+    front = group.partition("-")[0]
+    return front if front in ("runs", "several", "batches", "bursts") else "strict"
 
 
 class Watch:
@@ -37,6 +60,7 @@ class Watch:
         self._plan = plan
         self._raw = raw
         self._partitions = partitions
+        self.deaths: list[Death] = []
         self._running: dict[tuple[str, int], tuple[Event, Process]] = {}
 
     # What handlers do:
@@ -69,6 +93,27 @@ class Watch:
     @staticmethod
     def _goes_on_without_excuse(_: Event, process: Process) -> bool:
         return not process.is_dead and not process.main.stands
+
+    def died(self, process: Process, *, is_led_anew: bool) -> None:
+        """A process is dead. Has the server that leads led for less than a lease?"""
+        plan = self._plan
+        own = [event for event, whose in self._running.values() if whose is process]
+        features = {plan.order} | ({"anew"} if is_led_anew else set())
+        features |= {"partitions"} if plan.partitions > 1 else set()
+        features |= {"replicas"} if plan.replicas else set()
+        for event in own:
+            features |= {"staged"} if "#" in event.id else set()
+            features |= {"retried"} if event.attempt > 1 else set()
+            features |= {"suspect"} if event.crashes else set()
+        kinds = {kind_of(event.group) for event in own}
+        self.deaths.append(
+            Death(frozenset({HANDLES} & process.was_at), frozenset(features | kinds))
+        )
+        kinds = {kind_of(job.group) for job in plan.jobs}
+        others = frozenset(process.was_at - {HANDLES})
+        self.deaths.append(Death(others, frozenset(features | kinds)))
+        for event in own:
+            del self._running[event.id, event.fence]
 
     # What daemons log:
 
