@@ -180,13 +180,13 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
         in_turn = runs if most == 1 else () if history.hands_back else _first(runs)
         for number, (before, after) in enumerate(pairwise(in_turn), 1):
             one, two = before.start, after.start
-            if one in history.undone:
+            if one in history.undone or one in history.redriven:
                 undone.add(one.id)
             is_late = two.id in place and place[two.id] < place.get(one.id, 0)
             is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run_of(
                 group
             )
-            if is_late and two.id not in undone and not is_repeat:
+            if is_late and not (two.id in undone or is_repeat or _steps_aside(history, two)):
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
         for run, end in zip(runs, ends, strict=True):
@@ -197,6 +197,14 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
                     "S4", f"in {group}, {run.start.id} started while {running[-1][1]} ran"
                 )
             heapq.heappush(running, (end, run.start.id))
+
+
+def _steps_aside(history: History, start: Event) -> bool:
+    """Whether others may have passed a task while it waited."""
+    id_, _, stage = start.id.partition("#")
+    return start.group in history.aside and bool(
+        stage or start.attempt > 1 or id_ in history.delayed
+    )
 
 
 def _first(runs: list[Attempt]) -> list[Attempt]:
@@ -282,6 +290,8 @@ def _s5(history: History, attempts: list[Attempt], ordered: list[Event]) -> Iter
             if two.crashes > one.crashes or two.attempt > one.attempt or before.was_cut:
                 continue
             if one in history.undone or one in history.given_back or (id_, two.fence) in excused:
+                continue
+            if one in history.redriven:
                 continue
             yield Violation("S5", f"{id_} ran again as attempt {two.attempt} for no reason")
 

@@ -85,6 +85,18 @@ def app_of(write: Write, chance: Random) -> App:
             await pass_time()
             raise Unlucky("always")
 
+    @app.handler("group-later")
+    async def group_later(task: Task) -> Retry | None:
+        with noted(task):
+            await pass_time()
+            return Retry(after=0.3, scope="group") if task.attempt == 1 else None
+
+    @app.handler("tenant-later")
+    async def tenant_later(task: Task) -> Retry | None:
+        with noted(task):
+            await pass_time()
+            return Retry(after=0.3, scope="tenant") if task.attempt == 1 else None
+
     @app.handler("stages")
     async def stages(task: Task) -> Advance | None:
         with noted(task):
