@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -160,7 +160,7 @@ class History:
         left_in_queue: messages that RabbitMQ still holds.
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
-        redriven: starts of attempts of tasks that somebody redrove since.
+        redriven: by task, when somebody redrove it.
         aside: groups whose rule says that others pass a task which waits for a delay, a retry or
             its next stage.
         delayed: tasks that were published with a delay.
@@ -178,7 +178,7 @@ class History:
     left_in_queue: int = 0
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()
-    redriven: Set[Event] = frozenset()
+    redriven: Mapping[str, Sequence[float]] = field(default_factory=dict)
     aside: Set[str] = frozenset()
     delayed: Set[str] = frozenset()
     with_faults: bool = True
@@ -186,6 +186,11 @@ class History:
     runs: Mapping[str, int] = field(default_factory=dict)
     concurrency: Mapping[str, int] = field(default_factory=dict)
     superseded: Mapping[str, str] = field(default_factory=dict)
+
+    def was_redriven(self, id_: str, since: float, until: float) -> bool:
+        """Whether somebody redrove a task between two times."""
+        times = self.redriven.get(id_.partition("#")[0], ())
+        return any(since <= at <= until for at in times)
 
     def run_of(self, group: str) -> int:
         """How many tasks of a group one claim may have given."""

@@ -180,13 +180,14 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
         in_turn = runs if most == 1 else () if history.hands_back else _first(runs)
         for number, (before, after) in enumerate(pairwise(in_turn), 1):
             one, two = before.start, after.start
-            if one in history.undone or one in history.redriven:
+            if one in history.undone:
                 undone.add(one.id)
             is_late = two.id in place and place[two.id] < place.get(one.id, 0)
             is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run_of(
                 group
             )
-            if is_late and not (two.id in undone or is_repeat or _steps_aside(history, two)):
+            is_excused = is_repeat or two.id in undone or _was_passed(history, two)
+            if is_late and not is_excused:
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
         for run, end in zip(runs, ends, strict=True):
@@ -199,8 +200,10 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
             heapq.heappush(running, (end, run.start.id))
 
 
-def _steps_aside(history: History, start: Event) -> bool:
-    """Whether others may have passed a task while it waited."""
+def _was_passed(history: History, start: Event) -> bool:
+    """Whether others may have passed a task: while it waited, or was a dead letter."""
+    if history.was_redriven(start.id, 0.0, start.at):
+        return True
     id_, _, stage = start.id.partition("#")
     return start.group in history.aside and bool(
         stage or start.attempt > 1 or id_ in history.delayed
@@ -291,7 +294,7 @@ def _s5(history: History, attempts: list[Attempt], ordered: list[Event]) -> Iter
                 continue
             if one in history.undone or one in history.given_back or (id_, two.fence) in excused:
                 continue
-            if one in history.redriven:
+            if history.was_redriven(id_, one.at, two.at):
                 continue
             yield Violation("S5", f"{id_} ran again as attempt {two.attempt} for no reason")
 

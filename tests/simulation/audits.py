@@ -1,4 +1,4 @@
-"""Looks at what Redis holds, at moments of a seed: each script is atomic, so all is sound always."""
+"""Looks at what Redis holds, between calls: each script is atomic, so all is sound at any time."""
 
 from __future__ import annotations
 

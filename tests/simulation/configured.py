@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from groupflow import building
-from groupflow.settings.model import Http, RabbitMQ, Redis, RetryDefaults, Settings, Tenants, Workers
+from groupflow.settings.model import (
+    Http,
+    RabbitMQ,
+    Redis,
+    RetryDefaults,
+    Settings,
+    Tenants,
+    Workers,
+)
 from groupflow.settings.pools import PoolRule
 from groupflow.settings.rules import GroupRule, TenantRule
 from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, POOL, POOLED
@@ -64,7 +72,9 @@ def settings_of(plan: Plan, grouped: int) -> Settings:
             rule("parks", on_dead="park"),
             rule("paced", rate="10/s burst 3"),
         ),
-        pools={POOL: PoolRule(types=POOLED, lease=PULL_LEASE)} if "pullers" in plan.features else {},
+        pools={POOL: PoolRule(types=POOLED, lease=PULL_LEASE)}
+        if "pullers" in plan.features
+        else {},
     )
 
 

@@ -216,7 +216,9 @@ class Fleet:
             return False
         if any(self.raw.exists(keys("recovering")) for keys in self.partitions):
             return False  # a server's return is not over
-        if any(self.raw.hget(keys("epoch"), "id") != self.redis.id.encode() for keys in self.partitions):
+        if any(
+            self.raw.hget(keys("epoch"), "id") != self.redis.id.encode() for keys in self.partitions
+        ):
             return False  # or nobody has noticed that it is another one
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")

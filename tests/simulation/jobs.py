@@ -26,12 +26,13 @@ _SHAPES: tuple[Shape, ...] = (
     "no json", "no object", "no key", "no type", "too large", "fat headers", "bad delay",
     "bad priority",
 )  # fmt: skip
+_NEVER = ("no json", "no object", "no key", "too large")  # whose group nobody can read
 _RULES = ("", "", "", "runs", "several", "batches", "bursts", "aside", "parks", "paced")
 _TYPES = (
     "work", "slow", "flaky", "bad", "stages", "unknown", "group-later", "tenant-later",
 )  # fmt: skip
 _WEIGHTS = (60, 15, 8, 3, 8, 1, 2, 1)
-_ODD = ("m{n} with spaces", 'm{n}"\'\\', "m{n}:{{x}}|||*?[a]", "m{n}-é-漢-💥", "m{n}%s%d\u2028")
+_ODD = ("m{n} with spaces", "m{n}\"'\\", "m{n}:{{x}}|||*?[a]", "m{n}-é-漢-💥", "m{n}%s%d\u2028")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +78,18 @@ class Job:
 
     @property
     def group(self) -> str | None:
-        """Its group key, where it has one."""
-        return f"{self.entity}:{self.tenant}" if self.entity and not self.shape else None
+        """Its group key, where it has one, or gets one once somebody redrives it."""
+        is_named = self.entity and self.shape not in _NEVER
+        return f"{self.entity}:{self.tenant}" if is_named else None
 
     def place(self, partitions: int) -> int:
         """The partition that it lies in."""
-        return partition_of(self.group, self.id, partitions)
+        return partition_of(None if self.shape else self.group, self.id, partitions)
 
     @property
     def tenant_name(self) -> str | None:
-        """Its tenant, where it becomes a task."""
-        return None if self.shape else str(self.tenant)
+        """Its tenant, likewise."""
+        return None if self.shape in _NEVER else str(self.tenant)
 
     @property
     def body(self) -> bytes:
@@ -126,13 +128,23 @@ class Job:
 
 
 def draw_jobs(
-    seed: int, tasks: int, seconds: float, partitions: int, features: frozenset[str]
+    seed: int,
+    tasks: int,
+    seconds: float,
+    partitions: int,
+    features: frozenset[str],
+    *,
+    is_mixed: bool,
 ) -> list[Job]:
-    """The messages of a seed, for a namespace of so many partitions."""
+    """The messages of a seed, for a namespace of so many partitions.
+
+    Where it `is_mixed`, groups may have tasks both of a pool and of daemons.
+    """
     jobs = [*_drawn(Random(f"jobs {seed}"), tasks, seconds)]
     if "pullers" in features:
         pooled = Random(f"pooled {seed}")
-        jobs = [_maybe_pooled(job, pooled) for job in jobs]
+        entities = {name for name in sorted({job.entity for job in jobs}) if pooled.random() < 0.3}
+        jobs = [_maybe_pooled(job, pooled, entities, is_mixed) for job in jobs]
     if "strangers" in features:
         jobs = _strange(jobs, Random(f"strangers {seed}"), partitions)
     return jobs
@@ -162,9 +174,10 @@ def _drawn(chance: Random, tasks: int, seconds: float) -> Iterator[Job]:
         )
 
 
-def _maybe_pooled(job: Job, chance: Random) -> Job:
+def _maybe_pooled(job: Job, chance: Random, entities: set[str], is_mixed: bool) -> Job:
     """Some are a pool's, but for batches, which are handed to daemons alone."""
-    is_pooled, type_ = chance.random() < 0.3, chance.choice(POOLED)
+    draw, type_ = chance.random(), chance.choice(POOLED)
+    is_pooled = draw < 0.3 if is_mixed or not job.entity else job.entity in entities
     return replace(job, type=type_) if is_pooled and job.rule != "batches" else job
 
 
@@ -186,7 +199,8 @@ def _strange(jobs: list[Job], chance: Random, partitions: int) -> list[Job]:
             changes["shape"] = chance.choice(_SHAPES)
         if chance.random() < 0.1:
             changes["name"] = chance.choice(_ODD).format(n=job.n)
-        others = [each for each in strange if each.tenant != tenants[job.lane] and not each.shape]
+        own = {each.id for each in strange if each.tenant == tenants[job.lane]}
+        others = [each for each in strange if each.id not in own and not each.shape]
         if others and chance.random() < 0.06 and not changes.get("shape"):
             other = chance.choice(others)
             named = replace(job, **changes | {"name": other.id})

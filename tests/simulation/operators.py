@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from groupflow.core.errors import ServerUnreachable, StoreUnavailable, Unroutable
 from groupflow.core.limits import HandLimit
@@ -20,7 +21,7 @@ from groupflow.operate.whole.tasks import AllTasks
 from groupflow.store.keys import split_element
 from groupflow.store.partitions import open_partitions
 from tests.history.auditor import states_of
-from tests.history.events import Event
+from tests.history.events import Event, State
 from tests.simulation import clock
 from tests.simulation.acts import Act, ActKind
 from tests.simulation.fleet import Fleet
@@ -110,7 +111,7 @@ class Operators:
             await asyncio.sleep(0.5)
 
     async def _tidy_once(self) -> None:
-        raw = self._fleet.raw
+        raw: Any = self._fleet.raw
         for keys in self._fleet.partitions:
             if raw.exists(keys("paused_all")):
                 await self._let_go(ALL)
@@ -262,17 +263,18 @@ class Operators:
 
     def _some(self, state: str, pick: float) -> str | None:
         """One of the tasks that are in a state just now."""
-        states = {}
+        states: dict[str, State] = {}
         for keys in self._fleet.partitions:
             states |= states_of(self._fleet.raw, keys)
         ids = sorted(id_ for id_, each in states.items() if each == state)
         return ids[int(pick * len(ids))] if ids else None
 
     def _delayed(self) -> list[str]:
+        raw: Any = self._fleet.raw
         return sorted(
             split_element(element)[1]
             for keys in self._fleet.partitions
-            for element in self._fleet.raw.zrange(keys("delayed"), 0, -1)
+            for element in raw.zrange(keys("delayed"), 0, -1)
         )
 
     # Dead letters:

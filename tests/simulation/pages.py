@@ -82,7 +82,9 @@ class Page:
         network, loop = self._fleet.network, self._fleet.loop
         model, handle = self._handles[path]
         asked = model.model_validate(said)
-        caller = Caller("simulated", None, sees_contents=True, path={"pool": POOL, "worker": worker})
+        caller = Caller(
+            "simulated", None, sees_contents=True, path={"pool": POOL, "worker": worker}
+        )
         await asyncio.sleep(network.delay())
         if self.process.is_dead:
             raise NoAnswer("connection refused")

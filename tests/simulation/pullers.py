@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -51,6 +51,7 @@ class Having:
         start: what was written down when it began.
         said: how often it was said what became of it.
         is_cut: whether the worker has given it up.
+        is_over: whether the store took what was said of it.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Having:
     start: Event
     said: int = 0
     is_cut: bool = False
+    is_over: bool = False
 
 
 class Puller:
@@ -72,7 +74,7 @@ class Puller:
         self._held: dict[Key, Having] = {}
         self._known: dict[Key, Having] = {}
         self._heard_at = float("-inf")  # when it sent the last call that was answered
-        self._lost = 0  # times that servers had lost writes, by then
+        self._life = 0  # of the server, by then
         self.violations: list[Violation] = []
         self.accepted = self.stale = 0
         self._revive()
@@ -136,11 +138,24 @@ class Puller:
 
     async def _ask(self, pull: Pull, path: str, said: Any, *, is_heard: bool = True) -> Any:
         page = self._pages[int(pull.page * len(self._pages))]
-        sent, lost = clock.now(), self._fleet.calls_lost
+        sent, life = clock.now(), self._fleet.redis.life
         answer = await page.ask(path, self.name, said, is_lost=pull.is_lost)
         if is_heard:
-            self._heard_at, self._lost = sent, lost
+            self.look()
+            self._heard_at, self._life = sent, life
         return answer
+
+    def look(self) -> None:
+        """What was not heard of for its lease it gave up by then."""
+        ended = self._heard_at + PULL_LEASE
+        if ended < clock.now():
+            self._cut(self._held.values(), ended)
+
+    def hand_over(self) -> None:
+        """A server that begins anew lets all that it holds go, without a crash."""
+        for have in self._known.values():
+            if not have.is_over:
+                self._fleet.resumed.add((have.id.partition("#")[0], have.fence))
 
     async def _claim(self, pull: Pull) -> None:
         if len(self._held) > pull.limit:  # the newest go back, so it stops them first
@@ -176,14 +191,11 @@ class Puller:
             self._fleet.write(start)
         self._held[key] = self._known[key]
 
-    def _cut(self, those: Any) -> None:
+    def _cut(self, those: Iterable[Having], at: float = 0.0) -> None:
         for have in those:
             if not have.is_cut and not have.said:
-                self._end(have, "cut")
+                self._write("end", have, "cut", max(at, have.start.at))
             have.is_cut = True
-
-    def _end(self, have: Having, how: str) -> None:
-        self._write("end", have, how)
 
     def _write(self, kind: Kind, have: Having, how: str, at: float = 0.0) -> None:
         start = have.start
@@ -199,6 +211,7 @@ class Puller:
 
     async def _settle(self, pull: Pull, those: Sequence[Having]) -> None:
         """Say what became of some, once or twice."""
+        self.look()
         once: dict[str, Having] = {have.id.partition("#")[0]: have for have in those}
         if not once:
             return
@@ -214,21 +227,23 @@ class Puller:
                 told["after"] = pull.after
             settlements.append(told)
             if not have.said and not have.is_cut:
-                self._end(have, "done" if told["outcome"] in ("done", "advance") else "failed")
+                is_well = told["outcome"] in ("done", "advance")
+                self._write("end", have, "done" if is_well else "failed")
         for _ in range(1 + pull.is_again):
             await self._say(pull, [*once.values()], settlements)
 
     async def _say(self, pull: Pull, those: Sequence[Having], settlements: list[Any]) -> None:
-        sent, heard_at, lost = clock.now(), self._heard_at, self._lost
+        sent, heard_at, life = clock.now(), self._heard_at, self._life
         firsts = [not have.said for have in those]
         for have in those:
             have.said += 1
         rows = await self._ask(pull, f"POST {_WORKER}/settlements", settlements)
-        has_lease = clock.now() - heard_at < PULL_LEASE and lost == self._fleet.calls_lost
+        has_lease = clock.now() - heard_at < PULL_LEASE and life == self._fleet.redis.life
         for have, row, is_first in zip(those, rows, firsts, strict=True):
             was_held = self._held.pop((have.id, have.fence), None) is not None
             if row.verdict == "accepted":
                 self.accepted += 1
+                have.is_over = True
                 if is_first:
                     self._write("settle", have, "accepted", sent)
                 continue
@@ -265,6 +280,11 @@ class Pullers:
         self.pages = [Page(fleet, f"page{n}") for n in range(PAGES)] if has_any else []
         self.every = [Puller(fleet, self.pages, f"p{n}") for n in numbers or range(has_any)]
         self._numbers = numbers
+        fleet.redis.on_restart = self._hand_over
+
+    def _hand_over(self) -> None:
+        for puller in self.every:
+            puller.hand_over()
 
     async def run(self) -> None:
         """All that a plan says."""
@@ -281,6 +301,8 @@ class Pullers:
 
     async def leave(self) -> None:
         """Say good-bye, as the leases of those that don't are left behind."""
+        for puller in self.every:
+            puller.look()
         await asyncio.gather(*(puller.say_good_bye() for puller in self.every))
 
     @property

@@ -84,6 +84,9 @@ class RealRedis:
         """Connect to a Unix socket."""
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
+        # A small hash keeps the order in which its fields came, a large one has a secret order.
+        for setting in (b"hash-max-listpack-entries", b"hash-max-listpack-value"):
+            self.ask([pack(b"CONFIG", b"SET", setting, b"100000000")])
         self._scripts: dict[str, str] = {}  # as the product knows them → as they are loaded
         self.raw = VirtualRedis(unix_socket_path=path)
         """For those who look at what lies there."""
@@ -153,7 +156,9 @@ class SimulatedRedis:
         """Scripts that this server has been given."""
         self.id = "1" * 40
         """As Redis names who leads."""
-        self._number = 1
+        self.life = 1
+        """How often it has begun."""
+        self.on_restart: Callable[[], None] = lambda: None
         self.replicas = 0
         self.replica_hears = True
         self._subscribed: dict[_Session, set[bytes]] = {}
@@ -187,8 +192,9 @@ class SimulatedRedis:
 
     def restart(self) -> None:
         """Another life of the server: another name, no scripts, no connections."""
-        self._number += 1
-        self.id = f"{self._number:x}" * 40
+        self.on_restart()
+        self.life += 1
+        self.id = f"{self.life:x}" * 40
         self.id = self.id[:40]
         self.known = frozenset()
         self.replica_hears = True
@@ -261,7 +267,6 @@ class SimulatedRedis:
         replies, whole = self._real.ask([*packed, pack(b"LPOP", _WAKES, 100)])
         wakes = replies.pop()
         tail = _NULL if wakes is None else _array(wakes)
-        # Not what was answered: a hash has its fields in an order that is the server's secret.
         for each in packed:
             self._note(each)
         session.transport.reply(whole[: -len(tail)])

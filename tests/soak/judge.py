@@ -121,7 +121,7 @@ def judge_events(
         hands_back=True,
         concurrency=most,
         runs={group: run_of(group) for group in most},
-        redriven=redriven_starts(sound),
+        redriven=redrives_in(events),
         aside=aside,
         delayed=delayed,
     )
@@ -185,21 +185,16 @@ def starts_of(events: list[Event], claims: Set[tuple[str, int]], partitions: int
     }
 
 
-def redriven_starts(events: list[Event]) -> set[Event]:
-    """The starts of attempts whose tasks somebody redrove since."""
-    found, starts = set[Event](), defaultdict[str, list[Event]](list)
+def redrives_in(events: list[Event]) -> dict[str, list[float]]:
+    """When somebody redrove each dead letter."""
+    found: dict[str, list[float]] = {}
     for event in events:
-        id_ = event.id.partition("#")[0]
-        if event.kind == "start":
-            starts[id_].append(event)
-        elif event.kind == "redriven":
-            found.update(starts[id_])
+        if event.kind == "redriven":
+            found.setdefault(event.id, []).append(event.at)
     return found
 
 
-def stale_starts(
-    events: list[Event], most: Mapping[str, int] = NOTHING
-) -> set[tuple[str, int]]:
+def stale_starts(events: list[Event], most: Mapping[str, int] = NOTHING) -> set[tuple[str, int]]:
     """The attempts (id and fence) whose task, or whose group, was already beyond them.
 
     Where several of a group may run, another one may begin before one that was claimed earlier;
