@@ -141,9 +141,13 @@ class Puller:
         sent, life = clock.now(), self._fleet.redis.life
         answer = await page.ask(path, self.name, said, is_lost=pull.is_lost)
         if is_heard:
-            self.look()
-            self._heard_at, self._life = sent, life
+            self._heard(sent, life)
         return answer
+
+    def _heard(self, sent: float, life: int) -> None:
+        """The store answered a call that pushed its lease back: so it has a session there."""
+        self.look()
+        self._heard_at, self._life = sent, life
 
     def look(self) -> None:
         """What was not heard of for its lease it gave up by then."""
@@ -237,8 +241,11 @@ class Puller:
         firsts = [not have.said for have in those]
         for have in those:
             have.said += 1
-        rows = await self._ask(pull, f"POST {_WORKER}/settlements", settlements)
+        life_now, path = self._fleet.redis.life, f"POST {_WORKER}/settlements"
+        rows = await self._ask(pull, path, settlements, is_heard=False)
         has_lease = clock.now() - heard_at < PULL_LEASE and life == self._fleet.redis.life
+        if any(row.verdict == "accepted" for row in rows):  # else it may have no session any more
+            self._heard(sent, life_now)
         for have, row, is_first in zip(those, rows, firsts, strict=True):
             was_held = self._held.pop((have.id, have.fence), None) is not None
             if row.verdict == "accepted":
