@@ -40,7 +40,7 @@ class SearchFailed(Exception):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the protocol: what it says, and the condition that breaks without it."""
+    """A rule of the protocol, and the condition that breaks without it."""
 
     name: str
     condition: str
@@ -78,11 +78,7 @@ def rules_of(model: Path) -> dict[str, Rule]:
 
 
 def read_report(said: str) -> tuple[int, str]:
-    """How many states pan has stored, and the error that it met, '' for none.
-
-    Raises:
-        SearchFailed: it has not searched everything, and has met no error.
-    """
+    """How many states pan stored, and the error it met; raises SearchFailed where it gave up."""
     states = re.search(r"(\d+) states, stored", said)
     error = re.search(r"^pan:\d+: (.*?)(?: \(at depth \d+\))?$", said, re.MULTILINE)
     if states is None or (error is None and ("errors: 0" not in said or _CUT_SHORT.search(said))):
@@ -102,11 +98,7 @@ def read_story(said: str) -> tuple[str, ...]:
 
 
 def run(folder: str, *command: str) -> str:
-    """What a command says.
-
-    Raises:
-        SearchFailed: it can't be run, or is not over in time.
-    """
+    """What a command says; raises SearchFailed where it is missing, or not over in time."""
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
@@ -121,19 +113,7 @@ def run(folder: str, *command: str) -> str:
 def search(
     model: Path, window: int, faults: int, kind: Sequence[str], *options: str, rule: str = "0"
 ) -> Found:
-    """Searches a model.
-
-    Args:
-        model: a Promela file.
-        window: tasks of a claim at most.
-        faults: that go wrong in one history at most.
-        kind: how pan is compiled.
-        options: of pan.
-        rule: the one that is taken out.
-
-    Raises:
-        SearchFailed: the search did not come to an end.
-    """
+    """Searches a model without a rule; `kind` and `options` are pan's. Raises SearchFailed."""
     macros = [f"-DWITHOUT={rule}", f"-DWINDOW={window}", f"-DFAULTS={faults}"]
     with tempfile.TemporaryDirectory(prefix="groupflow-model-") as folder:
         made = run(folder, "spin", "-a", *macros, str(model))

@@ -31,7 +31,7 @@
 #define GIVEN_AGAIN 5              /* S1: a claim whose answer was lost is given again */
 #define GIVEN_ANEW 6               /* S3: a claim of an earlier server that its daemon does not hold goes back, for a new fence */
 #define HELD 7                     /* S1: a settle counts only while the task is in the checkpoint, so once */
-#define FENCE 8                    /* S3: a settle counts only under the fence of the checkpoint, whatever the daemon's name */
+#define FENCE 8                    /* S3: a settle counts only under the fence of the checkpoint; the daemon's name is not enough */
 #define IN_ORDER 9                 /* S4: a settle counts only once the tasks before it in its window are settled */
 #define LEASE 10                   /* S4: a settle counts only while the lease lasts, and so does a session on a new server */
 #define REFUSED_CHANGES_NOTHING 11 /* S4: a settle that is refused frees no lock */
