@@ -92,6 +92,7 @@ LONG = frozenset(
         "security/test_contexts.py",
         "security/test_large_bodies.py",
         "security/test_lists.py",
+        "security/test_pullers.py",
         "security/test_rights.py",
         "security/test_slow_machine.py",
         "security/test_taken_ids.py",

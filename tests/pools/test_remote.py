@@ -235,9 +235,9 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
 
     def until() -> float:
         """When the worker's lease runs out, in µs."""
-        found: Any = world.rig.raw.zrange(world.rig.keys("pullers"), 0, -1, withscores=True)
-        mine = (ends for name, ends in found if name.startswith(b"pool/brief/"))
-        return float(max(mine))
+        leases = world.rig.keys("pool_pullers", "brief")
+        [(_, ends)] = world.rig.raw.zrange(leases, -1, -1, withscores=True)
+        return float(ends)
 
     with world.program("brief", str(slow)):
         world.publish("knock", type="knock")

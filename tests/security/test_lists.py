@@ -49,12 +49,14 @@ rights = ["pull", "fill"]
 class World:
     """A daemon and its page, on a Redis of its own."""
 
+    POOLS = POOLS
+
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
         limits = {"max_memory": MOST_MEMORY}
         http = {"listen": "127.0.0.1:0", "token": TOKEN}
         self.rig = Rig(folder, rabbitmq, redis, http=http, redis=limits)
         with self.rig.config.open("a") as file:
-            file.write(POOLS)
+            file.write(self.POOLS)
         self.daemon: Process = self.rig.start("d1")
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
         self.http = httpx.Client(base_url=self.url, timeout=deadline(), trust_env=False)

@@ -32,6 +32,7 @@ from tests.simulation.plan import Job, Plan
 from tests.simulation.processes import OWNER, Process, context_of
 from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
+from tests.simulation.watch import Watch
 from tests.soak.config import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
 
 NAMESPACE = "sim"
@@ -74,6 +75,7 @@ class Fleet:
         self.members = [Member(f"d{n}") for n in range(plan.daemons)]
         self.processes: list[Process] = []
         self.events: list[Event] = []
+        self.watch = Watch(plan, self.raw, self.partitions)
         self.resumed: set[tuple[str, int]] = set()
         self.forgotten: set[tuple[str, int]] = set()
         self.troubles: list[str] = []
@@ -94,6 +96,8 @@ class Fleet:
     def write(self, event: Event) -> None:
         """Note an event."""
         self.events.append(event)
+        owner = OWNER.get()
+        self.watch.saw(event, owner.process if owner is not None else None)
 
     def tell(self, text: str) -> None:
         """Note what the run did, for whoever reads its story."""
@@ -101,6 +105,7 @@ class Fleet:
 
     def logged(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
         """Take what a daemon logs."""
+        self.watch.heard(event)
         if event.get("event") == "task.resumed":
             self.resumed.add((event["task"], event["fence"]))
         if event.get("exc_info") or level in ("exception", "critical"):
@@ -152,6 +157,8 @@ class Fleet:
 
     def _died(self, process: Process) -> None:
         self.tell(f"{process} dies in {process.died_at}")
+        is_led_anew = clock.now() < self.redis.began + self.plan.lease
+        self.watch.died(process, is_led_anew=is_led_anew)
         self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
         self.rabbitmq.cut(process)
         for transport in self.network.connections_of(process):
@@ -229,6 +236,14 @@ def settings_of(plan: Plan, grouped: int) -> Settings:
         app = "sim" if name == "entities" else f"sim-{name}"
         return GroupRule(name=name, app=app, key=entity, shares=True, **options)
 
+    # Where no rule has a limit, scripts go other ways: so only those that a run needs are there.
+    used = {job.rule for job in plan.jobs}
+    others = (
+        rule("runs", run=RUN),
+        rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
+        rule("batches", batch=BATCH, batch_wait=0.2),
+        rule("bursts", debounce=QUIET),
+    )
     return Settings(
         rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20),
         redis=Redis(
@@ -245,13 +260,7 @@ def settings_of(plan: Plan, grouped: int) -> Settings:
         ),
         retry=RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
         http=Http(listen=""),
-        groups=(
-            rule("entities"),
-            rule("runs", run=RUN),
-            rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
-            rule("batches", batch=BATCH, batch_wait=0.2),
-            rule("bursts", debounce=QUIET),
-        ),
+        groups=(rule("entities"), *(each for each in others if each.name in used)),
     )
 
 

@@ -92,11 +92,15 @@ class RealRedis:
         """Load a script; the name that the product knows it by."""
         sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         if sha not in self._scripts:
-            ((loaded,), _) = self.ask([pack(b"SCRIPT", b"LOAD", changed(text).encode())])
+            ((loaded,), _) = self.ask([pack(b"SCRIPT", b"LOAD", self.written(text).encode())])
             if isinstance(loaded, Exception):
                 raise loaded
             self._scripts[sha] = loaded.decode()
         return sha
+
+    def written(self, text: str) -> str:
+        """A script as the real server is given it."""
+        return changed(text)
 
     @cache  # noqa: B019  there is one, for the whole process
     def load_all(self, order: Order, partitions: int) -> frozenset[str]:

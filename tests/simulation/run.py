@@ -19,6 +19,7 @@ from tests.simulation.fleet import Fleet, patched
 from tests.simulation.loop import Stuck
 from tests.simulation.plan import Plan
 from tests.simulation.redis_side import RealRedis
+from tests.simulation.watch import Death
 from tests.soak.judge import judge_events
 
 WITHIN = 60.0  # virtual seconds, after the last fault, in which all tasks have to end
@@ -33,7 +34,8 @@ class Outcome:
         violations: every broken promise.
         digest: of all that happened: two runs of a plan have the same.
         story: what happened, line by line.
-        died_at: where processes died.
+        died_at: where the next steps of processes would have been, when they died.
+        deaths: where all tasks of these were, and what went on.
         figures: what was counted.
         seconds: virtual, that it took.
     """
@@ -44,6 +46,7 @@ class Outcome:
     story: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     died_at: list[str] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
     figures: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -71,6 +74,7 @@ def run(plan: Plan, real: RealRedis) -> Outcome:
     outcome.story = fleet.story
     outcome.events = fleet.events
     outcome.died_at = [process.died_at for process in fleet.processes if process.is_dead]
+    outcome.deaths = fleet.watch.deaths
     outcome.violations += [Violation("L6", trouble) for trouble in fleet.troubles]
     outcome.seconds = clock.now() - clock.BEGIN
     outcome.figures |= {"steps": fleet.loop.steps, "calls": fleet.redis.calls}
@@ -96,6 +100,7 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     for member in fleet.members:
         fleet.start(member)
         await asyncio.sleep(fleet.network.delay())
+    auditing = asyncio.create_task(fleet.watch.audit())
     async with asyncio.TaskGroup() as group:
         group.create_task(fleet.publish())
         group.create_task(Faults(fleet).run())
@@ -108,6 +113,8 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
         text = f"after {WITHIN:g} s not everything has ended: {found}, {fleet.rabbitmq.left} queued"
         outcome.violations.append(Violation("L2", text))
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
+    auditing.cancel()
+    outcome.violations += fleet.watch.violations
     if outcome.violations:
         return
     verdict = judge_events(
