@@ -204,7 +204,9 @@ def main(names: list[str], model: Path = MODEL) -> int:
                 verdict = Verdict(False, f"BROKEN: {error}")
             bad += not verdict.is_good
             print(verdict.line, *(f"    {line}" for line in verdict.story), sep="\n", flush=True)
-    print(f"model: {len(searches)} searches, {bad} not as they should be, {monotonic() - began:.0f} s")
+    print(
+        f"model: {len(searches)} searches, {bad} not as they should be, {monotonic() - began:.0f} s"
+    )
     return 1 if bad else 0
 
 
