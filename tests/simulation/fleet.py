@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from groupflow import Scan
 from groupflow.core.errors import SessionReplaced
 from groupflow.daemon import Daemon
 from groupflow.settings.model import Settings
@@ -72,6 +73,10 @@ class Fleet:
         self.unpublished = len(plan.jobs)
         self._handlers = Random(f"handlers {plan.seed}")
         self.grouped = plan.grouped
+        self.troubled: list[tuple[float, float]] = []
+        """When faults began, and when a fleet is itself again behind them."""
+        self.scans: tuple[Scan, ...] = ()
+        """What daemons that start from now on have."""
         self.is_moving = False
         """Whether the namespace is between two numbers of partitions."""
         self.calls_lost = 0
@@ -143,7 +148,7 @@ class Fleet:
     async def _serve(self, member: Member, process: Process) -> None:
         daemon = Daemon(
             self.settings,
-            app_of(self.write, self._handlers),
+            app_of(self.write, self._handlers, self.scans),
             process.name,
             load=lambda: settings_of(self.plan, self.grouped),
         )

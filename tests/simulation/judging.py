@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from groupflow.store.partitions import partition_of
 from tests.history.auditor import states_of
 from tests.history.events import Event, State
 from tests.history.invariants import Violation
-from tests.simulation.configured import ASIDE
+from tests.simulation import clock
+from tests.simulation.configured import ASIDE, TICKS, TICKS_TENANT
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Hold, Known
 from tests.soak.judge import Verdict, judge_events
@@ -28,6 +30,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         replace(event, id=ids[event.n]) if event.kind == "published" else event
         for event in fleet.events
     ]
+    events += published_by_themselves(fleet, states)
     delays = {ids[job.n]: job.delay for job in fleet.plan.jobs if job.delay}
     verdict = judge_events(
         *(events, fleet.raw, fleet.partitions, fleet.rabbitmq.left),
@@ -65,6 +68,21 @@ def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:
         for number in numbers:
             ids[number] = ran.get(number) or next(left, f"{id_} of number {number}")
     return ids
+
+
+def published_by_themselves(fleet: Fleet, states: dict[str, State]) -> Iterator[Event]:
+    """The tasks that no message made, as if somebody had published them: ticks, shards, rows."""
+    grouped = {timer.name: timer.is_grouped for timer in fleet.plan.timers}
+    for id_ in sorted(states):
+        kind, _, rest = id_.partition(":")
+        if kind == "schedule":
+            name, _, text = rest.partition(":")
+            at = clock.BEGIN + datetime.fromisoformat(text).timestamp() - clock.EPOCH
+            group = f"g-{name}:{TICKS_TENANT}" if grouped[name] else None
+            number = TICKS + [*grouped].index(name)
+            yield Event("published", id_, at, group=group, tenant=str(TICKS_TENANT), n=number)
+        elif kind == "scan":
+            yield Event("published", id_, clock.BEGIN)
 
 
 def early_starts(
