@@ -167,6 +167,23 @@ class Scanning:
     holds: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A namespace's move to another number of partitions.
+
+    Attributes:
+        wait: virtual seconds before.
+        partitions: how many it then has.
+        kills: after how many callbacks each process that moves it dies, one behind the other.
+        rest: seconds between its end and the next fleet's beginning.
+    """
+
+    wait: float
+    partitions: int
+    kills: tuple[int, ...]
+    rest: float
+
+
 def draw_acts(seed: int, jobs: Sequence[Job], seconds: float) -> tuple[Act, ...]:
     """What operators do in a run of that seed."""
     chance = Random(f"operators {seed}")
@@ -208,6 +225,19 @@ def draw_pulls(seed: int, seconds: float) -> tuple[Pull, ...]:
         )
         for worker in range(chance.randint(1, PULLERS))
         for _ in range(PULLS)
+    )
+
+
+def draw_moves(seed: int, seconds: float, partitions: int) -> tuple[Move, ...]:
+    """How the namespace is moved in a run of that seed."""
+    chance = Random(f"moves {seed}")
+    return (
+        Move(
+            wait=chance.uniform(0.15, 0.7) * seconds,
+            partitions=chance.choice([n for n in (1, 2, 3, 4) if n != partitions]),
+            kills=tuple(chance.randint(5, 400) for _ in range(chance.choice((0, 0, 1, 2, 3)))),
+            rest=chance.choice((0.0, 0.5)),
+        ),
     )
 
 

@@ -40,7 +40,7 @@ ASIDE = "aside-"  # how groups begin whose tasks step aside while they wait
 
 
 @cache
-def settings_of(plan: Plan, grouped: int) -> Settings:
+def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
     """The configuration of all daemons."""
     entity = "{entity}:{tenant_id}"
 
@@ -52,7 +52,7 @@ def settings_of(plan: Plan, grouped: int) -> Settings:
     return Settings(
         rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20, max_body=MAX_BODY, max_headers=MAX_HEADERS),
         redis=Redis(
-            namespace=NAMESPACE, partitions=plan.partitions, replicas=plan.replicas, timeout=1.0
+            namespace=NAMESPACE, partitions=partitions, replicas=plan.replicas, timeout=1.0
         ),
         workers=Workers(
             plain=plan.plain,

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tests.simulation import clock
 from tests.simulation.fleet import Fleet, Member
 from tests.simulation.plan import Fault, FaultKind
 from tests.simulation.processes import context_of
 from tests.simulation.pullers import Pullers
-
-RECOVERY = 4.0  # seconds behind a fault in which a fleet may still see to what it has left
 
 
 class Faults:
@@ -51,11 +48,9 @@ class Faults:
         await asyncio.sleep(fault.at)
         member = self._fleet.members[fault.daemon % len(self._fleet.members)]
         self._fleet.tell(f"fault: {fault}")
-        began = clock.now()
-        self._fleet.troubled.append((began, float("inf")))
+        began = self._fleet.begin_trouble()
         await self._kinds[fault.kind](fault, member)
-        self._fleet.troubled.remove((began, float("inf")))
-        self._fleet.troubled.append((began, clock.now() + RECOVERY))
+        self._fleet.end_trouble(began)
 
     async def _kill(self, fault: Fault, member: Member) -> None:
         process = member.process

@@ -6,11 +6,12 @@ A call that gets no answer is made again, as people do; a process that dies in t
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from groupflow.core.errors import ServerUnreachable, StoreUnavailable, Unroutable
+from groupflow.core.errors import OtherLayout, ServerUnreachable, StoreUnavailable, Unroutable
 from groupflow.core.limits import HandLimit
 from groupflow.operate.groups import ALL
 from groupflow.operate.whole.groups import AllGroups
@@ -78,7 +79,8 @@ class Operators:
         self._fleet = fleet
         self.known = Known()
         self._open: dict[str, tuple[Hold, int]] = {}
-        self._under_way: dict[str, int] = {}  # acts on a group's pauses
+        self._acts: Counter[str] = Counter()  # on a group's pauses, that have begun
+        self._ended: Counter[str] = Counter()
         self._kinds: dict[ActKind, Callable[[Act], Awaitable[None]]] = {
             "pause": self._pause,
             "pause_for": self._pause_for,
@@ -148,7 +150,7 @@ class Operators:
             if asking.done():
                 try:
                     return asking.result()
-                except (StoreUnavailable, ServerUnreachable, TimeoutError):
+                except (StoreUnavailable, ServerUnreachable, TimeoutError, OtherLayout):
                     pass
             elif not process.is_dead:
                 self._fleet.troubles.append(f"an operator got no answer in {PATIENCE} s: {asking}")
@@ -183,12 +185,12 @@ class Operators:
         await self._let_go(act.group, act.steps)
 
     async def _hold(self, group: str, steps: int, for_: float | None = None) -> None:
-        self._begins(group)
-        began = clock.now()
+        number, began = self._begins(group), clock.now()
         answer = await self.ask(lambda all_: AllGroups(all_).pause(group, BY, for_), steps)
-        self._under_way[group] -= 1
+        self._ended[group] += 1
         await asyncio.sleep(SETTLED)
-        if answer is None or self._under_way[group] or (for_ and group in self._open):
+        is_alone = self._acts[group] == self._ended[group] == number
+        if answer is None or not is_alone:
             return
         until = began + for_ if for_ else float("inf")
         fences = [int(self._fleet.raw.get(k("fence")) or 0) for k in self._fleet.partitions]
@@ -198,12 +200,13 @@ class Operators:
     async def _let_go(self, group: str, steps: int = 0) -> None:
         self._begins(group)
         await self.ask(lambda all_: AllGroups(all_).resume(group), steps)
-        self._under_way[group] -= 1
+        self._ended[group] += 1
 
-    def _begins(self, group: str) -> None:
-        """Somebody changes whether a group is paused: what holds now may end."""
-        self._under_way[group] = self._under_way.get(group, 0) + 1
+    def _begins(self, group: str) -> int:
+        """Somebody changes whether a group is paused, so what holds may end; its number."""
         self._end_hold(group)
+        self._acts[group] += 1
+        return self._acts[group]
 
     def _end_hold(self, group: str) -> None:
         hold, lost = self._open.pop(group, (None, 0))

@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from groupflow.store.scripts import Order
 from tests.simulation.acts import (
     Act,
+    Move,
     Pull,
     Row,
     Scanning,
     Timer,
     draw_acts,
+    draw_moves,
     draw_pulls,
     draw_rows,
     draw_timers,
@@ -55,6 +57,7 @@ _FEATURES = {
     "tenants": 0.4,
     "timers": 0.35,
     "rows": 0.35,
+    "moves": 0.2,
 }
 """What a seed may have beside daemons and faults, and how many of a hundred have it."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
@@ -102,6 +105,7 @@ class Plan:
     features: frozenset[str] = frozenset()
     acts: tuple[Act, ...] = ()
     pulls: tuple[Pull, ...] = ()
+    moves: tuple[Move, ...] = ()
     timers: tuple[Timer, ...] = ()
     rows: tuple[Row, ...] = ()
     scanning: Scanning = field(default_factory=Scanning)
@@ -109,7 +113,7 @@ class Plan:
     """How many calls to Redis lie between two looks at what it holds."""
 
     PARTS: ClassVar[tuple[str, ...]] = (
-        "faults", "acts", "pulls", "timers", "rows", "jobs",
+        "faults", "moves", "acts", "pulls", "timers", "rows", "jobs",
     )  # fmt: skip
     """What a run may go without, each a tuple, those that tell most first."""
 
@@ -162,7 +166,9 @@ def plan(
     ]
     # Where a server begins anew, a group that is partly a pool's may have two at once: ADR 0071.
     is_mixed = not any(fault.kind in ("redis_restart", "fail_over") for fault in drawn)
-    jobs = draw_jobs(seed, tasks, seconds, partitions, features, is_mixed=is_mixed)
+    moves = draw_moves(seed, seconds, partitions) if "moves" in features else ()
+    layouts = (partitions, *(move.partitions for move in moves))
+    jobs = draw_jobs(seed, tasks, seconds, layouts, features, is_mixed=is_mixed)
     rows, scanning = draw_rows(seed, seconds) if "rows" in features else ((), Scanning())
     return Plan(
         seed=seed,
@@ -178,6 +184,7 @@ def plan(
         acts=draw_acts(seed, jobs, seconds) if "operators" in features else (),
         pulls=draw_pulls(seed, seconds) if "pullers" in features else (),
         timers=draw_timers(seed) if "timers" in features else (),
+        moves=moves,
         rows=rows,
         scanning=scanning,
         audits=tuple(1 + round(others.expovariate(1 / 60)) for _ in range(AUDITS)),

@@ -118,13 +118,14 @@ class Rows:
         self.is_over = True
 
     def _dead(self) -> set[int]:
-        """The rows that are dead letters."""
+        """The rows that are dead letters; or were, of a table where no page comes back to them."""
+        over = ("dead", "dropped") if self._fleet.plan.scanning.keeps_place else ("dead",)
         states = [states_of(self._fleet.raw, keys) for keys in self._fleet.partitions]
         return {
             int(id_.split("/")[1])
             for each in states
             for id_, state in each.items()
-            if id_.startswith(f"scan:{NAME}:") and "/" in id_ and state == "dead"
+            if id_.startswith(f"scan:{NAME}:") and "/" in id_ and state in over
         }
 
     def _left(self) -> set[int]:

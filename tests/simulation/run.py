@@ -20,6 +20,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.fleet import Fleet
 from tests.simulation.judging import judge
 from tests.simulation.loop import Stuck
+from tests.simulation.moves import Moves
 from tests.simulation.operators import Operators
 from tests.simulation.plan import Plan
 from tests.simulation.pullers import Pullers
@@ -108,7 +109,8 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
         await asyncio.sleep(fleet.network.delay())
     async with asyncio.TaskGroup() as group:
         group.create_task(fleet.publish())
-        for actor in (Faults(fleet, pullers), operators, pullers):
+        moves = Moves(fleet, operators, pullers)
+        for actor in (Faults(fleet, pullers), operators, pullers, moves):
             group.create_task(actor.run())
     fleet.tell("the last fault is over, and everything is published")
     actors = (operators, pullers, timers, rows)

@@ -15,8 +15,7 @@ from tests.history.auditor import states_of
 from tests.history.invariants import Violation
 from tests.simulation import clock
 from tests.simulation.acts import Timer
-from tests.simulation.faults import RECOVERY
-from tests.simulation.fleet import Fleet
+from tests.simulation.fleet import RECOVERY, Fleet
 from tests.simulation.operators import BY, Operators
 
 QUIET = 2.0  # seconds behind the last fault's recovery for which ticks go on
