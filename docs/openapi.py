@@ -35,6 +35,7 @@ PROBLEMS = {
     403: "This daemon does not allow it, or another site's page asked",
     404: "It is not there",
     408: "The body came too slowly",
+    409: "Several tasks have that id: choose one by tenant, or by partition",
     411: "The body comes in chunks, without a Content-Length",
     413: "The body is too long",
     415: "The body is not declared as JSON",
@@ -110,6 +111,7 @@ def _add(api: FastAPI, endpoint: Endpoint) -> None:
     serve.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     statuses = ALWAYS | (OF_A_BODY if endpoint.method == "POST" else set())
     statuses |= {404} if endpoint.may_miss or "{" in endpoint.path else set()
+    statuses |= {409} if endpoint.may_be_ambiguous else set()
     statuses |= {422} if endpoint.may_be_unfit else set()
     api.add_api_route(
         f"/api{endpoint.path}",

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
+from groupflow.core.routing import Router
 from groupflow.operate.archiving import Whole
 from groupflow.operate.whole.letters import AllLetters, AnyLying
 from groupflow.operate.whole.namespace import Namespace, check_number
@@ -115,7 +116,11 @@ def _reload(context: PageContext, load: Callable[[], Settings]) -> None:
 async def _context(facts: Facts, health: Health) -> AsyncIterator[PageContext]:
     _set_logging_up(facts.settings)
     partitions = open_partitions(facts.settings)
-    namespace = Namespace(partitions)
+
+    def router() -> Router:
+        return context.facts.settings.router()
+
+    namespace = Namespace(partitions, router)
     letters = AllLetters(namespace)
 
     async def redrive(lying: AnyLying) -> bool:

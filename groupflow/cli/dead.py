@@ -14,10 +14,19 @@ import typer
 
 from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, FullHelp, JsonOption, confirm, print_json
+from groupflow.cli.options import (
+    ConfigOption,
+    FullHelp,
+    JsonOption,
+    OfTenantOption,
+    PartitionOption,
+    confirm,
+    print_json,
+)
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.core.errors import (
+    AmbiguousId,
     BodyMissing,
     NoRoomForDelay,
     StoreFull,
@@ -27,6 +36,7 @@ from groupflow.core.errors import (
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
+    from groupflow.operate.whole.choosing import Choice
     from groupflow.operate.whole.letters import AllLetters, AnyLying, Lying
     from groupflow.operate.whole.namespace import Namespace
     from groupflow.settings.model import Settings
@@ -50,6 +60,15 @@ TypeOption = Annotated[
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")]
 TenantOption = Annotated[
     str | None, typer.Option("--tenant", metavar="T", help="Those of a tenant.")
+]
+WhoseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        metavar="T",
+        help="Those of a tenant; of several that have one id, the one of this tenant; "
+        "empty: of none.",
+    ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
@@ -93,6 +112,8 @@ def list_(
 def show(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id.")],
     *,
+    tenant: OfTenantOption = None,
+    partition: PartitionOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -105,10 +126,16 @@ def show(
 
       groupflow dead show 01c8b175db8147af99efc6899b9455af
     """
+    from groupflow.operate.whole.choosing import Choice
     from groupflow.settings.load import load_settings
 
-    settings = load_settings(config)
-    found = ask_store(config, lambda namespace: _look(settings, namespace, id_))
+    settings, choice = load_settings(config), Choice(tenant, partition)
+    try:
+        found = ask_store(config, lambda namespace: _look(settings, namespace, id_, choice))
+    except AmbiguousId:
+        if as_json:
+            print_json(None)
+        raise
     if found is None:
         _none_such(id_)
     letter, headers, body = found
@@ -134,15 +161,21 @@ def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _A
             reason: ReasonOption = None,
             task_type: TypeOption = None,
             group: GroupOption = None,
-            tenant: TenantOption = None,
+            tenant: WhoseOption = None,
+            partition: PartitionOption = None,
             everything: AllOption = False,
             yes: YesOption = False,
             config: ConfigOption = None,
             as_json: JsonOption = False,
         ) -> None:
+            from groupflow.operate.whole.choosing import Choice
             from groupflow.settings.load import load_settings
 
-            wanted = _filter(reason, task_type, group, tenant)
+            # With ids a tenant is no filter: it says whose letter of an id is meant.
+            wanted = _filter(reason, task_type, group, None if ids else tenant)
+            choice = Choice(tenant, partition)
+            if partition is not None and not ids:
+                raise typer.BadParameter("--partition chooses among letters of an id: name ids.")
             if not ids and not everything and not wanted.is_set:
                 raise typer.BadParameter(
                     "Name ids, a filter (--reason, --type, --group, --tenant), --all."
@@ -153,7 +186,9 @@ def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _A
                 found = ask_store(config, lambda namespace: _collect(namespace, wanted, 10**9))
                 confirm(f"{name} {len(found)} dead letters?", deletes=deletes)
             bound = partial(act, load_settings(config))
-            done = ask_store(config, lambda namespace: _act_on_each(namespace, ids, wanted, bound))
+            done = ask_store(
+                config, lambda namespace: _act_on_each(namespace, ids, wanted, choice, bound)
+            )
             _report(past, done, as_json=as_json)
 
         return act
@@ -218,12 +253,12 @@ async def _collect(namespace: Namespace, wanted: Filter, limit: int) -> list[Lyi
 
 
 async def _look(
-    settings: Settings, namespace: Namespace, id_: str
+    settings: Settings, namespace: Namespace, id_: str, choice: Choice
 ) -> tuple[DeadStory, dict[str, Any], bytes] | None:
     from groupflow.operate.whole.letters import AllLetters
 
     letters = AllLetters(namespace)
-    lying = await letters.find(id_)
+    lying = await letters.find(id_, choice)
     if lying is None:
         return None
     whole = await letters.whole(settings, lying)
@@ -249,12 +284,14 @@ class _Done:
     unknown: list[str] = field(default_factory=list)
     is_full: bool = False  # there was no room for the rest of a delay
     is_part: bool = False  # not all that may be meant could be reached
+    is_ambiguous: bool = False  # an id was that of several
 
 
 async def _act_on_each(
     namespace: Namespace,
     ids: list[str] | None,
     wanted: Filter,
+    choice: Choice,
     act: Callable[[AllLetters, AnyLying], Awaitable[bool]],
 ) -> _Done:
     from groupflow.operate.whole.letters import AllLetters
@@ -263,7 +300,11 @@ async def _act_on_each(
     chosen: list[AnyLying] = [] if ids else [*await _collect(namespace, wanted, 10**9)]
     for id_ in ids or ():
         try:
-            lying = await letters.find(id_)
+            lying = await letters.find(id_, choice)
+        except AmbiguousId as error:
+            done.is_ambiguous = True
+            say(f"{id_} stays: {error}", err=True)
+            continue
         except StoreUnavailable as error:
             _stays(namespace, done, id_, error)
             continue
@@ -302,7 +343,7 @@ def _report(past: str, done: _Done, *, as_json: bool) -> None:
         say(f"no dead letter {id_}", err=True)
     if done.is_part:
         raise typer.Exit(Exit.UNAVAILABLE)
-    if done.unknown or done.is_full:
+    if done.unknown or done.is_full or done.is_ambiguous:
         raise typer.Exit(Exit.FAILED)
 
 

@@ -48,6 +48,23 @@ AppOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--app", metavar="MODULE:ATTR", help="The Python handlers, such as handlers:app."),
 ]
+OfTenantOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        metavar="T",
+        help="Of several tasks that have one id: the one of this tenant; empty: of none.",
+    ),
+]
+PartitionOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--partition",
+        metavar="N",
+        min=0,
+        help="Of several tasks that have one id: the one in this partition.",
+    ),
+]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON value instead of text.")
 ]

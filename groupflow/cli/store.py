@@ -34,7 +34,7 @@ def ask_store(config: Path | None, ask: Callable[[Namespace], Awaitable[_Answer]
 
     async def ask_once() -> _Answer:
         partitions = open_partitions(settings)
-        namespace = Namespace(partitions)
+        namespace = Namespace(partitions, settings.router)
         try:
             await check_number(settings, partitions)
             answer = await ask(namespace)

@@ -15,9 +15,18 @@ import typer
 from groupflow.cli import waiting
 from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, FullHelp, JsonList, JsonOption, print_json
+from groupflow.cli.options import (
+    ConfigOption,
+    FullHelp,
+    JsonList,
+    JsonOption,
+    OfTenantOption,
+    PartitionOption,
+    print_json,
+)
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
+from groupflow.core.errors import AmbiguousId
 
 if TYPE_CHECKING:
     from groupflow.operate.tasks import Found, TaskRow
@@ -51,6 +60,8 @@ task.command("run-now")(waiting.run_now)
 def show(
     id_: Annotated[str, typer.Argument(metavar="ID", help="The task's id: its message id.")],
     *,
+    tenant: OfTenantOption = None,
+    partition: PartitionOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,9 +73,16 @@ def show(
 
       groupflow task show 01c8b175db8147af99efc6899b9455af
     """
+    from groupflow.operate.whole.choosing import Choice
     from groupflow.operate.whole.tasks import AllTasks
 
-    found = ask_store(config, lambda namespace: AllTasks(namespace).find(id_))
+    choice = Choice(tenant, partition)
+    try:
+        found = ask_store(config, lambda namespace: AllTasks(namespace).find(id_, choice))
+    except AmbiguousId:
+        if as_json:
+            print_json(None)
+        raise
     if as_json:
         print_json(found.as_json() if found else None)
     elif found:

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, confirm, print_json
+from groupflow.cli.options import (
+    ConfigOption,
+    JsonOption,
+    OfTenantOption,
+    PartitionOption,
+    confirm,
+    print_json,
+)
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import AmbiguousId, StoreUnavailable
 
 if TYPE_CHECKING:
     from groupflow.operate.tasks import Left
+    from groupflow.operate.whole.choosing import Choice
     from groupflow.operate.whole.namespace import Namespace
     from groupflow.operate.whole.tasks import AllTasks
 
@@ -31,6 +39,8 @@ def drop(
     ids: Ids = None,
     *,
     delayed: DelayedOption = None,
+    tenant: OfTenantOption = None,
+    partition: PartitionOption = None,
     yes: YesOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -43,14 +53,16 @@ def drop(
 
       groupflow task drop --delayed contact:42
     """
-    chosen = _chosen("drop", ids, delayed, config, yes=yes)
-    _act("dropped", chosen, lambda tasks, id_: tasks.drop(id_), config, as_json=as_json)
+    chosen = _chosen("drop", ids, delayed, (tenant, partition), config, yes=yes)
+    _act("dropped", chosen, lambda tasks, *which: tasks.drop(*which), config, as_json=as_json)
 
 
 def run_now(
     ids: Ids = None,
     *,
     delayed: DelayedOption = None,
+    tenant: OfTenantOption = None,
+    partition: PartitionOption = None,
     yes: YesOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -63,41 +75,54 @@ def run_now(
 
       groupflow task run-now --delayed contact:42
     """
-    chosen = _chosen("run-now", ids, delayed, config, yes=yes)
-    _act("due", chosen, lambda tasks, id_: tasks.run_now(id_), config, as_json=as_json)
+    chosen = _chosen("run-now", ids, delayed, (tenant, partition), config, yes=yes)
+    _act("due", chosen, lambda tasks, *which: tasks.run_now(*which), config, as_json=as_json)
 
 
 def _chosen(
-    verb: str, ids: list[str] | None, group: str | None, config: Path | None, *, yes: bool
-) -> list[str]:
-    """The ids that are meant, once somebody has said yes where they are many."""
+    verb: str,
+    ids: list[str] | None,
+    group: str | None,
+    which: tuple[str | None, int | None],
+    config: Path | None,
+    *,
+    yes: bool,
+) -> tuple[list[str], Choice]:
+    """Which ids, once somebody has said yes where they are many, and whose."""
+    from groupflow.operate.whole.choosing import ANY, Choice
+
+    choice = Choice(*which)
     if bool(ids) == (group is not None):
         raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
     if group is None:
-        return ids or []
+        return ids or [], choice
+    if choice != ANY:
+        raise typer.BadParameter("--tenant and --partition choose among tasks of an id: name ids.")
 
-    async def look(namespace: Namespace) -> list[str]:
+    async def look(namespace: Namespace) -> tuple[list[str], Choice]:
         from groupflow.operate.whole.tasks import AllTasks
 
-        return await AllTasks(namespace).delayed_of(group)
+        tasks = AllTasks(namespace)
+        return await tasks.delayed_of(group), tasks.choice_of(group)
 
-    found = ask_store(config, look)
+    found, choice = ask_store(config, look)
     deletes = verb == "drop"
     if found and not yes and (deletes or sys.stdin.isatty()):
         confirm(f"{verb} {len(found)} delayed tasks of {group}?", deletes=deletes)
-    return found
+    return found, choice
 
 
 def _act(
     past: str,
-    ids: list[str],
-    act: Callable[[AllTasks, str], Awaitable[Left | None]],
+    chosen: tuple[list[str], Choice],
+    act: Callable[[AllTasks, str, Choice], Awaitable[Left | None]],
     config: Path | None,
     *,
     as_json: bool,
 ) -> None:
     from groupflow.operate.tasks import REASONS
 
+    ids, choice = chosen
     unreached: list[str] = []
 
     async def do(namespace: Namespace) -> dict[str, str | None]:
@@ -106,7 +131,9 @@ def _act(
         tasks, reasons = AllTasks(namespace), dict[str, str | None]()
         for id_ in ids:
             try:
-                left = await act(tasks, id_)
+                left = await act(tasks, id_, choice)
+            except AmbiguousId as error:
+                reasons[id_] = str(error)
             except StoreUnavailable as error:
                 if len(namespace) == 1:
                     raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -116,6 +116,17 @@ class BodyRefused(ArchiveRefused):
     """RabbitMQ has the stream, and refuses what was published to it."""
 
 
+class AmbiguousId(GroupflowError):
+    """Several tasks have an id that was to name one, so nothing was done."""
+
+    def __init__(self, id_: str, tasks: Sequence[str]) -> None:
+        """Names them; `tasks` is what tells each of them from the others."""
+        super().__init__(
+            f"{len(tasks)} tasks have the id {id_}: {'; '.join(tasks)}. "
+            "Choose one by its tenant, or else by its partition"
+        )
+
+
 class BodyMissing(GroupflowError):
     """A dead letter's body is not where it was put in RabbitMQ's stream."""
 
@@ -130,6 +141,10 @@ class LetterArchived(GroupflowError):
 
 class SessionLost(GroupflowError):
     """This daemon's lease ran out and its claims were handed on. It may open a new session."""
+
+
+class PoolFull(GroupflowError):
+    """A pool has as many workers as it may: one of another name gets no session until one ends."""
 
 
 class SessionReplaced(GroupflowError):

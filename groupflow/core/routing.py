@@ -141,6 +141,15 @@ class Router:
             tenant = _optional_text(self._paths.tenant, body, NO_HEADERS)
         return tenant, self.scope_in(NO_HEADERS, body)
 
+    def application_of(self, body: bytes, headers: Mapping[str, Any]) -> str | None:
+        """Which application a message names, as far as that can be read."""
+        facts: Mapping[str, Any] = NO_HEADERS
+        with suppress(Unroutable):
+            facts = parse_body(body, self._max_values)
+        with suppress(Unroutable):
+            return _optional_text(self._paths.app, facts, headers)
+        return None
+
     def _match(self, app: str | None, tenant: str | None) -> Rule | None:
         """The first rule for this application and tenant."""
         rules = self._for_any_app if app is None else self._by_app.get(app, self._for_any_app)

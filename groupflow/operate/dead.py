@@ -97,6 +97,7 @@ class DeadKind:
     count: int
     last_at: float  # Unix seconds: the latest death
     example: str  # the id of that one
+    tenant: str | None  # and its tenant
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from groupflow.store.settlements import history_line
 TaskState: TypeAlias = Literal[
     "queued", "running", "delayed", "dead", "done", "superseded", "dropped", "expired"
 ]
+OVER: frozenset[TaskState] = frozenset({"done", "superseded", "dropped", "expired"})
 ListedState: TypeAlias = Literal["queued", "running", "delayed", "done", "superseded"]
 Left: TypeAlias = Literal["running", "dead", "over", "due", "unknown"]
 """Why a task was left as it is; ``due``: nothing holds it back but its turn."""
@@ -48,6 +49,8 @@ class Found:
     type: str
     group: str | None = None  # its group, None for a plain task
     tenant: str | None = None  # its tenant, where that is still known
+    # a digest of its application and tenant, whose its id is; None where an old version wrote it
+    scope: str | None = None
     attempt: int = 1  # the attempt that runs or is next; of a finished task, the one that ended it
     crashes: int = 0  # how many claims of it ended with the death of their daemon
     lost_leases: int = 0  # and how many with a lease that was lost, as far as is known to no death
@@ -88,6 +91,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         type=facts["type"],
         group=facts.get("group"),
         tenant=facts.get("tenant"),
+        scope=facts.get("scope"),
         attempt=life.attempt,
         crashes=life.deaths,
         lost_leases=life.lost_leases,
@@ -168,6 +172,7 @@ async def look_at_tasks(
 def _ended(id_: str, line: str) -> Found:
     state, type_, group, attempt, died, *rest = orjson.loads(line[ARRIVAL_DIGITS:])
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
+    superseded_by = rest.pop(0) if state == "superseded" else None
     return Found(
         id_,
         state,
@@ -177,7 +182,8 @@ def _ended(id_: str, line: str) -> Found:
         crashes=crashes,
         lost_leases=lost_leases,
         since=seconds(line[:ARRIVAL_DIGITS]),
-        superseded_by=rest[0] if state == "superseded" else None,
+        scope=rest[0] if rest else None,
+        superseded_by=superseded_by,
     )
 
 

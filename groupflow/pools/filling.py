@@ -170,8 +170,8 @@ class _Part:
         Raises:
             Refused: its new tasks would go beyond a limit.
         """
-        known = await present(self._client, [task.id for task in tasks])
-        new = [task for task in tasks if task.id not in known]
+        known = await present(self._client, [(task.id, task.scope) for task in tasks])
+        new = [task for task, is_known in zip(tasks, known, strict=True) if not is_known]
         if not new:
             return
         queued = (await Enqueuer(self._client).enqueue(())).queued  # none: it only tells

@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field, RootModel
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
-from groupflow.ops.page.shapes import Input, Key
+from groupflow.ops.page.shapes import Input, Key, TaskId
 from groupflow.pools.dispenser import Told
 from groupflow.settings.types import YEAR
 from groupflow.store.given import Claim
@@ -39,7 +39,7 @@ class Wanted(Input):
 class Settled(Input):
     """What became of a task."""
 
-    id: Key
+    id: TaskId
     fence: Annotated[int, Field(ge=1, lt=2**53)] = Field(description="As the claim had it.")
     outcome: Literal["done", "retry", "advance", "dead"]
     after: _Seconds | None = Field(
@@ -140,7 +140,7 @@ class Filled:
     assigned: int  # that workers hold, and that were left alone
     over: int  # that were done within the dedup window, and are not made again
     dead: int  # that are dead letters
-    foreign: int  # whose ids other tasks have
+    foreign: int  # whose ids tasks of their application and tenant have outside this pool
 
 
 def pulled(claim: Claim, since: float | None = None) -> dict[str, Any]:

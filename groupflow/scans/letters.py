@@ -58,5 +58,7 @@ class RowLetters:
             by_store[self._store_of(id_.partition("/")[0])].append(id_)
         there: set[str] = set()
         for client, some in by_store.items():
-            there |= await present(client, some)
+            scope = scope_of(self._held.record.name)
+            found = await present(client, [(id_, scope) for id_ in some])
+            there |= {id_ for id_, is_there in zip(some, found, strict=True) if is_there}
         return there

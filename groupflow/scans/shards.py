@@ -128,8 +128,9 @@ class Shards:
         """
         missing: dict[StoreClient, list[int]] = defaultdict(list)
         for client, indexes in self._by_store(record).items():
-            there = await present(client, [record.id_of(index) for index in indexes])
-            left = [index for index in indexes if record.id_of(index) not in there]
+            scope = scope_of(record.name)
+            there = await present(client, [(record.id_of(index), scope) for index in indexes])
+            left = [index for index, is_there in zip(indexes, there, strict=True) if not is_there]
             if left and not (record.closing and set(left) <= record.ended.keys()):
                 missing[client] = left
         for client, indexes in missing.items():

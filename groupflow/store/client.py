@@ -267,15 +267,19 @@ class StoreClient:
 
     async def _open(self, until: float, epoch: Epoch | None = None) -> Wire:
         async with self._preparing:
-            if self._wire is None or not self._wire.is_open:
-                self._leave()
-                node, wire = await self._whereabouts.open(_left(until))
-                self._node, self._wire = node, wire
-                if self._whereabouts.moves:
-                    self._watch = asyncio.create_task(self._look_after(wire))
+            wire = await self._connected(until)
             if epoch is not None:
-                await self._enter(self._wire, epoch, until)
-            return self._wire
+                await self._enter(wire, epoch, until)
+            return wire
+
+    async def _connected(self, until: float) -> Wire:
+        """The open connection, or a new one; to be called while `_preparing` is held."""
+        if self._wire is None or not self._wire.is_open:
+            self._leave()
+            self._node, self._wire = await self._whereabouts.open(_left(until))
+            if self._whereabouts.moves:
+                self._watch = asyncio.create_task(self._look_after(self._wire))
+        return self._wire
 
     async def _enter(self, wire: Wire, epoch: Epoch, until: float) -> None:
         """Make sure that a connection is of an epoch."""
@@ -335,15 +339,14 @@ class StoreClient:
 
     async def _load(self, rooms: Iterable[type[AnyVerb]]) -> None:
         """Load all scripts of a room at once: of several calls, none is then run before another."""
+        loads = [pack("SCRIPT", "LOAD", self.scripts[verb].text) for room in rooms for verb in room]
+        until = monotonic() + self._timeout
         with self._telling():
-            async with self._preparing, asyncio.timeout(self._timeout):
-                redis = await self._located()
-                # Who knows no script was started since. Connections that stood idle meanwhile lead
-                # to the one before, and redis-py does not look.
-                await redis.connection_pool.disconnect(inuse_connections=False)
-                for room in rooms:
-                    for verb in room:
-                        await redis.script_load(self.scripts[verb].text)
+            async with self._preparing:
+                wire = await self._connected(until)
+                replies = await wire.call(loads, _left(until))
+        for reply in replies:
+            self._refuse(reply)
 
     async def info(self, section: str) -> dict[str, Any]:
         """A section of Redis's own ``INFO``.

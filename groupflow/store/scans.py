@@ -154,12 +154,12 @@ class ScanRecords:
         return bool(await self._client.run(Verb.SCAN_DROP, scan))
 
 
-async def present(client: StoreClient, ids: Sequence[str]) -> set[str]:
-    """Those of some tasks that wait, run, or are dead letters."""
+async def present(client: StoreClient, ids: Sequence[tuple[str, str]]) -> list[bool]:
+    """Of each message id of a scope, whether a task of it waits, runs, or is a dead letter."""
     if not ids:
-        return set()
-    found = await client.run(Verb.EXIST, *ids)
-    return {id_ for id_, is_there in zip(ids, found, strict=True) if is_there}
+        return []
+    found = await client.run(Verb.EXIST, *(part for each in ids for part in each))
+    return [bool(is_there) for is_there in found]
 
 
 async def hasten(client: StoreClient, ids: Sequence[str]) -> int:

@@ -71,7 +71,7 @@ class Verb(AnyVerb):
     RENEW = "renew", _EPOCHS
     VISIT = "visit", (*_EPOCHS, LAYOUT)
     HOLDINGS = "holdings", _CLAIMING
-    PUT = "put", _POOLS
+    PUT = "put", (*_POOLS, "store/keeping")
     PRUNE = "prune", _POOLS
     LEAVE = "leave", _EPOCHS
     BLAME = "blame", SESSIONS
@@ -91,7 +91,7 @@ class Verb(AnyVerb):
     PROMOTE = "promote", (*PRELUDE, "store/by_hand")
     ROLL = "roll"
     SWEEP_RENAMED = "sweep_renamed", _IDS
-    EXIST = "exist"
+    EXIST = "exist", _IDS
     HASTEN = "hasten"
     BURY_ROW = "bury_row", _IDS
     SCAN_OPEN = "scan_open"

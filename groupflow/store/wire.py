@@ -2,7 +2,7 @@
 
 redis-py's connection costs about 90 µs of processor time for one command and its reply, most of it
 in pools, streams and a timeout that is a context manager; this costs about 20 (docs/adr/0014). What
-happens once in a while (subscribing, INFO, loading scripts) is left to redis-py.
+happens once in a while (subscribing, INFO) is left to redis-py.
 """
 
 from __future__ import annotations

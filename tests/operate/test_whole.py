@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import AmbiguousId, StoreUnavailable
+from groupflow.core.scope import scope_of
 from groupflow.operate import listing
 from groupflow.operate.dead import Filter
 from groupflow.operate.groups import ALL
@@ -16,6 +17,7 @@ from groupflow.operate.listing import ListedGroups
 from groupflow.operate.sampling import Latencies, Row, take_sample
 from groupflow.operate.totals import DaemonStatus
 from groupflow.operate.whole import figures
+from groupflow.operate.whole.choosing import Choice
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.lists import every_task, list_groups, list_tasks
@@ -27,8 +29,9 @@ from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from tests.history.auditor import audit
+from tests.operate.namesakes import ID, wait
 from tests.operate.spread import Spread
-from tests.store.bench import arrival, bury
+from tests.store.bench import Bench, arrival, bury
 
 AWAY = r"partition {} is away: Redis at 127\.0\.0\.1:1 "
 
@@ -359,3 +362,43 @@ def test_json_of_one_has_no_word_of_partitions() -> None:
     from tests.store.bench import totals
 
     assert b"away" not in orjson.dumps(totals().as_json())
+
+
+async def test_one_partition_tells_two_tenants_tasks_apart_by_itself(bench: Bench) -> None:
+    """Its task ids differ where the message ids don't, so there an id is that of one task."""
+    ours, theirs = (of_tenant(tenant) for tenant in ("1", "666"))
+    taken = await bench.take_in(theirs, ours)
+    assert list(taken.renamed) == [1]
+    renamed = taken.renamed[1]
+    assert renamed.startswith(f"{ID}~")
+    tasks = AllTasks(Namespace([bench.client]))
+    found, derived = await tasks.find(ID), await tasks.find(renamed)
+    assert found is not None
+    assert derived is not None
+    assert (found.tenant, derived.tenant) == ("666", "1")
+    assert await tasks.drop(ID, Choice(tenant="1")) == "unknown", "it is the other's"
+    assert await tasks.drop(renamed, Choice(tenant="1")) is None
+    assert await tasks.drop(ID) is None
+
+
+async def test_a_task_that_is_chosen_may_lie_where_nobody_answers(spread: Spread) -> None:
+    """Then it isn't unknown; the other one is found all the same."""
+    await wait(spread)
+    without = spread.without(1)
+    tasks, letters = AllTasks(without), AllLetters(without)
+    found = await tasks.find(ID, Choice(tenant="1"))
+    assert found is not None
+    assert found.group == spread.group_in(0)
+    for choice in (Choice(tenant="666"), Choice(partition=1)):
+        with pytest.raises(StoreUnavailable, match=AWAY.format(1)):
+            await tasks.drop(ID, choice)
+        with pytest.raises(StoreUnavailable, match=AWAY.format(1)):
+            await letters.find(ID, choice)
+    assert await tasks.drop(ID, Choice(partition=4)) == "unknown"
+    with pytest.raises(AmbiguousId, match=f"2 tasks have the id {ID}: partition 0: queued"):
+        await AllTasks(spread.namespace).drop(ID)
+
+
+def of_tenant(tenant: str) -> Arrival:
+    body, scope = orjson.dumps({"tenant_id": tenant}), scope_of(None, tenant)
+    return Arrival(ID, Envelope("t", None, tenant, None, {}, body, scope))

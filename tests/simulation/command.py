@@ -140,6 +140,13 @@ def _told(outcome: Outcome) -> str:
 @contextmanager
 def real_redis() -> Iterator[RealRedis]:
     """A private Redis on a Unix socket, which keeps nothing."""
+    with real_server() as path:
+        yield RealRedis(path)
+
+
+@contextmanager
+def real_server() -> Iterator[str]:
+    """The same, and the path of its socket."""
     with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
         path = Path(folder, "redis.sock")
         command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", ""]
@@ -149,12 +156,12 @@ def real_redis() -> Iterator[RealRedis]:
             try:
                 while server.poll() is None:
                     with suppress(OSError):
-                        real = RealRedis(str(path))
+                        RealRedis(str(path))
                         break
                     time.sleep(0.01)
                 else:
                     raise SystemExit("redis-server did not start")
-                yield real
+                yield str(path)
             finally:
                 server.terminate()
 

@@ -48,7 +48,18 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         app = "sim" if name == "entities" else f"sim-{name}"
         return GroupRule(name=name, app=app, key=entity, shares=True, **options)
 
+    # Where no rule has a limit, scripts go other ways: so only those that a run needs are there.
+    used = {job.rule for job in plan.jobs}
     aside = dict.fromkeys(("on_retry", "on_delay", "stage_order"), "step-aside")
+    others = (
+        rule("runs", run=RUN),
+        rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
+        rule("batches", batch=BATCH, batch_wait=0.2),
+        rule("bursts", debounce=QUIET),
+        rule("aside", **aside),
+        rule("parks", on_dead="park"),
+        rule("paced", rate="10/s burst 3"),
+    )
     return Settings(
         rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20, max_body=MAX_BODY, max_headers=MAX_HEADERS),
         redis=Redis(
@@ -66,16 +77,7 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         retry=RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
         http=Http(listen=""),
         tenants=_TENANTS if "tenants" in plan.features else Tenants(),
-        groups=(
-            rule("entities"),
-            rule("runs", run=RUN),
-            rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
-            rule("batches", batch=BATCH, batch_wait=0.2),
-            rule("bursts", debounce=QUIET),
-            rule("aside", **aside),
-            rule("parks", on_dead="park"),
-            rule("paced", rate="10/s burst 3"),
-        ),
+        groups=(rule("entities"), *(each for each in others if each.name in used)),
         schedules=tuple(_schedule(number, timer) for number, timer in enumerate(plan.timers)),
         pools={POOL: PoolRule(types=POOLED, lease=PULL_LEASE)}
         if "pullers" in plan.features

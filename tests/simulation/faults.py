@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tests.simulation import clock
 from tests.simulation.fleet import Fleet, Member
+from tests.simulation.places import ANSWERED, CRITICAL, LEAVES, REGISTERS, STOPS
 from tests.simulation.plan import Fault, FaultKind
-from tests.simulation.processes import context_of
+from tests.simulation.processes import Process, context_of
 from tests.simulation.pullers import Pullers
+
+AIMS = ("", *CRITICAL)  # where processes are killed, as often
+AIMED = 8  # steps at most, from there on
+PATIENCE = 2.5  # seconds for which a process may not come there
 
 
 class Faults:
@@ -46,23 +52,41 @@ class Faults:
 
     async def _run(self, fault: Fault) -> None:
         await asyncio.sleep(fault.at)
-        member = self._fleet.members[fault.daemon % len(self._fleet.members)]
+        member = self._fleet.members[fault.daemon % self._fleet.plan.daemons]
         self._fleet.tell(f"fault: {fault}")
         began = self._fleet.begin_trouble()
         await self._kinds[fault.kind](fault, member)
         self._fleet.end_trouble(began)
 
     async def _kill(self, fault: Fault, member: Member) -> None:
-        process = member.process
-        if process is None or process.is_dead:
+        """Kill a process some steps later: anywhere, or once a task of it is where it is aimed."""
+        if (process := self._alive(member)) is None:
             return
-        process.fuse = fault.steps
-        await asyncio.sleep(0.3)
-        self._fleet.loop.kill(process)  # it had nothing to do
+        aim = AIMS[int(fault.draw * 1000) % len(AIMS)]
+        if aim.startswith(REGISTERS):  # that is a new one's
+            self._fleet.loop.kill(process)
+            await asyncio.sleep(0.1)
+            self._fleet.start(member)
+            process = self._alive(member)
+            assert process is not None
+        if aim.startswith((STOPS, LEAVES)) and member.daemon is not None:
+            context = context_of(process.main)
+            self._fleet.loop.call_soon(member.daemon.stop, context=context)
+        most = 1 if aim.endswith(ANSWERED) else AIMED if aim else fault.steps
+        process.aim, process.fuse = aim, 1 + (fault.steps - 1) % most
+        within = clock.now() + (PATIENCE if aim else 0.3)
+        while not process.is_dead and clock.now() < within:
+            await asyncio.sleep(0.05)
+        self._fleet.loop.kill(process)  # it had nothing to do, there
         await asyncio.sleep(fault.seconds)
         if member.process is process:
             name = f"{member.name}'" if fault.draw < 0.3 else None
             self._fleet.start(member, name)
+
+    @staticmethod
+    def _alive(member: Member) -> Process | None:
+        process = member.process
+        return None if process is None or process.is_dead else process
 
     async def _stop(self, fault: Fault, member: Member) -> None:
         process = member.process

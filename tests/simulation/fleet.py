@@ -25,9 +25,10 @@ from tests.simulation.jobs import Job
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
-from tests.simulation.processes import Process, context_of
+from tests.simulation.processes import OWNER, Process, context_of
 from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
+from tests.simulation.watch import Watch
 
 RECOVERY = 4.0  # seconds behind a fault in which a fleet may still see to what it has left
 
@@ -73,6 +74,7 @@ class Fleet:
         self.members = [Member(f"d{n}") for n in range(plan.daemons)]
         self.processes: list[Process] = []
         self.events: list[Event] = []
+        self.watch = Watch(plan)
         self.resumed: set[tuple[str, int]] = set()
         self.forgotten: set[tuple[str, int]] = set()
         self.troubles: list[str] = []
@@ -106,6 +108,8 @@ class Fleet:
     def write(self, event: Event) -> None:
         """Note an event."""
         self.events.append(event)
+        owner = OWNER.get()
+        self.watch.saw(event, owner.process if owner is not None else None)
 
     def tell(self, text: str) -> None:
         """Note what the run did, for whoever reads its story."""
@@ -113,6 +117,7 @@ class Fleet:
 
     def logged(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
         """Take what a daemon logs."""
+        self.watch.heard(event)
         if event.get("event") == "task.resumed":
             self.resumed.add((event["task"], event["fence"]))
         if event.get("exc_info") or level in ("exception", "critical"):
@@ -172,6 +177,9 @@ class Fleet:
 
     def _died(self, process: Process) -> None:
         self.tell(f"{process} dies in {process.died_at}")
+        if any(member.process is process for member in self.members):
+            is_led_anew = clock.now() < self.redis.began + self.plan.lease
+            self.watch.died(process, is_led_anew=is_led_anew)
         self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
         self.rabbitmq.cut(process)
         for transport in self.network.connections_of(process):
@@ -248,12 +256,10 @@ class Fleet:
         """Whether nothing is left to do."""
         if self.unpublished or self.rabbitmq.left:
             return False
+        if clock.now() < self.redis.began + self.plan.lease:
+            return False  # not every daemon has come to the server as it is now
         if any(self.raw.exists(keys("recovering")) for keys in self.partitions):
             return False  # a server's return is not over
-        if any(
-            self.raw.hget(keys("epoch"), "id") != self.redis.id.encode() for keys in self.partitions
-        ):
-            return False  # or nobody has noticed that it is another one
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
         return not any(counts.get(kind, 0) for kind in kinds)

@@ -14,6 +14,7 @@ from groupflow.store.partitions import partition_of
 MAX_BODY, MAX_HEADERS = 9_000, 2_000  # bytes, of the simulated daemons
 READ_APART = 6_000  # bytes of a body that is large, and a task's
 LANES = 5
+BURST = 0.7  # of the messages follow right behind another one
 POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
 TENANTS = (7, 7, 8, 9)
 DELAYS = (0.1, 0.4, 1.5)  # seconds
@@ -152,8 +153,8 @@ def draw_jobs(
 
 def _drawn(chance: Random, tasks: int, seconds: float) -> Iterator[Job]:
     rules = [chance.choice(_RULES) for _ in range(LANES)]
-    share = chance.choice((0.2, 0.5, 0.9))  # of the time: then all is published, about
-    rate = tasks / LANES / seconds / share
+    share = chance.choice((0.3, 0.6, 1.2))  # of the time: then all is published, about
+    longest = share * seconds * LANES / tasks / (1 - BURST)
     for n in range(tasks):
         lane = chance.randrange(LANES)
         rule = rules[lane]
@@ -166,7 +167,8 @@ def _drawn(chance: Random, tasks: int, seconds: float) -> Iterator[Job]:
         yield Job(
             n=n,
             lane=lane,
-            wait=chance.expovariate(rate),
+            # In bursts: what comes one by one is done before the next one comes.
+            wait=0.0 if chance.random() < BURST else chance.uniform(0.0, longest),
             type=type_,
             entity=entity,
             rule=rule if entity else "",

@@ -39,7 +39,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         *(events, fleet.raw, fleet.partitions, fleet.rabbitmq.left),
         resumed=unique.claims(fleet.resumed),
         forgotten=unique.claims(fleet.forgotten),
-        raised=known.raised,
+        raised=fleet.watch.raised,
         aside={event.group for event in events if event.group and event.group.startswith(ASIDE)},
         delayed=delays.keys(),
     )

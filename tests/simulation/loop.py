@@ -11,26 +11,26 @@ import heapq
 import itertools
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context, copy_context
-from pathlib import Path
 from typing import Any
 
-import groupflow
 from tests.simulation import clock
+from tests.simulation.places import is_any_at, place_of, places_of
 from tests.simulation.processes import OWNER, Process, Thread, context_of
 
-_OURS = str(Path(groupflow.__file__).parent) + "/"
+MOST_STEPS = 400_000  # of a run: forty times as many as one takes
 
 
 class Stuck(Exception):
-    """Nothing is ready, and no timer runs."""
+    """Nothing is ready, and no timer runs; or there is no end of what is."""
 
 
 class _Task(asyncio.Task[Any]):
     """A task whose place in a set depends on its number, not on where it lies in memory."""
 
     number: int
+    owner: Thread | None
 
     def __hash__(self) -> int:
         return self.number
@@ -94,6 +94,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Task[Any]:
         task = _Task.__new__(_Task)
         task.number = next(self._numbers)
+        task.owner = OWNER.get() if context is None else context.get(OWNER)
         task.__init__(work, loop=self, context=context)  # type: ignore[misc]
         self.tasks[task] = None
         task.add_done_callback(self._forget, context=_NOBODY)
@@ -142,6 +143,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             callback = waiting.popleft()
             if not callback.is_cancelled and self._may_run(callback):
                 self.steps += 1
+                if self.steps > MOST_STEPS:
+                    raise Stuck(f"{MOST_STEPS} steps, and no end of them")
                 try:
                     callback.context.run(callback.function, *callback.args)
                 except (SystemExit, KeyboardInterrupt):
@@ -156,7 +159,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if thread is None:
             return True
         process = thread.process
-        if process.fuse and not process.is_dead and not thread.stands:
+        if process.fuse and not process.is_dead and not thread.stands and self._burns(process):
             process.fuse -= 1
             if not process.fuse:
                 self.kill(process, callback)
@@ -168,12 +171,22 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             return False
         return True
 
+    def tasks_of(self, process: Process) -> Iterator[_Task]:
+        """The tasks of a process, those of its lease too."""
+        return (task for task in self.tasks if task.owner and task.owner.process is process)
+
+    def _burns(self, process: Process) -> bool:
+        """Whether a step counts for its fuse: one with a task where it is to die."""
+        return not process.aim or is_any_at(process.aim, self.tasks_of(process))
+
     def kill(self, process: Process, next_: Callback | None = None) -> None:
         """End a process between two steps: nothing of it happens from here on."""
         if process.is_dead:
             return
         process.is_dead = True
-        process.died_at = _place_of(next_)
+        process.was_at = places_of(self.tasks_of(process))
+        task = getattr(next_.function, "__self__", None) if next_ is not None else None
+        process.died_at = place_of(task) if isinstance(task, asyncio.Task) else "between tasks"
         process.remains += [task for task in self.tasks if not task.done()]
         for thread in process.threads:
             process.remains += thread.held
@@ -230,19 +243,3 @@ def _unless_done(done: asyncio.Future[Any], tell: Callable[[Any], None], value: 
 
 
 _NOBODY = context_of(None)
-
-
-def _place_of(callback: Callback | None) -> str:
-    """Where the task that a callback would step on with stands: function and line of ours."""
-    task = getattr(callback.function, "__self__", None) if callback is not None else None
-    if not isinstance(task, asyncio.Task):
-        return "outside of tasks"
-    place = "before its first step"
-    inner: Any = task.get_coro()
-    while inner is not None:
-        frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
-        if frame is not None and frame.f_code.co_filename.startswith(_OURS):
-            file = frame.f_code.co_filename.removeprefix(_OURS)
-            place = f"{file}:{frame.f_code.co_qualname}"
-        inner = getattr(inner, "cr_await", None) or getattr(inner, "ag_await", None)
-    return place

@@ -63,13 +63,11 @@ class Known:
         holds: pauses that were answered, and over.
         dropped: tasks whose drop was answered: when, and how often servers had lost writes by then.
         hurried: tasks that somebody let run before their time.
-        raised: the most tasks of a group that somebody let run at once.
     """
 
     holds: list[Hold] = field(default_factory=list)
     dropped: dict[str, tuple[float, int]] = field(default_factory=dict)
     hurried: set[str] = field(default_factory=set)
-    raised: dict[str, int] = field(default_factory=dict)
 
 
 class Operators:
@@ -223,7 +221,8 @@ class Operators:
 
     async def _limit_group(self, act: Act) -> None:
         most = act.most if act.group.startswith(("several-", "g")) else 1
-        self.known.raised[act.group] = max(most, self.known.raised.get(act.group, 1))
+        raised = self._fleet.watch.raised
+        raised[act.group] = max(most, raised.get(act.group, 1))
         limit = HandLimit("group", act.group, most)
         await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
 

@@ -135,7 +135,7 @@ def plan(
     daemons: int | None = None,
     tasks: int = 60,
     faults: int = 8,
-    seconds: float = 12.0,
+    seconds: float = 9.0,
 ) -> Plan:
     """What a seed decides.
 

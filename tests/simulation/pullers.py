@@ -81,6 +81,7 @@ class Puller:
 
     def _revive(self) -> None:
         self.process = self._fleet.make_process(self.name)
+        self.process.pulls = True
         self._pid = self._pid or self.process.pid  # its attempts are its machine's
 
     async def run(self, pulls: Sequence[Pull]) -> None:

@@ -95,11 +95,15 @@ class RealRedis:
         """Load a script; the name that the product knows it by."""
         sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         if sha not in self._scripts:
-            ((loaded,), _) = self.ask([pack(b"SCRIPT", b"LOAD", changed(text).encode())])
+            ((loaded,), _) = self.ask([pack(b"SCRIPT", b"LOAD", self.written(text).encode())])
             if isinstance(loaded, Exception):
                 raise loaded
             self._scripts[sha] = loaded.decode()
         return sha
+
+    def written(self, text: str) -> str:
+        """A script as the real server is given it."""
+        return changed(text)
 
     @cache  # noqa: B019  there is one, for the whole process
     def load_all(self, order: Order, partitions: int) -> frozenset[str]:
@@ -159,6 +163,8 @@ class SimulatedRedis:
         self.life = 1
         """How often it has begun."""
         self.on_restart: Callable[[], None] = lambda: None
+        self.began = 0.0
+        """When its latest life began."""
         self.replicas = 0
         self.replica_hears = True
         self._subscribed: dict[_Session, set[bytes]] = {}
@@ -198,6 +204,7 @@ class SimulatedRedis:
         self.id = self.id[:40]
         self.known = frozenset()
         self.replica_hears = True
+        self.began = clock.now()
         self._network.reset()
 
     def _all(self) -> list[tuple[bytes, bytes]]:

@@ -27,6 +27,7 @@ from tests.simulation.pullers import Pullers
 from tests.simulation.redis_side import RealRedis
 from tests.simulation.rows import Rows
 from tests.simulation.timers import Timers
+from tests.simulation.watch import Death
 
 WITHIN = 60.0  # virtual seconds, after the last fault, in which all tasks have to end
 
@@ -40,7 +41,8 @@ class Outcome:
         violations: every broken promise.
         digest: of all that happened: two runs of a plan have the same.
         story: what happened, line by line.
-        died_at: where processes died.
+        died_at: where the next steps of processes would have been, when they died.
+        deaths: where all tasks of these were, and what went on.
         figures: what was counted.
         seconds: virtual, that it took.
     """
@@ -51,6 +53,7 @@ class Outcome:
     story: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     died_at: list[str] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
     figures: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -80,6 +83,7 @@ def run(plan: Plan, real: RealRedis) -> Outcome:
     outcome.story = fleet.story
     outcome.events = fleet.events
     outcome.died_at = [process.died_at for process in fleet.processes if process.is_dead]
+    outcome.deaths = fleet.watch.deaths
     outcome.violations += [Violation("L6", trouble) for trouble in fleet.troubles]
     outcome.seconds = clock.now() - clock.BEGIN
     outcome.figures |= {"steps": fleet.loop.steps, "calls": fleet.redis.calls}
@@ -135,7 +139,7 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     await pullers.leave()
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
     outcome.figures |= {"audits": audits.done, "pulled": pullers.accepted, "stale": pullers.stale}
-    outcome.violations += pullers.violations + timers.violations
+    outcome.violations += fleet.watch.violations + pullers.violations + timers.violations
     if outcome.violations:
         return
     verdict = judge(fleet, operators.known)

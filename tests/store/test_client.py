@@ -23,8 +23,7 @@ from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, translated
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wire, Wires
-
-DEADLINE = 20.0
+from tests.deadlines import deadline
 
 
 @pytest.mark.parametrize(
@@ -116,6 +115,8 @@ async def test_a_server_that_forgets_each_script_is_none(
     sent: list[int] = []
 
     async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
+        if _are_loads(commands):
+            return [b"sha"] * len(commands)
         sent.append(len(commands))
         return [ResponseError("NOSCRIPT No matching script.")] * len(commands)
 
@@ -123,6 +124,10 @@ async def test_a_server_that_forgets_each_script_is_none(
     with pytest.raises(GroupflowError, match="refused a script: NOSCRIPT"):
         await client.run(*_renewal()[:1], *_renewal()[1])
     assert sent == [1, 1]
+
+
+def _are_loads(commands: list[bytes]) -> bool:
+    return b"SCRIPT" in commands[0]
 
 
 @pytest.mark.parametrize("error", [RedisConnectionError("reset"), RedisTimeoutError("late")])
@@ -145,7 +150,7 @@ async def test_of_several_one_that_is_unknown_has_all_run_again(
     answers: list[list[Any]] = [[1, unknown], [1, 2], [1, refused]]
 
     async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        return answers.pop(0)
+        return [b"sha"] * len(commands) if _are_loads(commands) else answers.pop(0)
 
     monkeypatch.setattr(Wire, "call", call)
     assert await client.run_all([_renewal(), _renewal()]) == [1, 2]
@@ -154,21 +159,26 @@ async def test_of_several_one_that_is_unknown_has_all_run_again(
     assert answers == []
 
 
-async def test_scripts_that_nobody_takes_are_not_waited_for(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [(RedisTimeoutError("late"), StoreUnavailable), (ResponseError("NOPERM"), GroupflowError)],
+)
+async def test_scripts_that_are_not_taken_end_the_call(
+    client: StoreClient,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    ours: type[Exception],
 ) -> None:
     async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        return [ResponseError("NOSCRIPT")] * len(commands)
-
-    async def load(_: str) -> None:
-        await asyncio.Event().wait()
+        if not _are_loads(commands):
+            return [ResponseError("NOSCRIPT")] * len(commands)
+        if isinstance(error, RedisTimeoutError):
+            raise error
+        return [error] * len(commands)
 
     monkeypatch.setattr(Wire, "call", call)
-    monkeypatch.setattr(Redis, "script_load", lambda _, text: load(text))
-    monkeypatch.setattr(client, "_timeout", 0.05)
-    async with asyncio.timeout(DEADLINE):
-        with pytest.raises(StoreUnavailable):
-            await client.run(*_renewal()[:1], *_renewal()[1])
+    with pytest.raises(ours, match=str(error)):
+        await client.run(*_renewal()[:1], *_renewal()[1])
 
 
 async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
@@ -179,19 +189,17 @@ async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
     loading, may_load = asyncio.Event(), asyncio.Event()
 
     async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        happened.append(f"call {len(commands)}")
-        return [ResponseError("NOSCRIPT") if len(happened) == 1 else 1] * len(commands)
-
-    async def load(_: str) -> None:
-        if not loading.is_set():
+        if _are_loads(commands):
             loading.set()
             await may_load.wait()
             happened.append("loaded")
+            return [b"sha"] * len(commands)
+        happened.append(f"call {len(commands)}")
+        return [ResponseError("NOSCRIPT") if len(happened) == 1 else 1] * len(commands)
 
     monkeypatch.setattr(Wire, "call", call)
-    monkeypatch.setattr(Redis, "script_load", lambda _, text: load(text))
     first = asyncio.create_task(client.run_all([_renewal()] * 3))
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await loading.wait()
         second = asyncio.create_task(client.run_all([_renewal()] * 2))
         for _ in range(10):
@@ -275,7 +283,7 @@ async def test_a_server_that_says_nothing_is_away(
     port = server.sockets[0].getsockname()[1]
     client = StoreClient(f"redis://127.0.0.1:{port}/0", Keys("n"), timeout=0.05)
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             with pytest.raises(StoreUnavailable):
                 await ask(client)
     finally:
@@ -306,7 +314,7 @@ async def test_a_server_that_is_not_there_is_away(
 async def test_wakes_begin_with_one_and_end_with_the_subscription(
     client: StoreClient,
 ) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         async with client.wakes() as wakes:
             assert await anext(wakes) == b"due"
             await (await client._located()).publish(client.keys.wake, "ready")

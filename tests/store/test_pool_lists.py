@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import OtherLayout
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.pools import read_pools
+from groupflow.operate.tasks import WaitingTasks
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
-from groupflow.store.pulling import Pulling
-from groupflow.store.settlements import Release, Retry
+from groupflow.store.enqueue import CARRIED, READ_WHOLE, Arrival
+from groupflow.store.envelope import Envelope
+from groupflow.store.history import roll_history
+from groupflow.store.pulling import Listed, Pulling
+from groupflow.store.scans import present
+from groupflow.store.settlements import Bury, Release, Retry
 from tests.store.bench import Bench, arrival, ids
 from tests.store.life import found, pass_time
 from tests.store.test_pools import LEASE, POOL, Worker, listed, pool, pooled, put
@@ -129,6 +135,106 @@ class TestLists:
             shop.raw.delete(shop.keys("partitions"))
 
 
+OURS, THEIRS = "0a0a0a0a", "1b1b1b1b"  # of two tenants
+
+
+def of(scope: str, id_: str, pool: str | None = POOL, size: int = 2, **facts: Any) -> Arrival:
+    """A tenant's message."""
+    body = b"{" + b" " * (size - 2) + b"}"
+    return Arrival(id_, Envelope("t", None, None, None, {}, body, scope, pool), **facts)
+
+
+async def fill_with_theirs(shop: Bench) -> list[str]:
+    """Another tenant has a task of each id, in whatever state, or garbage has it."""
+    await shop.enqueue(
+        of(THEIRS, "done", None), of(THEIRS, "dropped", None), of(THEIRS, "of a pool")
+    )
+    assert await WaitingTasks(shop.client).drop("dropped") is None
+    assert await (await shop.daemon()).work_off() == ["done"]
+    await shop.enqueue(
+        of(THEIRS, "of daemons", None), of(THEIRS, "large", None, size=2 * READ_WHOLE),
+        of(THEIRS, "late", delay=60.0), of(THEIRS, "dead", dead="no type"),
+        Arrival("garbage", Envelope("", None, None, None, {}, b"\xff"), dead="not UTF-8"),
+        of(THEIRS, "held", priority=9.0),
+    )  # fmt: skip
+    [held] = await Worker(shop, "carl").claim(1)
+    assert held.task.id == "held"
+    return [
+        "done",
+        "dropped",
+        "of a pool",
+        "of daemons",
+        "large",
+        "late",
+        "dead",
+        "garbage",
+        "held",
+    ]
+
+
+class TestOthersIds:
+    """A list's ids are known in their scope, as messages' are."""
+
+    async def test_nobody_takes_a_list_s_ids_beforehand(self, shop: Bench) -> None:
+        """All of it is handed out, once; sent again it is what it was."""
+        names = await fill_with_theirs(shop)
+        mine = [listed(id_, scope=OURS) for id_ in names]
+        assert (await put(shop, *mine))[0] == dict.fromkeys(names, "added")
+        assert await put(shop, *mine) == (dict.fromkeys(names, "kept"), 0)
+        assert await present(shop.client, [(id_, OURS) for id_ in names]) == [True] * len(names)
+        anna = Worker(shop)
+        claims = await anna.claim(50)
+        own = {claim.task.id.partition("~")[0] for claim in claims if "~" in claim.task.id}
+        assert own == set(names)
+        assert len(claims) == len(names), "theirs were not in the list, and are gone"
+        assert (await put(shop, *mine))[0] == dict.fromkeys(names, "assigned")
+        await anna.complete(*claims)
+        assert await present(shop.client, [(id_, OURS) for id_ in names]) == [False] * len(names)
+        for _ in range(2):  # in the history's newer part, and in its older one
+            assert (await put(shop, *mine))[0] == dict.fromkeys(names, "over")
+            await roll_history(shop.client, keep=0, size=1)
+        assert await anna.claim(50) == []
+
+    async def test_a_list_takes_nothing_from_others(self, shop: Bench) -> None:
+        """What another tenant's id ended as stays known, so its message is taken once (S6)."""
+        await shop.enqueue(of(THEIRS, "x", None))
+        await WaitingTasks(shop.client).drop("x")
+        assert (await put(shop, listed("x", scope=OURS)))[0] == {"x": "added"}
+        assert await shop.enqueue(of(THEIRS, "x", None)) == [False]
+        assert (await found(shop, "x")).state == "dropped"
+        assert await put(shop) == ({}, 1)
+        await roll_history(shop.client, keep=0, size=1)
+        assert (await put(shop, listed("x", scope=OURS)))[0] == {"x": "added"}, "it was dropped"
+        [again] = await Worker(shop).claim(9)
+        assert again.task.id.startswith("x~")
+        assert not shop.raw.hexists(shop.keys("history_old"), again.task.id), "one place each"
+
+    async def test_messages_of_its_own_tenant_are_the_same_tasks(self, shop: Bench) -> None:
+        """Under a derived id too, whichever came first; and what is listed is none of theirs."""
+        await shop.enqueue(of(THEIRS, "a"), of(OURS, "a"), of(THEIRS, "b"), of(THEIRS, "c"))
+        await shop.enqueue(of(OURS, "c", None))
+        mine = [listed(id_, scope=OURS) for id_ in "abc"]
+        assert (await put(shop, *mine))[0] == {"a": "kept", "b": "added", "c": "foreign"}
+        assert await shop.enqueue(*(of(OURS, id_) for id_ in "abc")) == [False] * 3
+        assert await shop.enqueue(*(of(THEIRS, id_) for id_ in "abc")) == [False] * 3
+
+    async def test_its_own_letters_stay_letters(self, shop: Bench) -> None:
+        """However long they are dead, under a derived id as well."""
+        await shop.enqueue(of(THEIRS, "b"), *(of(OURS, id_, dead="no") for id_ in "ab"))
+        letters: Any = shop.raw.zrange(shop.keys("dead"), 0, -1)
+        assert [id_.decode().partition("~")[0] for id_ in letters] == ["a", "b"]
+        shop.raw.zadd(shop.keys("dead"), dict.fromkeys(letters, 1))
+        mine = [listed(id_, scope=OURS) for id_ in "ab"]
+        assert (await put(shop, *mine))[0] == {"a": "dead", "b": "dead"}
+        assert await shop.enqueue(of(OURS, "a", None)) == [True], "its letter gave the id back"
+        [done] = await (await shop.daemon()).work_off()
+        assert done.startswith("a~")
+        letter = await DeadLetters(shop.client).get("a")
+        assert letter is not None
+        assert await DeadLetters(shop.client).drop(letter)
+        assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done, whatever was dropped"
+
+
 class TestVisits:
     async def test_it_is_told_of_as_many_as_it_may_still_hold(self, shop: Bench) -> None:
         await shop.enqueue(*(pooled(f"p{n}") for n in range(5)))
@@ -177,7 +283,7 @@ class TestVisits:
         assert ids([claim for claim, _ in some.claims]) == [two.task.id] != [one.task.id]
         assert not (await pool(shop)).workers[0].is_silent
         late = microseconds(told.now + LEASE / 3)
-        shop.raw.zadd(shop.keys("pullers"), {anna.puller.daemon: late})
+        shop.raw.zadd(shop.keys("pool_pullers", POOL), {anna.puller.daemon: late})
         seen = await pool(shop)
         assert (seen.workers[0].is_silent, seen.silent) == (True, 1)
 
@@ -185,3 +291,49 @@ class TestVisits:
 def _arrival(shop: Bench, id_: str) -> str:
     packed: Any = shop.raw.hget(shop.keys("life", id_), "arrival")
     return str(packed.decode())
+
+
+class TestLargeLines:
+    """A line that is too large for a script is laid in Redis in front of it."""
+
+    async def test_it_becomes_what_a_small_one_does(self, shop: Bench) -> None:
+        lines = [listed("a"), large("b"), listed("c"), large("d"), large("e")]
+        assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "added")
+        assert await put(shop, *lines) == (dict.fromkeys("abcde", "kept"), 0)
+        anna = Worker(shop)
+        claims = await anna.claim(9)
+        assert ids(claims) == [*"abcde"], "in the order of the list"
+        assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "assigned")
+        for claim in claims:
+            assert not claim.apart or await claim.fetch()
+        sizes = {claim.task.id: len(claim.task.body) for claim in claims}
+        assert {id_ for id_, size in sizes.items() if size >= CARRIED} == {*"bde"}
+        await anna.complete(*claims)
+        assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "over")
+        assert shop.raw.hlen(shop.keys("tasks")) == 0, "no envelope is left behind"
+
+    async def test_one_whose_id_others_have_comes_under_another(self, shop: Bench) -> None:
+        await shop.enqueue(of(THEIRS, "x", None))
+        mine = large("x", scope=OURS)
+        assert (await put(shop, mine))[0] == {"x": "added"}
+        assert (await put(shop, mine))[0] == {"x": "kept"}
+        [claim] = await Worker(shop).claim(9)
+        assert claim.task.id.startswith("x~")
+        assert not claim.apart or await claim.fetch()
+        assert len(claim.task.body) == CARRIED
+        assert set(shop.raw.hkeys(shop.keys("tasks"))) == {b"x", claim.task.id.encode()}
+
+    async def test_a_dead_letter_keeps_its_own_body(self, shop: Bench) -> None:
+        await put(shop, large("x"))
+        anna = Worker(shop)
+        await anna.settle(*(Bury(claim, "no", []) for claim in await anna.claim(1)))
+        before = shop.raw.hget(shop.keys("tasks"), "x")
+        assert (await put(shop, large("x", more=5)))[0] == {"x": "dead"}
+        assert shop.raw.hget(shop.keys("tasks"), "x") == before
+
+
+def large(id_: str, *, scope: str = "", more: int = 0) -> Listed:
+    """A line of a list whose envelope no script is given."""
+    body = b"x" * (CARRIED + more)
+    envelope = Envelope("deliver", None, None, None, {}, body, scope, POOL)
+    return Listed(id_, 0.0, envelope.pack(), envelope.pack_facts(), scope)

@@ -58,7 +58,9 @@ class Worker:
         return ids([claim for claim, _ in found.claims])
 
     def expire(self) -> None:
-        self.bench.raw.zadd(self.bench.keys("pullers"), {self.puller.daemon: 1})
+        self.bench.raw.zadd(
+            self.bench.keys("pool_pullers", self.puller.pool), {self.puller.daemon: 1}
+        )
 
 
 async def pool(bench: Bench) -> PoolStatus:
@@ -285,9 +287,9 @@ async def test_another_server_takes_all_away_and_gives_nothing_for_a_lease(shop:
     assert not any(each.task.crashes for each in again)
 
 
-def listed(id_: str, priority: float = 0.0) -> Listed:
-    envelope = Envelope("deliver", None, None, None, {}, orjson.dumps({"id": id_}), "", POOL)
-    return Listed(id_, priority, envelope.pack(), envelope.pack_facts(), "")
+def listed(id_: str, priority: float = 0.0, scope: str = "") -> Listed:
+    envelope = Envelope("deliver", None, None, None, {}, orjson.dumps({"id": id_}), scope, POOL)
+    return Listed(id_, priority, envelope.pack(), envelope.pack_facts(), scope)
 
 
 async def put(bench: Bench, *tasks: Listed) -> tuple[dict[str, str], int]:

@@ -4,7 +4,7 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id
 -- returns  of a task that is over: ended, its line of the history; of one that is there: now, type, group,
---          tenant, life, and died (µs), or daemon, worker, fence and since (µs) of who runs it
+--          tenant, scope, life, and died (µs), or daemon, worker, fence and since (µs) of who runs it
 local id = ARGV[1]
 if call('HEXISTS', K.tasks, id) == 0 then
   return named({ ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or nil })
@@ -23,6 +23,7 @@ local died = call('ZSCORE', K.dead, id) or nil
 local task_type, tenant, group = facts_of(id)
 local claim = died and {} or claim_of_task(group)
 return named({
-  now = clock(), type = task_type, group = some(group), tenant = some(tenant), life = life_of(id), died = died,
+  now = clock(), type = task_type, group = some(group), tenant = some(tenant), scope = scope_of(id),
+  life = life_of(id), died = died,
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
 })

@@ -13,7 +13,8 @@ from groupflow.operate.dead import DeadKind, DeadLetter, DeadLetters, DeadPage, 
 from groupflow.operate.moving import move_letter
 from groupflow.operate.pages import Cursor, Slice, merge
 from groupflow.operate.redrive import Redriver
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.whole.choosing import ANY, Choice, choose
+from groupflow.operate.whole.namespace import Namespace, missing
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 
@@ -117,7 +118,7 @@ class AllLetters:
                 known = found.get(name)
                 reason = letter.reason.partition("\n")[0][:_SHOWN]
                 found[name] = (
-                    DeadKind(letter.kind, reason, 1, letter.died_at, letter.id)
+                    DeadKind(letter.kind, reason, 1, letter.died_at, letter.id, letter.tenant)
                     if known is None
                     else replace(
                         known,
@@ -131,14 +132,20 @@ class AllLetters:
         kinds = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
         return looked, page.next is None, kinds
 
-    async def find(self, id_: str) -> Lying[DeadStory] | None:
+    async def find(self, id_: str, choice: Choice = ANY) -> Lying[DeadStory] | None:
         """The dead letter of that id, or ``None``.
 
         Raises:
+            AmbiguousId: several tasks have the id, dead or not: who named it may mean either.
             StoreUnavailable: it is nowhere where somebody answers, and some partition is away.
         """
-        found = await self._namespace.seek(lambda client: DeadLetters(client).get(id_))
-        return next((Lying(*each) for each in found.items()), None)
+        found = await choose(self._namespace, id_, choice)
+        if found is None or found[1].state != "dead":
+            missing(self._namespace.away if choice.partition is None else [])
+            return None
+        place, store = found[0], self._stores[found[0]]
+        letter = await self._namespace.ask(place, lambda _: store.get(id_))
+        return None if letter is None else Lying(place, letter)
 
     async def drop(self, lying: AnyLying) -> bool:
         """Remove a dead letter for good; see `DeadLetters.drop`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from groupflow.core.errors import ServerUnreachable, StoreUnavailable
+from groupflow.core.routing import Router
 from groupflow.operate.away import Away
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.model import Settings
@@ -42,9 +43,15 @@ class Answers(Generic[_Answer]):
 class Namespace:
     """The partitions of a namespace, through one client each."""
 
-    def __init__(self, clients: Sequence[StoreClient]) -> None:
-        """Takes the clients in the order of the partitions; whoever made them closes them."""
+    def __init__(
+        self, clients: Sequence[StoreClient], router: Callable[[], Router] | None = None
+    ) -> None:
+        """Takes the clients in the order of the partitions; whoever made them closes them.
+
+        `router` gives that of the loaded configuration, by which messages name an application.
+        """
         self.clients = clients
+        self.router = router
         self._away: dict[int, Away] = {}
 
     def __len__(self) -> int:

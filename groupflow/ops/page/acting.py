@@ -8,7 +8,9 @@ from http import HTTPStatus
 import structlog
 
 from groupflow.core.errors import (
+    AmbiguousId,
     BodyMissing,
+    GroupflowError,
     NoRoomForDelay,
     StoreFull,
     StoreUnavailable,
@@ -18,6 +20,7 @@ from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.groups import ALL
 from groupflow.operate.limits import TooManyByHand
 from groupflow.operate.tasks import REASONS, Left
+from groupflow.operate.whole.choosing import Choice
 from groupflow.operate.whole.groups import AllGroups
 from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.limits import LimitsByHand
@@ -58,7 +61,7 @@ class Acting:
         self._schedules = AllSchedules(context.namespace)
 
     def endpoints(self) -> list[Endpoint]:
-        verbs: list[tuple[str, str, Handle]] = [
+        of_tasks: list[tuple[str, str, Handle]] = [
             (
                 "/dead/redrive",
                 "Make dead letters tasks again, each at its original place",
@@ -67,6 +70,8 @@ class Acting:
             ("/dead/drop", "Remove dead letters for good", self._drop),
             ("/task/drop", "Remove waiting or delayed tasks for good", self._drop_waiting),
             ("/task/run-now", "Make delayed tasks due", self._run_now),
+        ]
+        verbs: list[tuple[str, str, Handle]] = [
             ("/pause", "Hold a group or everything", self._pause),
             ("/resume", "Let a group or everything go on", self._resume),
             ("/limit", "Give a group or a tenant other limits, for a while", self._limit),
@@ -78,6 +83,10 @@ class Acting:
             ("/schedules/resume", "Let a paused schedule go on", self._resume_schedule),
         ]
         return [
+            *(
+                Endpoint("POST", *verb, right="act", reads=True, may_be_ambiguous=True)
+                for verb in of_tasks
+            ),
             *(Endpoint("POST", *verb, right="act", reads=True) for verb in verbs),
             *(
                 Endpoint("POST", *verb, right="act", reads=True, may_miss=True)
@@ -89,10 +98,10 @@ class Acting:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
             try:
-                lying = await self._letters.find(id_)
+                lying = await self._letters.find(id_, order.choice)
                 is_done = lying is not None and await self._redrive_one(lying)
-            except StoreUnavailable as error:
-                self._leave(result, id_, error)
+            except (StoreUnavailable, AmbiguousId) as error:
+                self._leave(result, order, id_, error)
                 continue
             except Unroutable as error:
                 result.stayed.append(Untouched(id_, f"It can't be routed: {error.reason}"))
@@ -101,49 +110,50 @@ class Acting:
                 result.stayed.append(Untouched(id_, str(error)))
                 continue
             _note(result, id_, is_done=is_done)
-        _log("redriven", order.by, caller, tasks=result.done)
+        _log_tasks("redriven", order, caller, result)
         return result
 
     async def _drop(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
             try:
-                lying = await self._letters.find(id_)
+                lying = await self._letters.find(id_, order.choice)
                 is_done = lying is not None and await self._letters.drop(lying)
-            except StoreUnavailable as error:
-                self._leave(result, id_, error)
+            except (StoreUnavailable, AmbiguousId) as error:
+                self._leave(result, order, id_, error)
             else:
                 _note(result, id_, is_done=is_done)
-        _log("dropped", order.by, caller, tasks=result.done)
+        _log_tasks("dropped", order, caller, result)
         return result
 
     async def _drop_waiting(self, order: WaitingTask, caller: Caller) -> Result:
         result = await self._to_waiting(order, self._waiting.drop)
-        _log("dropped_waiting", order.by, caller, tasks=result.done)
+        _log_tasks("dropped_waiting", order, caller, result)
         return result
 
     async def _run_now(self, order: WaitingTask, caller: Caller) -> Result:
         result = await self._to_waiting(order, self._waiting.run_now)
-        _log("ran_now", order.by, caller, tasks=result.done)
+        _log_tasks("ran_now", order, caller, result)
         return result
 
     async def _to_waiting(
-        self, order: WaitingTask, act: Callable[[str], Awaitable[Left | None]]
+        self, order: WaitingTask, act: Callable[[str, Choice], Awaitable[Left | None]]
     ) -> Result:
         """Act on each that is named, `MOST_IDS` of a group's delayed ones at most."""
         if bool(order.ids) == (order.delayed is not None):
             raise Refused(
                 HTTPStatus.BAD_REQUEST, "Name ids, or a group as delayed: one of the two."
             )
-        ids = order.ids
+        ids, choice = order.ids, order.choice
         if order.delayed is not None:
+            choice = self._waiting.choice_of(order.delayed)
             ids = (await self._waiting.delayed_of(order.delayed))[:MOST_IDS]
         result = Result([], [])
         for id_ in dict.fromkeys(ids):
             try:
-                left = await act(id_)
-            except StoreUnavailable as error:
-                self._leave(result, id_, error)
+                left = await act(id_, choice)
+            except (StoreUnavailable, AmbiguousId) as error:
+                self._leave(result, order, id_, error)
                 continue
             if left is None:
                 result.done.append(id_)
@@ -151,9 +161,17 @@ class Acting:
                 result.stayed.append(Untouched(id_, REASONS[left]))
         return result
 
-    def _leave(self, result: Result, id_: str, error: StoreUnavailable) -> None:
-        """A partition is away, which is no reason to leave alone what lies in others."""
-        if self._is_one:
+    def _leave(
+        self, result: Result, order: Letters | WaitingTask, id_: str, error: GroupflowError
+    ) -> None:
+        """A partition is away, or an id is that of several: no reason to leave others alone.
+
+        Raises:
+            AmbiguousId: it is the only one that was named.
+            StoreUnavailable: there is but one partition.
+        """
+        is_only = self._is_one if isinstance(error, StoreUnavailable) else len({*order.ids}) == 1
+        if is_only:
             raise error
         result.stayed.append(Untouched(id_, str(error)))
 
@@ -234,6 +252,12 @@ def _note(result: Result, id_: str, *, is_done: bool) -> None:
         result.done.append(id_)
     else:
         result.stayed.append(Untouched(id_, _GONE))
+
+
+def _log_tasks(what: str, order: Letters | WaitingTask, caller: Caller, result: Result) -> None:
+    chosen = {"tenant": order.tenant, "partition": order.partition}
+    which = {name: value for name, value in chosen.items() if value is not None}
+    _log(what, order.by, caller, tasks=result.done, **which)
 
 
 def _log(what: str, by: str, caller: Caller, **facts: object) -> None:

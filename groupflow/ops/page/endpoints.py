@@ -20,7 +20,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive
 
-from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
+from groupflow.core.errors import (
+    AmbiguousId,
+    GroupflowError,
+    ServerUnreachable,
+    StoreFull,
+    StoreUnavailable,
+)
 from groupflow.core.json_size import has_over
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.connection import LINGERS
@@ -75,6 +81,7 @@ class Endpoint:
     most_bytes: int = MAX_INPUT  # of a request's body
     may_miss: bool = False  # it answers 404 for what isn't there
     may_be_unfit: bool = False  # it answers 422 for what can't become, or go on as, a task
+    may_be_ambiguous: bool = False  # it answers 409 for an id that several tasks have
     is_public: bool = False  # it is answered without the token where looking needs one
     reads: bool = False  # each call asks the store, or computes, and so waits for its turn
 
@@ -129,8 +136,10 @@ async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request
         return Response(orjson.dumps(answer), media_type="application/json")
     except Refused as refusal:
         return refused_response(refusal)
-    except (StoreUnavailable, StoreFull, ServerUnreachable) as error:
-        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    except (AmbiguousId, StoreUnavailable, StoreFull, ServerUnreachable) as error:
+        is_choice = isinstance(error, AmbiguousId)
+        status = HTTPStatus.CONFLICT if is_choice else HTTPStatus.SERVICE_UNAVAILABLE
+        return problem_response(status, str(error))
     except GroupflowError as error:
         log.error("page.failed", path=endpoint.path, error=str(error))
         return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))

@@ -123,13 +123,22 @@ class Reading:
             Endpoint("GET", "/groups", "Groups of a state", self._list, reads=True),
             Endpoint("GET", "/group", "One group's story", self._group, reads=True),
             Endpoint("GET", "/tasks", "Tasks of a state that match", self._tasks, reads=True),
-            Endpoint("GET", "/task", "One task, by id", self._task, may_miss=True, reads=True),
+            Endpoint(
+                "GET",
+                "/task",
+                "One task, by id",
+                self._task,
+                may_miss=True,
+                may_be_ambiguous=True,
+                reads=True,
+            ),
             Endpoint(
                 "GET",
                 "/body",
                 "Headers and body of a task that waits or runs",
                 self._body,
                 may_miss=True,
+                may_be_ambiguous=True,
                 reads=True,
             ),
             Endpoint("GET", "/limits", "Limits by hand", self._limits, reads=True),
@@ -152,6 +161,7 @@ class Reading:
                 "One dead letter with its body",
                 self._letter,
                 may_miss=True,
+                may_be_ambiguous=True,
                 reads=True,
             ),
             Endpoint(
@@ -214,7 +224,7 @@ class Reading:
     async def _body(self, query: TaskQuery, caller: Caller) -> Content | None:
         if not caller.sees_contents:
             return Content({}, None, None, 0, is_cut=False, is_withheld=True)
-        envelope = await AllTasks(self._context.namespace).envelope(query.id)
+        envelope = await AllTasks(self._context.namespace).envelope(query.id, query.choice)
         if envelope is None:
             return None
         body = envelope.body
@@ -229,7 +239,7 @@ class Reading:
         return Reasons(looked, is_whole, kinds)
 
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
-        found = await AllTasks(self._context.namespace).find(query.id)
+        found = await AllTasks(self._context.namespace).find(query.id, query.choice)
         return found if found is None or caller.sees_contents else withheld_find(found)
 
     async def _limits(self, _: Nothing, __: Caller) -> LimitList:
@@ -279,7 +289,7 @@ class Reading:
         return page if caller.sees_contents else withheld_page(page)
 
     async def _letter(self, query: TaskQuery, caller: Caller) -> Letter | None:
-        lying = await self._letters.find(query.id)
+        lying = await self._letters.find(query.id, query.choice)
         if lying is None:
             return None
         letter = lying.letter

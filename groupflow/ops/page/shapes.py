@@ -15,6 +15,7 @@ from groupflow.operate.groups import Why
 from groupflow.operate.listing import Lane
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import TaskRow
+from groupflow.operate.whole.choosing import Choice
 
 MOST_IDS = 500  # dead letters an action
 _CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
@@ -64,6 +65,8 @@ def _place(value: str) -> str:
 
 
 Key = Annotated[str, Field(min_length=1, max_length=1024)]
+# As long as the longest id, and what a derived one has behind it.
+TaskId = Annotated[str, Field(min_length=1, max_length=1024 + 17)]
 Text = Annotated[str, Field(max_length=1024)]
 Limit = Annotated[int, Field(ge=1, le=500)]
 _OF_ALL = Field(max_length=_PARTITIONS * (_DIGITS + 1))
@@ -96,8 +99,24 @@ class GroupQuery(Input):
     limit: Limit = 50
 
 
-class TaskQuery(Input):
-    id: Key = Field(description="The task's id; any characters.")
+class Choosing(Input):
+    """Which task, where several have one id."""
+
+    tenant: Text | None = Field(
+        None, description="Of several tasks that have one id, that of this tenant; empty: of none."
+    )
+    partition: Annotated[int, Field(ge=0, lt=_PARTITIONS)] | None = Field(
+        None, description="Of several tasks that have one id, that of this partition."
+    )
+
+    @property
+    def choice(self) -> Choice:
+        """The same as the namespace takes it."""
+        return Choice(self.tenant, self.partition)
+
+
+class TaskQuery(Choosing):
+    id: TaskId = Field(description="The task's id; any characters.")
 
 
 class TasksQuery(Input):
@@ -135,17 +154,17 @@ class ReasonsQuery(Input):
     tenant: Text = ""
 
 
-class Letters(Input):
+class Letters(Choosing):
     """Which dead letters to redrive or drop, and who says so."""
 
-    ids: Annotated[list[Key], Field(min_length=1, max_length=MOST_IDS)]
+    ids: Annotated[list[TaskId], Field(min_length=1, max_length=MOST_IDS)]
     by: By = Field("", description="Who acts, for the log; not verified.")
 
 
-class WaitingTask(Input):
+class WaitingTask(Choosing):
     """Which task to drop or run now, or of which group the delayed ones, and who says so."""
 
-    ids: Annotated[list[Key], Field(max_length=MOST_IDS)] = Field(default_factory=list)
+    ids: Annotated[list[TaskId], Field(max_length=MOST_IDS)] = Field(default_factory=list)
     delayed: Key | None = Field(None, description="A group: its delayed tasks, in place of ids.")
     by: By = Field("", description="Who acts, for the log; not verified.")
 

@@ -1,12 +1,16 @@
 #!lua flags=no-writes
--- exist: which tasks are there, whatever state they are in: they wait, run, or are dead letters.
+-- exist: whose message ids have a task, whatever state it is in: it waits, runs, or is a dead letter. A task under
+-- a derived id counts, another scope's does not.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     one id each
--- returns  one 1 or 0 an id
+-- ARGV     two each: id · scope
+-- returns  one 1 or 0 each
 local found = {}
-for i, id in ipairs(ARGV) do
-  local is_there = call('HEXISTS', K.tasks, id) == 1 or call('ZSCORE', K.dead, id)
-  found[i] = is_there and 1 or 0
+for i = 1, #ARGV, 2 do
+  local is_there = 0
+  for _, name in ipairs(names_of(ARGV[i], ARGV[i + 1])) do
+    if is_here(name) then is_there = 1 end
+  end
+  found[#found + 1] = is_there
 end
 return found

@@ -46,3 +46,29 @@ local function any_derived(scope, id, newest, visit)
   end
   return false
 end
+
+-- Whether an id that is known belongs to a scope. Entries of versions that knew no scopes belong to all.
+local function belongs(id, scope)
+  local line = call('HGET', K.history_new, id) or (old_history and call('HGET', K.history_old, id))
+  if line then
+    local owner = string.match(line, '"(%x*)"%]$')
+    return owner == nil or owner == scope
+  end
+  return is_of_scope(id, scope)
+end
+
+-- Whether a task of that id is here: it waits, runs, or is a dead letter.
+local function is_here(id) return call('HEXISTS', K.tasks, id) == 1 or call('ZSCORE', K.dead, id) end
+
+-- The ids under which a scope's message id is known: the derived ones, the newest first, and the id itself. Under
+-- `laid_at`, where that is given, lies a new envelope, and no task (`keeping.lua`).
+local function names_of(id, scope, laid_at)
+  local names = {}
+  local function note(name)
+    local is_known = (name ~= laid_at and is_here(name)) or has_ended(name)
+    if is_known and belongs(name, scope) then names[#names + 1] = name end
+  end
+  any_derived(scope, id, tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0, note)
+  note(id)
+  return names
+end

@@ -3,16 +3,11 @@
 
 local now, any_renamed
 
--- Whether an id that is known belongs to this scope. Entries of versions that knew no scopes belong to all.
+-- Whether an id that is known is this scope's still: a letter that died long ago has given its own back.
 local function is_ours(id, scope)
-  local line = call('HGET', K.history_new, id) or (old_history and call('HGET', K.history_old, id))
-  if line then
-    local owner = string.match(line, '"(%x*)"%]$')
-    return owner == nil or owner == scope
-  end
+  if not belongs(id, scope) then return false end
   local died = call('ZSCORE', K.dead, id)
-  if died and now - died > tonumber(ARGV[2]) then return false end
-  return is_of_scope(id, scope)
+  return not died or now - died <= tonumber(ARGV[2])
 end
 
 -- What an envelope is in place of which `@`, its bytes, a space and an id are given: the command in front of this

@@ -1,19 +1,24 @@
 #!lua
 -- put: some of the list that the plain tasks of a pool are to be. What isn't known is added; what waits gets its
 -- priority, in place; what is handed out is left alone. All of it bears the number of the list, so that
--- `prune` finds what is not in it. Without tasks it gives such a number, higher than all before.
+-- `prune` finds what is not in it. Without tasks it gives such a number, higher than all before. Ids are known in
+-- their scope, as messages' are: where another scope has one, the task gets a derived id (`ids.lua`).
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 pool · 2 the list's number, '' to be given one · then five a task: id · priority (µs) · envelope
---          and body · its type, tenant, rule and pool (JSON) · scope
+-- ARGV     1 pool · 2 for how long a dead letter keeps its id (µs): as long as it is there · 3 random text, for a
+--          salt where there is none yet · 4 the list's number, '' to be given one · then five a task: id · priority
+--          (µs) · envelope and body, or where that was laid (`keeping.lua`) · its type, tenant, rule and pool (JSON)
+--          · scope
 -- returns  { the list's number, one word a task: added, kept, assigned (somebody holds it), over (it was done
---          within the dedup window), dead (it is a dead letter), or foreign (another task has that id) }
+--          within the dedup window), dead (it is a dead letter), foreign (its scope's task of that id is none of
+--          the plain ones of this pool), or { the id under which its envelope has to be laid } }
 local refusal = other_layout()
 if refusal then return refusal end
-local now, pool = clock(), ARGV[1]
+local pool = ARGV[1]
+now, any_renamed = clock(), true -- each line looks there anyway
 note_first_epoch(now)
 local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
-local number = ARGV[2]
+local number = ARGV[4]
 if number == '' then
   number = digits(arrival)
   call('HSET', K.count, 'arrival', number)
@@ -21,20 +26,16 @@ if number == '' then
 end
 local words, added = {}, 0
 
--- Whether an id's task was done. One that ended otherwise may come again.
-local function is_over(id)
-  for _, key in ipairs({ K.history_new, K.history_old }) do
-    local line = call('HGET', key, id)
-    if line and string.find(line, '["done"', 17, true) then return true end
-    if line then call('HDEL', key, id) end
-  end
-  return false
+-- Whether a task that has ended was done. One that ended otherwise may come again.
+local function was_done(id)
+  local line = call('HGET', K.history_new, id) or call('HGET', K.history_old, id)
+  return string.find(line, '["done"', 17, true)
 end
 
 local function add(i)
-  local id, element = ARGV[i], digits(arrival) .. '+' .. ARGV[i]
-  local facts = cjson.decode(ARGV[i + 3])
-  call('HSET', K.tasks, id, ARGV[i + 2])
+  local id, wanted = keep(ARGV[i], ARGV[i + 4], ARGV[i + 2])
+  if not id then return wanted and { wanted } or 'foreign' end -- the latter: somebody changed keys by hand
+  local element, facts = digits(arrival) .. '+' .. id, cjson.decode(ARGV[i + 3])
   call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', '', 'priority', ARGV[i + 1], 'type', facts[1],
     'tenant', facts[2], 'scope', ARGV[i + 4], 'pool', pool, 'list', number)
   call('ZADD', index_of('ordered', pool), digits(arrival - ARGV[i + 1]), element)
@@ -43,7 +44,7 @@ local function add(i)
 end
 
 -- Gives what waits its priority. What an earlier attempt has put in line keeps its turn.
-local function keep(id, life, priority)
+local function reprioritise(id, life, priority)
   local element = life[2] .. '+' .. id
   call('HSET', K.life .. id, 'list', number)
   if life[3] ~= priority and not life[4] then
@@ -58,17 +59,39 @@ local function keep(id, life, priority)
   return waits and 'kept' or 'assigned'
 end
 
-local function word_of(i)
-  local id = ARGV[i]
-  if call('ZSCORE', K.dead, id) then return 'dead' end
-  if call('HEXISTS', K.tasks, id) == 0 then return is_over(id) and 'over' or add(i) end
+-- What becomes of a line whose task is here, and no dead letter.
+local function stay(id, priority)
   local life = call('HMGET', K.life .. id, 'pool', 'arrival', 'priority', 'order', 'group')
   if life[1] ~= pool then return 'foreign' end
   if (life[5] or '') ~= '' then return 'kept' end
-  return keep(id, life, ARGV[i + 1])
+  return reprioritise(id, life, priority)
 end
 
-for i = 3, #ARGV, 5 do words[#words + 1] = word_of(i) end
+local function word_of(i, laid_at)
+  local names = names_of(ARGV[i], ARGV[i + 4], laid_at)
+  local is_dead, is_over = false, false
+  for _, id in ipairs(names) do
+    if call('ZSCORE', K.dead, id) then
+      is_dead = true
+    elseif id ~= laid_at and call('HEXISTS', K.tasks, id) == 1 then
+      return stay(id, ARGV[i + 1])
+    else
+      is_over = is_over or was_done(id)
+    end
+  end
+  if is_dead then return 'dead' end
+  if is_over then return 'over' end
+  for _, id in ipairs(names) do call('HDEL', K.history_new, id) call('HDEL', K.history_old, id) end
+  return add(i)
+end
+
+for i = 5, #ARGV, 5 do
+  local bytes, at = laid(ARGV[i + 2])
+  local laid_at = bytes and is_laid(at, bytes) and at
+  local word = word_of(i, laid_at)
+  if laid_at and word ~= 'added' then call('HDEL', K.tasks, laid_at) end
+  words[#words + 1] = word
+end
 if added > 0 then
   call('HSET', K.count, 'arrival', digits(arrival - 1))
   call('HINCRBY', K.count, 'taken', added)

@@ -33,43 +33,37 @@ export async function endLimit(context, target) {
   return attempt(() => act("limit/end", target), (answer) => (answer.changed ? `${what} goes on as configured.` : `${what} was not limited by hand.`));
 }
 
-export async function redrive(context, ids) {
-  return many(context, "dead/redrive", ids, "Redrive", "Each becomes a task again, at its original place in its group.", false);
+// Dead letters, each { id, tenant }.
+export async function redrive(context, letters) {
+  return many(context, "dead/redrive", letters, "Redrive", "Each becomes a task again, at its original place in its group.", false);
 }
 
 // All that match a filter: found first, page by page, so that what is asked for is what is done.
 export async function redriveAll(context, filter) {
   if (!(await context.act())) return false;
-  const ids = [];
+  const letters = [];
   let passed = "0";
-  while (passed !== null && ids.length < MOST) {
+  while (passed !== null && letters.length < MOST) {
     const page = await get("dead", { ...filter, passed, limit: 500 });
-    ids.push(...page.letters.map((letter) => letter.id));
+    letters.push(...page.letters);
     passed = page.next;
   }
   const more = passed === null ? "" : ` The latest ${count(MOST)} of more.`;
-  if (!ids.length || !(await confirmed(`Redrive all ${count(ids.length)} that match?`, `Each becomes a task again, at its original place in its group.${more}`, "Redrive"))) return false;
-  let done = 0;
-  const stayed = [];
-  return attempt(async () => {
-    for (let from = 0; from < ids.length; from += 500) {
-      const answer = await act("dead/redrive", { ids: ids.slice(from, from + 500) });
-      done += answer.done.length;
-      stayed.push(...answer.stayed);
-    }
-  }, () => `${count(done)} redriven${stayed.length ? `; ${count(stayed.length)} stayed: ${stayed[0].reason}` : ""}`);
+  if (!letters.length || !(await confirmed(`Redrive all ${count(letters.length)} that match?`, `Each becomes a task again, at its original place in its group.${more}`, "Redrive"))) return false;
+  return attempt(() => toLetters("dead/redrive", letters), (answer) => told(answer, "redriven"));
 }
 
-export async function drop(context, ids) {
-  return many(context, "dead/drop", ids, "Drop", "They are removed for good, bodies and all. A group that was parked behind one goes on.", true);
+export async function drop(context, letters) {
+  return many(context, "dead/drop", letters, "Drop", "They are removed for good, bodies and all. A group that was parked behind one goes on.", true);
 }
 
-export async function dropTask(context, id) {
-  return one(context, "task/drop", id, "Drop", "It is removed for good, body and all. Its group goes on.", "dropped", true);
+// A task is what `get("task")` gives.
+export async function dropTask(context, task) {
+  return one(context, "task/drop", task, "Drop", "It is removed for good, body and all. Its group goes on.", "dropped", true);
 }
 
-export async function runNow(context, id) {
-  return one(context, "task/run-now", id, "Run", "It is due from now on, and runs at its turn.", "due", false);
+export async function runNow(context, task) {
+  return one(context, "task/run-now", task, "Run", "It is due from now on, and runs at its turn.", "due", false);
 }
 
 export async function runSchedule(context, name) {
@@ -88,19 +82,45 @@ export async function resumeSchedule(context, name) {
   return attempt(() => act("schedules/resume", { name }), (answer) => (answer.changed ? `${name} goes on.` : `${name} was not paused.`));
 }
 
-async function one(context, path, id, verb, text, past, danger) {
+async function one(context, path, { id, tenant }, verb, text, past, danger) {
   if (!(await context.act())) return false;
   if (!(await confirmed(`${verb} task ${id}?`, text, verb, danger))) return false;
-  return attempt(() => act(path, { ids: [id] }), (answer) => (answer.stayed.length ? `${id} stays: ${answer.stayed[0].reason}` : `${id} is ${past}`));
+  return attempt(() => act(path, { ids: [id], tenant: tenantOf({ tenant }) }), (answer) => (answer.stayed.length ? `${id} stays: ${answer.stayed[0].reason}` : `${id} is ${past}`));
 }
 
-async function many(context, path, ids, verb, text, danger) {
+async function many(context, path, letters, verb, text, danger) {
   if (!(await context.act())) return false;
-  const what = ids.length === 1 ? `dead letter ${ids[0]}` : `${count(ids.length)} dead letters`;
+  const what = letters.length === 1 ? `dead letter ${letters[0].id}` : `${count(letters.length)} dead letters`;
   if (!(await confirmed(`${verb} ${what}?`, text, verb, danger))) return false;
-  const past = { Redrive: "redriven", Drop: "dropped" }[verb];
-  return attempt(() => act(path, { ids }), (answer) => {
-    const stayed = answer.stayed.length ? `; ${count(answer.stayed.length)} stayed: ${answer.stayed[0].reason}` : "";
-    return `${count(answer.done.length)} ${past}${stayed}`;
-  });
+  return attempt(() => toLetters(path, letters), (answer) => told(answer, { Redrive: "redriven", Drop: "dropped" }[verb]));
+}
+
+// Tenant by tenant, since two of them may have letters of one id.
+async function toLetters(path, letters) {
+  const done = [];
+  const stayed = [];
+  for (const tenant of new Set(letters.map(tenantOf))) {
+    const some = letters.filter((letter) => tenantOf(letter) === tenant);
+    for (let from = 0; from < some.length; from += 500) {
+      const ids = some.slice(from, from + 500).map((letter) => letter.id);
+      try {
+        const answer = await act(path, { ids, tenant });
+        done.push(...answer.done);
+        stayed.push(...answer.stayed);
+      } catch (error) {
+        if (error.status !== 409) throw error;
+        stayed.push({ id: ids[0], reason: error.message });
+      }
+    }
+  }
+  return { done, stayed };
+}
+
+// Empty where it names none; undefined where nobody has said, which chooses none.
+function tenantOf({ tenant }) {
+  return tenant === null ? "" : tenant;
+}
+
+function told({ done, stayed }, past) {
+  return `${count(done.length)} ${past}${stayed.length ? `; ${count(stayed.length)} stayed: ${stayed[0].reason}` : ""}`;
 }

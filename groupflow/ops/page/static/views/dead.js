@@ -11,7 +11,7 @@ export function dead(params, context) {
   const at = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, params[name] ?? ""]));
   const passed = params.passed ?? "0"; // how many, or where each of several partitions has come to
   const isFirst = passed === "0";
-  const chosen = new Set();
+  const chosen = new Map(); // letters by their keys
   const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off" })]));
   const list = h("div", {});
   const foot = h("footer", {});
@@ -34,7 +34,7 @@ export function dead(params, context) {
   ];
 
   function showChosen() {
-    for (const id of chosen) if (!rows.some((row) => row.id === id)) chosen.delete(id);
+    for (const key of chosen.keys()) if (!rows.some((row) => keyOf(row) === key)) chosen.delete(key);
     allButton.hidden = !rows.length;
     redriveButton.disabled = dropButton.disabled = !chosen.size;
     count_.textContent = chosen.size ? `${count(chosen.size)} chosen; the list stands still meanwhile` : rows.length ? "Choose some" : "";
@@ -47,7 +47,7 @@ export function dead(params, context) {
   }
 
   async function run(verb) {
-    if (await verb(context, [...chosen])) {
+    if (await verb(context, [...chosen.values()])) {
       chosen.clear();
       await refresh();
     }
@@ -69,23 +69,23 @@ export function dead(params, context) {
       table("Reasons", [
         { label: "Dead letters", kind: "number", cell: (row) => count(row.count) },
         { label: "Reason", kind: "name", cell: (row) => link("dead", { ...at, reason: row.kind || row.reason }, cut(row.reason || row.kind), { "data-key": `reason ${row.kind} ${row.reason}` }) },
-        { label: "Latest", kind: "name", cell: (row) => link("letter", { id: row.example }, short(row.example), { "data-key": `example ${row.example}`, title: row.example }) },
+        { label: "Latest", kind: "name", cell: (row) => link("letter", { id: row.example, tenant: row.tenant }, short(row.example), { "data-key": `example ${row.example}`, title: row.example }) },
         { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.last_at) }, ago(row.last_at)) },
       ], found.reasons));
   }
 
-  function box(id, label, onchange) {
-    return h("input", { type: "checkbox", "data-key": id, "aria-label": label, checked: chosen.has(id), onchange });
+  function box(row, label, onchange) {
+    return h("input", { type: "checkbox", "data-key": keyOf(row), "aria-label": label, checked: chosen.has(keyOf(row)), onchange });
   }
 
   function show(page) {
     rows = page.letters;
     const columns = [
-      { label: "", kind: "tight", cell: (row) => box(row.id, `Choose ${row.id}`, (event) => { if (event.target.checked) chosen.add(row.id); else chosen.delete(row.id); showChosen(); }) },
-      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id }, short(row.id), { "data-key": `open ${row.id}`, title: row.id }) },
+      { label: "", kind: "tight", cell: (row) => box(row, `Choose ${row.id}`, (event) => { if (event.target.checked) chosen.set(keyOf(row), row); else chosen.delete(keyOf(row)); showChosen(); }) },
+      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `open ${keyOf(row)}`, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type || h("span", { class: "muted" }, "none") },
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
-      { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant, { "data-key": `tenant ${row.id}` }) },
+      { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant, { "data-key": `tenant ${keyOf(row)}` }) },
       { label: "Reason", kind: "name", cell: (row) => cut(row.reason) },
       { label: "Attempts", kind: "number", cell: (row) => count(row.attempts) },
       { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.died_at) }, ago(row.died_at)) },
@@ -94,7 +94,7 @@ export function dead(params, context) {
       replace(list, Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more: look on.") : empty("No dead letters", "Whatever has come was done, or still waits its turn."));
     } else {
       const shown = table("Dead letters", columns, rows);
-      shown.querySelector("th").append(h("input", { type: "checkbox", "data-key": "all", "aria-label": "Choose all shown", onchange: (event) => { chosen.clear(); if (event.target.checked) rows.forEach((row) => chosen.add(row.id)); show(page); } }));
+      shown.querySelector("th").append(h("input", { type: "checkbox", "data-key": "all", "aria-label": "Choose all shown", onchange: (event) => { chosen.clear(); if (event.target.checked) rows.forEach((row) => chosen.set(keyOf(row), row)); show(page); } }));
       replace(list, shown);
     }
     replace(foot,
@@ -114,6 +114,11 @@ export function dead(params, context) {
 
   showChosen();
   return { element, every: 2500, refresh };
+}
+
+// Two tenants may have a letter of one id.
+function keyOf(letter) {
+  return JSON.stringify([letter.id, letter.tenant]);
 }
 
 function cut(text) {

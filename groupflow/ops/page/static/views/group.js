@@ -31,14 +31,15 @@ export function group(params, context) {
     isPaused ? h("button", { type: "button", "data-key": "hold", onclick: () => resume(context, key).then(refresh) }, "Resume")
     : h("button", { type: "button", "data-key": "hold", onclick: () => pause(context, key).then(refresh) }, "Pause")));
 
-  function showLead(why) {
+  function showLead(why, letters) {
+    const behind = letters.letters.find((letter) => letter.id === why.behind);
     const holder = why.holder;
     const left = holder && h("div", {}, duration(holder.lease_left), h("div", { class: "meter", "aria-hidden": "true" }, meter(holder.lease_left / context.lease)));
     lead.dataset.state = why.state;
     replace(lead,
       h("p", { class: "lead" }, why.reason),
-      why.behind && h("div", { class: "form row" }, "Parked behind", link("letter", { id: why.behind }, short(why.behind), { "data-key": "behind", title: why.behind }),
-        h("button", { type: "button", class: "primary", "data-key": "redrive", onclick: () => redrive(context, [why.behind]).then(refresh) }, "Redrive")),
+      why.behind && h("div", { class: "form row" }, "Parked behind", link("letter", { id: why.behind, tenant: behind?.tenant }, short(why.behind), { "data-key": "behind", title: why.behind }),
+        h("button", { type: "button", class: "primary", "data-key": "redrive", onclick: () => redrive(context, [behind ?? { id: why.behind }]).then(refresh) }, "Redrive")),
       facts([
         ["Waiting", count(why.queued)],
         [why.state === "running" ? "Runs" : "Next", why.head && link("task", { id: why.head }, short(why.head), { title: why.head, "data-key": "head" })],
@@ -55,7 +56,7 @@ export function group(params, context) {
     const rows = lane.tasks.map((task, index) => ({ ...task, place: passed + index + 1 }));
     replace(line, rows.length ? table("Tasks in line", [
       { label: "Place", kind: "number", cell: (row) => count(row.place) },
-      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Came", kind: "number", cell: (row) => h("span", { title: moment(row.enqueued_at) }, ago(row.enqueued_at)) },
       { label: "Attempt", kind: "number", cell: (row) => [row.attempt > 1 || row.due ? `${row.attempt}` : "1", row.crashes > 0 && `, ${row.crashes} crashes`, row.lost_leases > 0 && `, ${row.lost_leases} lost leases`] },
@@ -72,13 +73,13 @@ export function group(params, context) {
   function showFailures(running, lane, letters) {
     const found = [];
     for (const each of [running, ...lane.tasks]) {
-      for (const error of each?.errors ?? []) found.push({ id: each.id, view: "task", title: `attempt ${error.attempt ?? "–"}: ${error.error}`, text: error.message, at: error.at });
+      for (const error of each?.errors ?? []) found.push({ id: each.id, tenant: each.tenant, view: "task", title: `attempt ${error.attempt ?? "–"}: ${error.error}`, text: error.message, at: error.at });
     }
-    for (const each of letters.letters) found.push({ id: each.id, view: "letter", title: "dead letter", text: each.reason, at: each.died_at });
+    for (const each of letters.letters) found.push({ id: each.id, tenant: each.tenant, view: "letter", title: "dead letter", text: each.reason, at: each.died_at });
     found.sort((a, b) => (b.at ?? Infinity) - (a.at ?? Infinity));
     replace(failures, found.length
       ? h("ul", { class: "failures" }, found.slice(0, 12).map((each) => h("li", {},
-        h("div", {}, link(each.view, { id: each.id }, each.id, { "data-key": `failure ${each.id}` }), ` · ${each.title}`, each.at && h("span", { class: "muted" }, ` · ${ago(each.at)}`)),
+        h("div", {}, link(each.view, { id: each.id, tenant: each.tenant }, each.id, { "data-key": `failure ${each.id}` }), ` · ${each.title}`, each.at && h("span", { class: "muted" }, ` · ${ago(each.at)}`)),
         h("div", { class: "muted" }, each.text.split("\n", 1)[0]))))
       : empty("None that is remembered", letters.next === null ? "" : `${count(letters.looked_at)} dead letters were looked at.`));
   }
@@ -92,7 +93,7 @@ export function group(params, context) {
     const running = why.state === "running" && why.head ? await get("task", { id: why.head }).catch(() => null) : null;
     replace(state, badge(why.state));
     showActions(why.state === "paused", why.by_hand_until !== null);
-    showLead(why);
+    showLead(why, letters);
     showLine(lane);
     showFailures(running, lane, letters);
   }

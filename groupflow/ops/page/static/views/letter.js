@@ -9,6 +9,7 @@ import { bodyOf, headersOf } from "./body.js";
 
 export function letter(params, context) {
   const id = params.id ?? "";
+  const tenant = params.tenant; // where several have the id
   const actions = h("div", { class: "push" });
   const about = h("section", { class: "card", "data-state": "dead" });
   const attempts = h("div", {});
@@ -23,25 +24,25 @@ export function letter(params, context) {
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Body"), size), body)),
   ];
 
-  async function run(verb) {
-    if (await verb(context, [id])) context.go("dead");
+  async function run(verb, found) {
+    if (await verb(context, [found])) context.go("dead");
   }
 
   async function refresh() {
-    const found = await get("letter", { id }).catch((error) => {
+    const found = await get("letter", { id, tenant }).catch((error) => {
       if (error.status === 404) return null;
       throw error;
     });
     if (!found) {
-      replace(about, empty("It is no dead letter, or not any more", link("task", { id }, "Look for the task")));
+      replace(about, empty("It is no dead letter, or not any more", link("task", { id, tenant }, "Look for the task")));
       replace(attempts, empty("–", ""));
       replace(body, empty("–", ""));
       replace(actions);
       return;
     }
     replace(actions,
-      h("button", { type: "button", class: "primary", onclick: () => run(redrive) }, "Redrive"),
-      h("button", { type: "button", class: "danger", onclick: () => run(drop) }, "Drop"));
+      h("button", { type: "button", class: "primary", onclick: () => run(redrive, found) }, "Redrive"),
+      h("button", { type: "button", class: "danger", onclick: () => run(drop, found) }, "Drop"));
     replace(about,
       h("p", { class: "lead" }, found.reason),
       facts([

@@ -45,7 +45,7 @@ function worker(of, name) {
     const held = await get(`pools/${encodeURIComponent(of)}/workers/${encodeURIComponent(name)}`);
     lease.textContent = held.lease_until === null ? "it was not heard of for its lease, or ever" : `its lease runs out ${ahead(held.lease_until)}`;
     replace(tasks, held.tasks.length ? table("Tasks", [
-      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group, { "data-key": `group ${row.id}` }) : "–") },
       { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },

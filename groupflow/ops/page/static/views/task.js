@@ -11,6 +11,7 @@ const LIVE = new Set(["queued", "running", "delayed"]);
 
 export function task(params, context) {
   const id = params.id ?? "";
+  const tenant = params.tenant; // where several have the id
   const state = h("span", {});
   const actions = h("div", { class: "push" });
   const about = h("section", { class: "card" });
@@ -18,6 +19,7 @@ export function task(params, context) {
   const body = h("div", {});
   const size = h("span", { class: "muted" });
   let asked = false;
+  let shown = { id };
   const element = [
     h("p", { class: "small" }, link("tasks", {}, "← Tasks")),
     h("div", { class: "title" }, h("h1", {}, id), state, actions),
@@ -26,7 +28,7 @@ export function task(params, context) {
       card("Attempts", "those that have failed, and the one that runs", attempts),
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Body"), size), body)),
   ];
-  const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, id).then(refresh) }, text);
+  const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, shown).then(refresh) }, text);
   const showActions = whenChanged((found) => replace(actions,
     found === "delayed" && button("primary", runNow, "Run now"),
     (found === "delayed" || found === "queued") && button("danger", dropTask, "Drop")));
@@ -35,21 +37,21 @@ export function task(params, context) {
   async function showBody(found) {
     if (!LIVE.has(found.state)) {
       size.textContent = "";
-      replace(body, found.state === "dead" ? empty("It is a dead letter", link("letter", { id }, "See its body there", { "data-key": "letter" })) : empty("Gone", "Of a task that is over only its line in the history stays."));
+      replace(body, found.state === "dead" ? empty("It is a dead letter", link("letter", { id, tenant: found.tenant }, "See its body there", { "data-key": "letter" })) : empty("Gone", "Of a task that is over only its line in the history stays."));
       asked = false;
       return;
     }
     if (asked) return; // once: it doesn't change
     asked = true;
-    const content = await missing(get("body", { id }));
+    const content = await missing(get("body", { id, tenant: found.tenant }));
     if (!content) return;
-    const [told, shown] = bodyOf(content, context, () => { asked = false; return refresh(); });
+    const [told, content_] = bodyOf(content, context, () => { asked = false; return refresh(); });
     size.textContent = told;
-    replace(body, shown, headersOf(content.headers));
+    replace(body, content_, headersOf(content.headers));
   }
 
   async function refresh() {
-    const found = await missing(get("task", { id }));
+    const found = await missing(get("task", { id, tenant }));
     if (!found) {
       replace(state);
       showActions("");
@@ -58,6 +60,7 @@ export function task(params, context) {
       replace(body, empty("–", ""));
       return;
     }
+    shown = found;
     const runs = found.state === "running" && { since: found.since, attempt: found.attempt };
     replace(state, badge(found.state));
     showActions(found.state);

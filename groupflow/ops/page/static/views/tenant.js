@@ -58,13 +58,13 @@ export function tenant(params, context) {
     ], rows) : empty("No group of it", ""));
     const found = [...running.tasks.map((row) => ({ ...row, state: "running" })), ...queued.tasks.map((row) => ({ ...row, state: "queued" }))];
     replace(tasks, found.length ? table("Tasks", [
-      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": row.id, title: row.id }) },
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Age", kind: "number", cell: (row) => row.enqueued_at && duration(now() - row.enqueued_at) },
     ], found) : empty("No task of those looked at", ""));
     replace(letters, dead.letters.length ? table("Dead letters", [
-      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id }, short(row.id), { "data-key": `letter ${row.id}`, title: row.id }) },
+      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `letter ${row.id}`, title: row.id }) },
       { label: "Reason", kind: "name", cell: (row) => row.reason.split("\n", 1)[0].slice(0, 140) },
       { label: "Died", kind: "number", cell: (row) => ago(row.died_at) },
     ], dead.letters) : empty("None of those looked at", ""));

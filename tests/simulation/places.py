@@ -1,0 +1,54 @@
+"""Where a process is: what each of its tasks waits for, told by functions of the product."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import groupflow
+
+_OURS = str(Path(groupflow.__file__).parent) + "/"
+# What many pass through: whoever called it tells more.
+_COMMON = ("store/client.py", "store/wire.py", "store/copies.py", "flow/parts.py", "upkeep/duty.py")
+# Where a death may cost something: the tests of coverage ask for each of them.
+WRITES = "store/enqueue.py:Enqueuer._write"
+CLAIMS = "store/claims.py:Claims.exchange"
+HANDS_ON = "store/claims.py:Claims.hand_on"
+HANDLES = "flow/python_handlers.py:PythonRunner._call"
+RENEWS = "store/sessions.py:Sessions.renew"
+REGISTERS = "store/sessions.py:Sessions._register"
+REAPS = "store/sessions.py:Sessions.reap"
+PROMOTES = "upkeep/promote.py:promote"
+STOPS = "daemon.py:Daemon._stop"
+LEAVES = "store/sessions.py:Sessions.leave"
+ANSWERED = ", answered"
+"""Behind the place of a task whose answer has come, and which has not gone on yet."""
+_ASKING = (WRITES, CLAIMS, HANDS_ON, RENEWS, REGISTERS, REAPS, PROMOTES, LEAVES)
+CRITICAL = (*_ASKING, *(place + ANSWERED for place in _ASKING), HANDLES, STOPS)
+"""All of them; where an answer is waited for, and where it has come."""
+
+
+def place_of(task: asyncio.Task[Any]) -> str:
+    """The innermost function that says what a task is about, as ``file.py:Class.method``."""
+    place, inner = "", task.get_coro()
+    while inner is not None:
+        frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
+        if frame is not None and frame.f_code.co_filename.startswith(_OURS):
+            file = frame.f_code.co_filename.removeprefix(_OURS)
+            if file not in _COMMON or not place:
+                place = f"{file}:{frame.f_code.co_qualname}"
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "ag_await", None)
+    waits_for = getattr(task, "_fut_waiter", None)
+    return place + (ANSWERED if waits_for is None or waits_for.done() else "")
+
+
+def places_of(tasks: Iterable[asyncio.Task[Any]]) -> set[str]:
+    """Those of all tasks that are in the product."""
+    return {place for task in tasks if not task.done() and ":" in (place := place_of(task))}
+
+
+def is_any_at(aim: str, tasks: Iterable[asyncio.Task[Any]]) -> bool:
+    """Whether one of some tasks is there."""
+    return any(not task.done() and place_of(task).startswith(aim) for task in tasks)

@@ -1,0 +1,133 @@
+"""What is looked at while a run goes on: things that leave nothing behind to be judged at the end.
+
+A process whose loop turns has no excuse for going on beside its successor: only one that stands
+does. And a claim is taken over only where a fault explains it. (`audits` looks at the store.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.history.events import Event
+from tests.history.invariants import Violation
+from tests.simulation import clock
+from tests.simulation.places import HANDLES
+from tests.simulation.plan import Fault, Plan
+from tests.simulation.processes import Process
+from tests.soak.config import concurrency_of
+
+_OF_ALL = ("redis_restart", "redis_away", "fail_over")
+_OF_ONE = ("kill", "stop", "block", "cut", "cut_behind", "orderly_restart")
+_HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Where a process died.
+
+    Attributes:
+        places: where its tasks were.
+        features: what the run had, and what went on.
+    """
+
+    places: frozenset[str]
+    features: frozenset[str]
+
+
+def kind_of(group: str | None) -> str:
+    """Which rule a group is of, in a word; groups are named by their rules."""
+    if group is None:
+        return "plain"
+    front = group.partition("-")[0]
+    return front if front in ("runs", "several", "batches", "bursts") else "strict"
+
+
+class Watch:
+    """Looks at one run."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Nothing has happened yet."""
+        self.violations: list[Violation] = []
+        self.raised: dict[str, int] = {}
+        """The most tasks of a group that somebody let run at once."""
+        self._plan = plan
+        self.deaths: list[Death] = []
+        self._running: dict[tuple[str, int], tuple[Event, Process]] = {}
+
+    # What handlers do:
+
+    def saw(self, event: Event, process: Process | None) -> None:
+        """An event of a process."""
+        if event.kind == "end":
+            self._running.pop((event.id, event.fence), None)
+        elif event.kind == "start" and process is not None:
+            for other, whose in list(self._running.values()):
+                if self._excludes(event, other) and self._goes_on_without_excuse(other, whose):
+                    self._is_broken(
+                        "S4",
+                        f"{event.id} of {event.group} started under {event.fence} in {process}, "
+                        f"while {other.id} ran under {other.fence} in {whose}, which turned",
+                    )
+            if not process.pulls:  # one that does may be silent, and say so later
+                self._running[event.id, event.fence] = event, process
+
+    def _excludes(self, event: Event, other: Event) -> bool:
+        """Whether one may not begin while the other runs; one that begins late is judged apart."""
+        if event.fence <= other.fence:
+            return False
+        if event.id == other.id:
+            return True
+        return event.group is not None and (
+            event.group == other.group
+            and concurrency_of(event.group) == 1
+            and self.raised.get(event.group, 1) == 1
+        )
+
+    @staticmethod
+    def _goes_on_without_excuse(_: Event, process: Process) -> bool:
+        return not process.is_dead and not process.main.stands
+
+    def died(self, process: Process, *, is_led_anew: bool) -> None:
+        """A process is dead. Has the server that leads led for less than a lease?"""
+        plan = self._plan
+        own = [event for event, whose in self._running.values() if whose is process]
+        features = {plan.order} | ({"anew"} if is_led_anew else set())
+        features |= {"partitions"} if plan.partitions > 1 else set()
+        features |= {"replicas"} if plan.replicas else set()
+        for event in own:
+            features |= {"staged"} if "#" in event.id else set()
+            features |= {"retried"} if event.attempt > 1 else set()
+            features |= {"suspect"} if event.crashes else set()
+        kinds = {kind_of(event.group) for event in own}
+        self.deaths.append(
+            Death(frozenset({HANDLES} & process.was_at), frozenset(features | kinds))
+        )
+        kinds = {kind_of(job.group) for job in plan.jobs}
+        others = frozenset(process.was_at - {HANDLES})
+        self.deaths.append(Death(others, frozenset(features | kinds)))
+        for event in own:
+            del self._running[event.id, event.fence]
+
+    # What daemons log:
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """A daemon's claim was taken over: there has to be a fault that explains it."""
+        if event.get("event") != "task.taken_over":
+            return
+        name, now = str(event["held_by"]), clock.now() - clock.BEGIN
+        if not name.startswith("d") or any(self._explains(f, name, now) for f in self._plan.faults):
+            return
+        self._is_broken("S5", f"{event['task']} was taken from {name}, which nothing had hindered")
+
+    def _explains(self, fault: Fault, name: str, now: float) -> bool:
+        if not fault.at <= now <= fault.at + fault.seconds + 1.0 + _HARMLESS * self._plan.lease:
+            return False
+        if fault.kind in _OF_ALL:
+            return True
+        number = fault.daemon % self._plan.daemons
+        return fault.kind in _OF_ONE and name.rstrip("'") == f"d{number}"
+
+    def _is_broken(self, invariant: str, text: str) -> None:
+        self.violations.append(Violation(invariant, text))
