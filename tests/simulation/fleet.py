@@ -118,6 +118,7 @@ class Fleet:
 
     def forget(self) -> None:
         """The store lost its last writes: what it doesn't know to be over may be begun again."""
+        self.watch.fates.is_lossy = True
         states: dict[str, State] = {}
         for keys in self.partitions:
             states |= states_of(self.raw, keys)
@@ -170,6 +171,7 @@ class Fleet:
         if process is None or serving is None or process.is_dead or member.daemon is None:
             return
         self.tell(f"{process} is told to stop")
+        process.is_sound = False
         self.loop.call_soon(member.daemon.stop, context=context_of(process.main))
         await asyncio.wait([serving], timeout=30.0)
         if not process.is_dead and not serving.done():

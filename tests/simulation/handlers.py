@@ -37,6 +37,7 @@ def _event(kind: Kind, task: Task, how: str = "") -> Event:
         wall=clock.wall(),
         enqueued_at=task.enqueued_at,
         how=how,
+        lost_leases=task.lost_leases,
     )
 
 

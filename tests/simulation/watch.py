@@ -18,6 +18,7 @@ from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.history.snapshot import read
 from tests.simulation import clock
+from tests.simulation.fates import Fates
 from tests.simulation.places import HANDLES
 from tests.simulation.plan import Fault, Plan
 from tests.simulation.processes import Process
@@ -25,7 +26,7 @@ from tests.soak.config import concurrency_of
 
 PAUSE = (0.1, 0.7)  # virtual seconds between two looks at the store
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
-_OF_ONE = ("kill", "stop", "block", "cut", "cut_behind", "orderly_restart")
+_OF_ONE = ("kill", "stop", "block", "part", "cut", "cut_behind", "orderly_restart")
 _HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
 
 
@@ -61,6 +62,7 @@ class Watch:
         self._raw = raw
         self._partitions = partitions
         self.deaths: list[Death] = []
+        self.fates = Fates()
         self._running: dict[tuple[str, int], tuple[Event, Process]] = {}
 
     # What handlers do:
@@ -78,6 +80,7 @@ class Watch:
                         f"while {other.id} ran under {other.fence} in {whose}, which turned",
                     )
             self._running[event.id, event.fence] = event, process
+            self.violations += self.fates.started(event, process)
 
     @staticmethod
     def _excludes(event: Event, other: Event) -> bool:
@@ -112,6 +115,7 @@ class Watch:
         kinds = {kind_of(job.group) for job in plan.jobs}
         others = frozenset(process.was_at - {HANDLES})
         self.deaths.append(Death(others, frozenset(features | kinds)))
+        self.fates.died(process, own)
         for event in own:
             del self._running[event.id, event.fence]
 
