@@ -165,6 +165,12 @@ class Fleet:
         for transport in self.network.connections_of(process):
             transport.cut_behind() if process.pid % 2 else transport.cut()
 
+    @property
+    def running(self) -> list[Process]:
+        """The process of each member that has one which lives."""
+        found = (member.process for member in self.members)
+        return [process for process in found if process is not None and not process.is_dead]
+
     async def stop(self, member: Member) -> None:
         """Stop a member in order."""
         process, serving = member.process, member.serving

@@ -115,6 +115,7 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
     auditing.cancel()
     outcome.violations += fleet.watch.violations
+    outcome.violations += fleet.watch.left(fleet.running)
     if outcome.violations:
         return
     verdict = judge_events(

@@ -149,5 +149,15 @@ class Watch:
             for keys in self._partitions:
                 self.violations += audit_of(read(self._raw, keys))[:5]
 
+    def left(self, processes: Sequence[Process]) -> list[Violation]:
+        """Of those that were stopped in order, at peace, no session is left."""
+        names = {process.name.encode() for process in processes}
+        return [
+            Violation("L7", f"{name!r} has stopped, and its session is left in {keys.tag}")
+            for keys in self._partitions
+            for name in self._raw.zrange(keys("daemons"), 0, -1)
+            if name in names
+        ]
+
     def _is_broken(self, invariant: str, text: str) -> None:
         self.violations.append(Violation(invariant, text))
