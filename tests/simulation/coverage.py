@@ -21,7 +21,7 @@ if __name__ == "__main__":
 import orjson
 
 from tests.simulation.command import real_redis
-from tests.simulation.places import ANSWERED, CRITICAL, HANDLES
+from tests.simulation.places import ANSWERED, CRITICAL, HANDLES, HANDS_ON
 from tests.simulation.plan import plan
 from tests.simulation.run import run
 from tests.simulation.watch import Death
@@ -34,7 +34,13 @@ TASKS = ("staged", "retried", "suspect")
 """What runs in the process."""
 COLUMNS = (*RULES, *ROUND, *TASKS)
 CELLS = [
-    *((row, column) for row in CRITICAL for column in (*RULES, *ROUND)),
+    *(
+        (row, column)
+        for row in CRITICAL
+        for column in (*RULES, *ROUND)
+        # Where tenants take turns, no group is handed on.
+        if not (row.startswith(HANDS_ON) and column == "tenants")
+    ),
     *((HANDLES, column) for column in TASKS),
 ]
 """Those that matter."""

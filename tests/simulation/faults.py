@@ -12,7 +12,7 @@ from tests.simulation.plan import Fault, FaultKind
 from tests.simulation.processes import Process, context_of
 
 AIMS = ("", *CRITICAL)  # where processes are killed, as often
-AIMED = 8  # steps at most, from there on
+AIMED = 3  # steps at most, from there on
 PATIENCE = 2.5  # seconds for which a process may not come there
 
 

@@ -90,7 +90,10 @@ def app_of(write: Write, chance: Random) -> App:
     async def stages(task: Task) -> Advance | None:
         with noted(task):
             await pass_time()
-            return None if task.stage else Advance("second", {"from": task.fence})
+            if not task.stage:
+                return Advance("second", {"from": task.fence})
+            await asyncio.sleep(chance.uniform(0.0, 0.4))
+            return None
 
     @app.batch_handler("batch", size=BATCH)
     async def batch(tasks: Sequence[Task]) -> list[Retry | None]:
