@@ -305,7 +305,8 @@ class Ground:
         client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         lease = self.settings.workers.lease
-        reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep)
+        shortest = min([lease, *(pool.lease for pool in self.settings.pools.values())])
+        reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep, shortest)
         sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
         rolling = partial(roll, client, keep=keep, size=history.segment)
         sampling = partial(sample, client, partition.latencies)

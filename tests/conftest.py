@@ -1,20 +1,22 @@
-"""The servers that tests share: each started when first asked for, stopped at the end."""
+"""What all tests share: servers, each started when first asked for; order, marks and times."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from groupflow.servers import RabbitmqServer, RedisServer, ValkeyServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.databases import MariaDb, Postgres
+from tests.deadlines import deadline
 from tests.store.bench import Bench
 
 _Result = TypeVar("_Result")
@@ -90,6 +92,7 @@ LONG = frozenset(
         "security/test_contexts.py",
         "security/test_large_bodies.py",
         "security/test_lists.py",
+        "security/test_pullers.py",
         "security/test_rights.py",
         "security/test_slow_machine.py",
         "security/test_taken_ids.py",
@@ -98,6 +101,11 @@ LONG = frozenset(
     }
 )
 _TESTS = Path(__file__).parent
+
+# How long an example takes says how busy the machine is; what tests share, examples share too.
+_UNHEEDED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile("tests", deadline=None, suppress_health_check=_UNHEEDED)
+settings.load_profile("tests")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the marks
@@ -112,6 +120,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(mark)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: -LONGEST.get(item.path.relative_to(_TESTS).as_posix(), 0))
+
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test's time limit grows with the machine's load, unless the command line gives one."""
+    if item.config.getoption("timeout") is None:
+        mark = item.get_closest_marker("timeout")
+        seconds = mark.args[0] if mark else float(item.config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(deadline(seconds)), append=False)
+    return (yield)
 
 
 def _run(work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.server import MissingServer, PrivateServer, ask
+from tests.deadlines import deadline
 
 
 class Database(PrivateServer):
@@ -42,7 +43,11 @@ class Database(PrivateServer):
         """Run what makes the data folder, once."""
         if not self.data.exists():
             done = subprocess.run(
-                self.as_user(*command), cwd="/", capture_output=True, check=False, timeout=120
+                self.as_user(*command),
+                cwd="/",
+                capture_output=True,
+                check=False,
+                timeout=2 * deadline(),
             )
             if done.returncode:
                 raise ServerFailed((done.stdout + done.stderr).decode(errors="replace")[-2000:])

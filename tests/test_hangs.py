@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import deadline
+
 ROOT = Path(__file__).parents[1]
 
 # As a test does that waits for a child in a thread: the alarm of the plain time limit reaches the
@@ -52,7 +54,7 @@ def test_what_hangs_is_ended(tmp_path: Path) -> None:
         cwd=tmp_path,
     ) as run:
         try:
-            said, _ = run.communicate(timeout=60)
+            said, _ = run.communicate(timeout=deadline())
         except subprocess.TimeoutExpired:
             os.killpg(run.pid, signal.SIGKILL)
             raise

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import deadline
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -14,7 +16,12 @@ def test_layers_are_kept() -> None:
     """Each server has one room that knows it, core does no I/O, and nobody imports upwards."""
     linter = Path(sys.executable).with_name("lint-imports")
     found = subprocess.run(
-        [linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [linter, "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=deadline(),
     )
     assert found.returncode == 0, found.stdout + found.stderr
     assert "6 kept, 0 broken" in found.stdout

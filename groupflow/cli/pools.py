@@ -73,6 +73,8 @@ def pools(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
         for worker in each.workers:
             silent = ", silent" if worker.is_silent else ""
             say(f"  {worker.name}: holds {worker.held}, heard {worker.heard:.1f} s ago{silent}")
+        if each.known > len(each.workers):
+            say(f"  and {each.known - len(each.workers)} more, heard of since")
     if not found:
         say("no pools: [pools.NAME] sets one up")
 
@@ -80,8 +82,7 @@ def pools(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def _line(pool: PoolStatus) -> str:
     waits = f", for {pool.waited:.1f} s" if pool.claimable else ""
     return (
-        f"{pool.name}: {pool.claimable} claimable{waits}, {pool.held} held by "
-        f"{len(pool.workers)} workers"
+        f"{pool.name}: {pool.claimable} claimable{waits}, {pool.held} held by {pool.known} workers"
     )
 
 

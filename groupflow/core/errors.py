@@ -143,6 +143,10 @@ class SessionLost(GroupflowError):
     """This daemon's lease ran out and its claims were handed on. It may open a new session."""
 
 
+class PoolFull(GroupflowError):
+    """A pool has as many workers as it may: one of another name gets no session until one ends."""
+
+
 class SessionReplaced(GroupflowError):
     """Another process has registered under this daemon's name. Two can't share one."""
 

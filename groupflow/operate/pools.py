@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,7 +11,8 @@ from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 
-MOST_WORKERS = 1000  # that are told of one by one
+MOST_WORKERS = 1000  # that are told of one by one, of all pools that are asked about
+_AT_ONCE = 100  # of them in a script
 
 _SILENT = 0.5  # of its lease: one that was not heard of for so long may well be gone
 
@@ -38,7 +40,8 @@ class PoolStatus:
     waited: float  # seconds for which the task that goes next could have been claimed
     known: int = 0  # workers whose lease runs
     silent: int = 0  # of them, those that were not heard of for half of it
-    workers: list[PoolWorker] = field(default_factory=list)  # so many of them
+    # some of them: where there are too many, those that were silent for longest
+    workers: list[PoolWorker] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow pools --json``."""
@@ -64,21 +67,33 @@ class PoolsSeen:
 async def read_pools(
     client: StoreClient, names: Sequence[str] = (), workers: int = MOST_WORKERS
 ) -> PoolsSeen:
-    """Some pools, or all that ever had a task, in one instant."""
-    reply = await client.run(OperatorVerb.POOLS, workers, *names)
+    """Some pools, or all that ever had a task or a worker; and so many of their workers."""
+    reply = await client.run(OperatorVerb.POOLS, *names)
     facts = named(reply, "at", "held_since")
-    pools = [_status(row) for row in facts["pools"]]
+    pools = [PoolStatus(**named(row, "waited")) for row in facts["pools"]]
+    share = math.ceil(workers / len(pools)) if pools else 0
+    for pool in pools if share else ():
+        pool.workers.extend(await _read_workers(client, pool.name, share))
     return PoolsSeen(facts["at"], facts.get("held_since"), pools)
 
 
-def _status(row: Sequence[Any]) -> PoolStatus:
-    facts = named(row, "waited")
-    workers = [_worker(each) for each in facts.pop("workers")]
-    return PoolStatus(**facts, workers=sorted(workers, key=lambda each: each.name))
+async def _read_workers(client: StoreClient, pool: str, most: int) -> list[PoolWorker]:
+    """Workers of a pool by name; where there are more, those that were silent for longest."""
+    found: dict[str, PoolWorker] = {}
+    told, last, ends = 0, "", ""
+    while told < most:
+        wanted = min(_AT_ONCE, most - told)
+        reply = await client.run(OperatorVerb.POOL_WORKERS, pool, wanted, last, ends)
+        rows = [named(row, "since", "lease_left", "lease") for row in named(reply)["workers"]]
+        if not rows:
+            break
+        found |= {row["name"]: _worker(row) for row in rows}
+        told += len(rows)
+        last, ends = rows[-1]["name"], rows[-1]["ends"]
+    return [found[name] for name in sorted(found)]
 
 
-def _worker(row: Sequence[Any]) -> PoolWorker:
-    facts = named(row, "since", "lease_left", "lease")
+def _worker(facts: dict[str, Any]) -> PoolWorker:
     left, lease = facts["lease_left"], facts["lease"]
     heard = max(0.0, lease - left)
     return PoolWorker(

@@ -152,7 +152,7 @@ class Repartition:
         mover = Mover(source, targets)
         for place in _LISTS:
             report.tasks += await mover.move(place)
-        for pool in (await read_pools(source)).pools:
+        for pool in (await read_pools(source, workers=0)).pools:
             report.tasks += await mover.move("pool_ordered", pool.name)
             report.tasks += await mover.move("pool_suspect_plain", pool.name)
         for state in _IN_TURN:

@@ -26,7 +26,8 @@ class OperatorVerb(AnyVerb):
 
     STATUS = "status", (*_INDEXES, *_NAMING)
     WHY = "why", (*_WALKING, *_NAMING)
-    POOLS = "pools", (*_WALKING, *_NAMING)
+    POOLS = "pools", (*PRELUDE, *_NAMING)
+    POOL_WORKERS = "pool_workers", (*SESSIONS, *_NAMING)
     BUSY = "busy", (*_WALKING, *_NAMING)
     TOPS = "tops", (*_WALKING, *_NAMING)
     FIND = "find", (*_WALKING, "store/facts", *_NAMING)

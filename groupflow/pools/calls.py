@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from time import monotonic
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import structlog
 from starlette.routing import Route
 
+from groupflow.core.errors import PoolFull
 from groupflow.core.outcome import wrong_stage
 from groupflow.operate.pools import PoolStatus
 from groupflow.operate.whole.pools import read_all_pools
@@ -35,13 +37,16 @@ from groupflow.pools.shapes import (
     Wanted,
     pulled,
 )
-from groupflow.pools.waiting import LOOK, Lines
+from groupflow.pools.waiting import LOOK, REST, Lines
 from groupflow.store.pulling import Puller, Pulling, daemon_name
 
 log = structlog.get_logger("groupflow.pools")
 
+_Result = TypeVar("_Result")
+
 MOST_BYTES = 16 * 1024 * 1024  # of settlements: each may bring a context
 _WORKER = re.compile(r"[\w.@:+=-]{1,128}")
+_RETRY = 10.0  # seconds after which one that there was no room for may ask again, at most
 _LEASE_SHARE = 0.5  # of a lease that a worker which holds something may wait for more
 
 
@@ -55,7 +60,7 @@ class Pools:
         self._stores = [Pulling(client, context.facts.settings.workers.lease) for client in clients]
         self._lines = Lines(clients, self._tend)
         self._filling = PoolFilling(context)
-        self._tended = float("-inf")
+        self._tend_at = 0.0  # when it pays again (monotonic)
         # One claim of a worker at a time, and none while it leaves: nobody would take what it gave.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -134,7 +139,7 @@ class Pools:
             async with self._lock_of(puller):
                 return await self._dispenser.claim(puller, wanted.limit)
 
-        given = await ask()
+        given = await self._let_in(puller, ask())
         if not given.is_new:
             await self._tend()
         if not given.is_new and len(given.claims) <= min(wanted.holding, wanted.limit - 1):
@@ -142,7 +147,8 @@ class Pools:
             if given.claims:
                 seconds = min(seconds, puller.lease * _LEASE_SHARE)
             if seconds > 0:
-                given = await self._wait(puller, ask, seconds, caller) or given
+                waited = self._let_in(puller, self._wait(puller, ask, seconds, caller))
+                given = await waited or given
         tasks = [pulled(claim) for claim in given.claims]
         return cast(
             GivenTasks,
@@ -186,7 +192,7 @@ class Pools:
 
     async def _renew(self, _: Nothing, caller: Caller) -> Renewed:
         puller = self._puller_of(caller)
-        until, fences = await self._dispenser.renew(puller)
+        until, fences = await self._let_in(puller, self._dispenser.renew(puller))
         return Renewed(until, puller.lease, fences)
 
     async def _look(self, _: Nothing, caller: Caller) -> HeldTasks:
@@ -221,14 +227,31 @@ class Pools:
                 HTTPStatus.BAD_REQUEST,
                 "Give the worker a name of 1 to 128 letters, digits and any of . _ @ : + = -",
             )
-        return Puller(pool, worker, self._context.facts.settings.pools[pool].lease)
+        rule = self._context.facts.settings.pools[pool]
+        return Puller(pool, worker, rule.lease, rule.max_workers)
+
+    async def _let_in(self, puller: Puller, call: Awaitable[_Result]) -> _Result:
+        """What a call that may open a session comes to.
+
+        Raises:
+            Refused: the pool has as many workers as it may.
+        """
+        try:
+            return await call
+        except PoolFull as error:
+            await self._tend()  # who was silent for a lease makes room
+            # Not 503: the server is well, and a proxy would take this process for ill.
+            status, seconds = HTTPStatus.TOO_MANY_REQUESTS, min(puller.lease, _RETRY)
+            raise Refused(status, str(error), retry_after=math.ceil(seconds)) from None
 
     async def _tend(self) -> None:
         """What upkeep does in daemons, as there may be none; not more often than it pays."""
-        if monotonic() - self._tended < LOOK:
+        if monotonic() < self._tend_at:
             return
-        self._tended = monotonic()
-        await asyncio.gather(*(store.tend() for store in self._stores))
+        self._tend_at = monotonic() + LOOK
+        has_more = await asyncio.gather(*(store.tend() for store in self._stores))
+        if any(has_more):
+            self._tend_at = monotonic() + REST
 
 
 def _refuse_twice(ids: Sequence[str]) -> None:

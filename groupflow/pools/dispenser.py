@@ -81,6 +81,7 @@ class Dispenser:
         """Top a worker up to a limit; where it holds more, the newest go back.
 
         Raises:
+            PoolFull: it is none of the pool's workers, and there are as many as may be.
             StoreUnavailable: no answer; what it was given comes with its next call.
         """
         async with self._few:
@@ -154,6 +155,9 @@ class Dispenser:
 
         Returns:
             When it runs out now (Unix seconds), and the fences of what it holds.
+
+        Raises:
+            PoolFull: as of `claim`.
         """
         async with self._few:
             visits = await self._visit(puller)
@@ -179,8 +183,14 @@ class Dispenser:
         return sum(len(visit.held) for visit in visits)
 
     async def _visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> list[Visit]:
-        asking = (store.visit(puller, limit, opens=opens) for store in self._stores)
-        return list(await asyncio.gather(*asking))
+        """Tell all partitions. The first one counts the workers: others let in whom it let in."""
+        first, *others = self._stores
+        asking = [store.visit(puller, limit, opens=False) for store in others]
+        visits = await asyncio.gather(first.visit(puller, limit, opens=opens), *asking)
+        if opens and not all(visit.session for visit in visits):
+            asking = [store.visit(puller, limit, counts=False) for store in others]
+            visits = [visits[0], *await asyncio.gather(*asking)]
+        return visits
 
     async def _hand_back(self, puller: Puller, visits: list[Visit], number: int) -> list[Visit]:
         """Let the newest go, wherever they lie."""

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import GroupflowError
+from groupflow.core.errors import GroupflowError, PoolFull
 from groupflow.pools.dispenser import Given
 from groupflow.store.client import StoreClient
 
@@ -39,7 +39,9 @@ class _Guest:
 class Lines:
     """Who waits at which pool."""
 
-    def __init__(self, clients: Sequence[StoreClient], tend: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, clients: Sequence[StoreClient], tend: Callable[[], Awaitable[object]]
+    ) -> None:
         """Listens to nothing before somebody waits; `tend` is called at each look, before it."""
         self._clients = clients
         self._tend = tend
@@ -69,6 +71,9 @@ class Lines:
 
         Returns:
             What there was, or ``None`` where there was nothing.
+
+        Raises:
+            PoolFull: its lease ran out meanwhile, and others came in its place.
         """
         if self._is_over:
             return None
@@ -124,7 +129,12 @@ class Lines:
             if guest.given.done():
                 line.popleft()
                 continue
-            given = await guest.ask()
+            try:
+                given = await guest.ask()
+            except PoolFull as error:  # is its own affair: others wait behind it
+                line.remove(guest)
+                guest.given.set_exception(error)
+                continue
             if not given.is_new:
                 line.rotate(-1)  # it may be this one alone that gets nothing
                 return

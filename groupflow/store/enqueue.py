@@ -22,7 +22,7 @@ from groupflow.store.wire import Wire
 
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are
-_TRIES = 4  # to find an id for a large envelope, where its own is somebody else's
+TRIES = 4  # to find an id for a large envelope, where its own is somebody else's
 DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, however much is configured
 CARRIED = 1024 * 1024  # bytes of envelopes that one script is given, but for the first one
 READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`
@@ -233,7 +233,7 @@ class Enqueuer:
         if len(part) == 1 and len(part[0][1]) > CARRIED:
             [(arrival, packed)] = part
             at = arrival.id
-            for _ in range(_TRIES):
+            for _ in range(TRIES):
                 told = arrival.arguments(packed, at)
                 reply, number, wire = await run(
                     verb, [*arguments, *told], copies, "tasks", at, packed

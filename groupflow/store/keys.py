@@ -17,8 +17,10 @@ spelled only here.
 | ``pool_suspect_plain:<pool>`` | zset | likewise |
 | ``pool_ready:<pool>`` | zset | likewise |
 | ``pool_suspect_groups:<pool>`` | zset | likewise |
-| ``pools`` | hash | names of pools that ever had a task → since when |
-| ``pullers`` | zset | ``pool/<pool>/<worker>``, as daemons → when its lease runs out |
+| ``pools`` | hash | names of pools that ever had a task or a worker → since when |
+| ``pool_pullers:<pool>`` | zset | ``pool/<pool>/<worker>``, as daemons → when its lease runs out |
+| ``pool_holders:<pool>`` | zset | those of them that hold tasks → how many; under '' their sum |
+| ``pullers`` | zset | workers of all pools, as an earlier version left them; `reap` empties it |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
@@ -99,6 +101,7 @@ _WHOLE = (
 _PREFIXES = (
     "lane", "lock", "life", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
     "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups",
+    "pool_pullers", "pool_holders",
 )  # fmt: skip
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 # What stands behind the tag, by what scripts say.

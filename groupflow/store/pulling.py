@@ -13,11 +13,12 @@ from secrets import token_hex
 from time import monotonic
 from typing import Literal, TypeAlias
 
-from groupflow.core.errors import SessionLost
+from groupflow.core.errors import PoolFull, SessionLost, StoreUnavailable
 from groupflow.store.carrying import Carrying
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
+from groupflow.store.enqueue import CARRIED, TRIES
 from groupflow.store.epochs import Epoch
 from groupflow.store.given import Claim, claims_from
 from groupflow.store.keys import split_checkpoint
@@ -44,6 +45,7 @@ class Puller:
     pool: str
     name: str
     lease: float  # seconds
+    most: int = 0  # workers that its pool may have, 0 for any number
 
     @property
     def daemon(self) -> str:
@@ -108,6 +110,10 @@ class Listed:
     facts: bytes  # as `Envelope.pack_facts` has them
     scope: str
 
+    def arguments(self, envelope: bytes | str) -> tuple[Argument, ...]:
+        """What `put.lua` takes for it, given its envelope or where that lies."""
+        return self.id, microseconds(self.priority), envelope, self.facts, self.scope
+
 
 class Pulling:
     """One partition, as workers that pull see it."""
@@ -118,28 +124,39 @@ class Pulling:
         self._carrying = carrying
         self._lease = microseconds(lease)
 
-    async def visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> Visit:
+    async def visit(
+        self, puller: Puller, limit: int = 0, *, opens: bool = True, counts: bool = True
+    ) -> Visit:
         """Note that a worker was heard of.
 
         Args:
             puller: which.
             limit: how many tasks it may hold in all; 0 where it asks for none.
             opens: whether it gets a session where it has none.
+            counts: whether this partition is the one that counts the workers of pools.
 
         Raises:
+            PoolFull: it has no session, and its pool has as many workers as it may.
             StoreUnavailable: no answer; call again.
             OtherLayout: the namespace has another number of partitions than is configured.
         """
-        has_one, shown, now, ends, epoch, flat, heads = await self._client.run(
-            Verb.VISIT,
+        arguments: list[Argument] = [
             puller.daemon,
             microseconds(puller.lease),
             self._lease,
             limit,
             "open" if opens else "",
-        )
+            puller.most if counts else 0,
+        ]
+        state = b"GOING"
+        while state == b"GOING":
+            state, shown, now, ends, epoch, flat, heads = await self._client.run(
+                Verb.VISIT, *arguments
+            )
+        if state == b"FULL":
+            raise _full(puller)
         session = None
-        if has_one:
+        if state == b"HAS":
             session = Session(puller.daemon)
             session.number, session.process = shown[: _NUMBER - 1].decode(), shown[16:].decode()
             session.epoch = Epoch(epoch.decode(), monotonic())
@@ -211,8 +228,11 @@ class Pulling:
         since = [seconds(row) for row in rows[6::7]]
         return Holdings(seconds(now), seconds(ends), list(zip(claims, since, strict=True)))
 
-    async def tend(self) -> None:
+    async def tend(self) -> bool:
         """Let what is due be claimed, and take from who was silent: also where no daemon runs.
+
+        Returns:
+            Whether there is more to take.
 
         Raises:
             StoreUnavailable: no answer.
@@ -221,7 +241,8 @@ class Pulling:
             (Verb.PROMOTE, [PROMOTED_AT_ONCE]),
             (Verb.REAP, [REAPED_AT_ONCE, self._lease]),
         ]
-        await self._client.run_all(calls)
+        _, (wait, _) = await self._client.run_all(calls)
+        return bool(wait == 0)
 
     async def begin_list(self, pool: str) -> str:
         """The number of a list that begins now, higher than those of all before."""
@@ -235,11 +256,41 @@ class Pulling:
             StoreUnavailable: no answer; it may have been written.
             StoreFull: Redis has no memory for it.
         """
-        arguments: list[Argument] = [pool, _FOR_GOOD, token_hex(16), number]
+        words: list[Word] = []
+        small: list[Listed] = []
         for task in tasks:
-            arguments += (task.id, microseconds(task.priority), task.packed, task.facts, task.scope)
+            if len(task.packed) <= CARRIED:
+                small.append(task)
+                continue
+            words += await self._put_small(pool, number, small)
+            words.append(await self._put_large(pool, number, task))
+            small = []
+        return words + await self._put_small(pool, number, small)
+
+    async def _put_small(self, pool: str, number: str, tasks: Sequence[Listed]) -> list[Word]:
+        """Those whose envelopes one script is given."""
+        if not tasks:
+            return []
+        arguments = _put_front(pool, number)
+        for task in tasks:
+            arguments += task.arguments(task.packed)
         _, *words = await self._client.run(Verb.PUT, *arguments)
         return [word.decode() for word in words]
+
+    async def _put_large(self, pool: str, number: str, task: Listed) -> Word:
+        """One whose envelope is laid in front of the script, under the id that it will have."""
+        at = task.id
+        for _ in range(TRIES):
+            laid = f"@{len(task.packed)} {at}"
+            arguments = [*_put_front(pool, number), *task.arguments(laid)]
+            (_, word), *_ = await self._client.run_copied(
+                Verb.PUT, arguments, None, "tasks", at, task.packed
+            )
+            if not isinstance(word, list):
+                found: Word = word.decode()
+                return found
+            at = word[0].decode()  # its id is somebody else's: it comes under another
+        raise StoreUnavailable(f"{task.id!r}: others took each id that was free")
 
     async def prune(self, pool: str, number: str, where: Where, cursor: str) -> tuple[str, int]:
         """A step of removing what waits in a pool and isn't in the list.
@@ -253,6 +304,11 @@ class Pulling:
         return following.decode(), removed
 
 
+def _put_front(pool: str, number: str) -> list[Argument]:
+    """What stands in front of the tasks of a list."""
+    return [pool, _FOR_GOOD, token_hex(16), number]
+
+
 @dataclass(frozen=True, slots=True)
 class Holdings:
     """What a worker holds in a partition."""
@@ -260,6 +316,15 @@ class Holdings:
     now: float  # Unix seconds by Redis's clock
     lease_until: float  # likewise; 0 where it has no session
     claims: list[tuple[Claim, float]]  # and since when it holds each, Unix seconds
+
+
+def _full(puller: Puller) -> PoolFull:
+    return PoolFull(
+        f"Pool {puller.pool!r} has {puller.most} workers, as many as [pools.{puller.pool}] "
+        f"max_workers lets it have, so {puller.name!r} can't be one more. Let workers keep their "
+        f"names, DELETE those that end, or raise max_workers; who is silent for {puller.lease:g} s "
+        "makes room."
+    )
 
 
 def _session_of(visit: Visit) -> Session:

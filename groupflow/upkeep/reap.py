@@ -19,9 +19,11 @@ from groupflow.upkeep.renew import log_handed_over
 
 log = structlog.get_logger("groupflow.reap")
 
+AGAIN = 0.01  # seconds until the next pass where there is more to take: Redis serves others too
+
 
 class Reaper:
-    """Looks when the nearest lease may end, at least once a lease."""
+    """Looks when the nearest lease may end, and at least once in the shortest lease."""
 
     def __init__(
         self,
@@ -29,8 +31,18 @@ class Reaper:
         lease: float,
         steady_since: Callable[[], float],
         measures: UpkeepMeasures,
+        shortest: float | None = None,
     ) -> None:
-        """Binds the duty: a lease in seconds, and when (monotonic) our renewals last failed."""
+        """Binds the duty.
+
+        Args:
+            sessions: the store's verbs.
+            lease: of a daemon, in seconds.
+            steady_since: when (monotonic) our renewals last failed.
+            measures: where it counts.
+            shortest: the shortest lease of daemons and pools; a daemon's where none is given.
+        """
+        self._shortest = lease if shortest is None else shortest
         self._measures = measures
         self._sessions = sessions
         self._lease = lease
@@ -48,8 +60,10 @@ class Reaper:
         for each in handed:
             self._measures.taken_over += 1
             log_handed_over("task.taken_over", each)
+        if wait == 0:
+            return AGAIN
         # A little past the end, since a lease counts as over only when its last microsecond is.
-        return min(self._lease, (self._lease if wait is None else wait) + 0.05)
+        return min(self._shortest, (self._shortest if wait is None else wait) + 0.05)
 
     def _grace_left(self) -> float:
         """Seconds for which living daemons may still be about to renew after an outage."""

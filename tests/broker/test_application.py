@@ -34,6 +34,7 @@ from groupflow.core.errors import (
     ServerUnreachable,
 )
 from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline
 from tests.soak.proxy import Proxy
 
 BODY = {"app_name": "crm", "tenant_id": 42}
@@ -54,7 +55,7 @@ def nested(deep: int) -> Any:
 
 @asynccontextmanager
 async def control(url: str) -> AsyncIterator[Any]:
-    async with await connect(url, heartbeat=10, timeout=10.0, name="test") as connection:
+    async with await connect(url, heartbeat=10, timeout=deadline(), name="test") as connection:
         yield connection
 
 
@@ -86,7 +87,7 @@ def test_the_package_is_light() -> None:
         "import sys, groupflow; assert 'aio_pika' not in sys.modules; "
         "groupflow.Publisher; assert 'aio_pika' in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=deadline())
 
 
 async def test_what_is_published_arrives_with_all_its_facts(
@@ -228,7 +229,7 @@ async def test_no_confirm_and_no_connection_are_told_apart(
 ) -> None:
     async with (
         proxied(rabbitmq_server) as (proxy, url),
-        Publisher(url, queue, declare=True, timeout=0.5) as publisher,
+        Publisher(url, queue, declare=True, timeout=deadline(1.0)) as publisher,
     ):
         await publisher.publish(BODY, type="work")
         proxy.hold("down")
@@ -276,7 +277,7 @@ async def test_an_outage_is_told_once_and_its_end_too(
         proxy.refuse(refuse=True)
         proxy.cut()
         waiting = [asyncio.create_task(publisher.publish(BODY, type="work")) for _ in range(5)]
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(deadline()):
             await many.wait()
             proxy.heal()
             await asyncio.gather(*waiting)

@@ -17,13 +17,14 @@ from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.places import Place
 from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline
 
 DAY = 86400.0
 
 
 @pytest.fixture
 async def connection(rabbitmq_server: Any) -> AsyncIterator[AbstractConnection]:
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
     yield connection
     await connection.close()
 
@@ -38,8 +39,8 @@ async def queue(connection: AbstractConnection) -> AsyncIterator[str]:
     await channel.exchange_delete(dead_stream.name_of(name))
 
 
-def archive_of(url: str, queue: str, timeout: float = 10.0) -> Archive:
-    return Archive(url, queue, retention=30 * DAY, name="test", timeout=timeout)
+def archive_of(url: str, queue: str, timeout: float | None = None) -> Archive:
+    return Archive(url, queue, retention=30 * DAY, name="test", timeout=timeout or deadline())
 
 
 async def test_bodies_come_back_as_they_were(rabbitmq_server: Any, queue: str) -> None:
@@ -75,7 +76,7 @@ async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
             whole.set()
 
     await channel.basic_consume(stream, note, arguments={"x-stream-offset": "first"})
-    await asyncio.wait_for(whole.wait(), 30)
+    await asyncio.wait_for(whole.wait(), deadline())
     assert max(sizes) == PART
 
 
@@ -91,7 +92,7 @@ async def test_two_write_at_once_and_each_finds_its_own(rabbitmq_server: Any, qu
 
 
 async def test_what_is_not_there_is_said_to_be_missing(rabbitmq_server: Any, queue: str) -> None:
-    archive = archive_of(rabbitmq_server.url, queue, timeout=1.0)
+    archive = archive_of(rabbitmq_server.url, queue, timeout=deadline(1.0))
     (place,) = await archive.write([b"x"])
     with pytest.raises(BodyMissing, match="retention"):
         await archive.read(Place(place.offset, "another"))
@@ -114,7 +115,7 @@ async def test_a_queue_in_its_place_is_refused_and_named(
     channel = await open_channel(connection, confirms=False)
     await channel.queue_declare(dead_stream.name_of(queue), durable=True)
     with pytest.raises(ArchiveRefused, match="stream"):
-        await archive_of(rabbitmq_server.url, queue, timeout=1.0).write([b"x"])
+        await archive_of(rabbitmq_server.url, queue, timeout=deadline(1.0)).write([b"x"])
     check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
     assert (check.name, check.verdict) == (dead_stream.CHECK, "warn")
 

@@ -18,6 +18,7 @@ from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
 from tests.conftest import _run
+from tests.deadlines import deadline
 from tests.soak.proxy import Proxy
 
 TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
@@ -99,7 +100,7 @@ def refusal(kind: type[Exception], words: str) -> Iterator[None]:
 
 
 async def _connect(url: str) -> None:
-    await connect(url, heartbeat=10, timeout=30.0, name="test")
+    await connect(url, heartbeat=10, timeout=deadline(), name="test")
 
 
 async def test_what_rabbitmq_refuses_for_good_and_what_passes(divided: RabbitmqServer) -> None:
@@ -143,7 +144,7 @@ async def test_a_close_that_is_cancelled_ends_its_caller(rabbitmq_server: Any) -
     url = f"amqp://guest:guest@127.0.0.1:{proxy.port}/"
     try:
         for turns in range(1, TURNS):
-            connection = await connect(url, heartbeat=10, timeout=10.0, name="test")
+            connection = await connect(url, heartbeat=10, timeout=deadline(), name="test")
             channel = await open_channel(connection, confirms=False)
             proxy.hold("down")  # so that it doesn't come to its end by itself
             closing = asyncio.create_task(close_quietly(channel.close()))
@@ -196,7 +197,7 @@ async def test_a_connection_that_comes_with_the_cancellation_is_closed(
 
     monkeypatch.setattr(aio_pika, "connect", connect_late)
     opening = asyncio.create_task(
-        connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
+        connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
     )
     await asyncio.wait([opening])
     assert opening.cancelled()
@@ -226,7 +227,7 @@ async def test_a_channel_that_ends_in_an_error_is_told_once(rabbitmq_server: Any
     """To whoever uses it; asyncio has nothing to add when its reader is collected."""
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=20, name="test")
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
     channel: Any = await open_channel(connection, confirms=False)
     channel.CHANNEL_CLOSE_TIMEOUT = 0.01  # it waits for an answer that it had to read itself
     channel.frames.put_nowait(None)  # no frame: it fails

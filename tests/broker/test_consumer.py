@@ -14,6 +14,7 @@ from groupflow.broker import consumer as module
 from groupflow.broker.consumer import STREAM, VALUE_BYTES, Consumer
 from groupflow.broker.frames import VALUES, table
 from groupflow.core.errors import BrokerUnavailable
+from tests.deadlines import deadline
 
 MOST, MOST_BYTES = 20, 1_000
 
@@ -38,7 +39,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Consumer:
 
 
 async def _take(consumer: Consumer) -> list[module.Delivery]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(deadline()):
         return await consumer.take(MOST, MOST_BYTES)
 
 

@@ -15,6 +15,7 @@ from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable
 from groupflow.servers import RabbitmqServer
+from tests.deadlines import deadline
 from tests.soak.proxy import Proxy
 
 DEATHS = 30
@@ -24,7 +25,7 @@ IDS = ["m1", "m2", "m3"]
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Connection]:
-    connection = await connect(url, heartbeat=10, timeout=20, name="test")
+    connection = await connect(url, heartbeat=10, timeout=deadline(), name="test")
     try:
         yield connection
     finally:

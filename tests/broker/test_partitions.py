@@ -25,8 +25,8 @@ from groupflow.servers import RabbitmqServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
+from tests.deadlines import deadline
 
-DEADLINE = 30.0
 GROUPS = 40
 RULES = (GroupRule(app="crm", key="{g}:{tenant_id}"),)
 
@@ -38,7 +38,7 @@ def queue() -> str:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[AbstractConnection]:
-    async with await connect(url, heartbeat=10, timeout=10.0, name="test") as connection:
+    async with await connect(url, heartbeat=10, timeout=deadline(), name="test") as connection:
         yield connection
 
 
@@ -72,7 +72,7 @@ async def taken(url: str, queue: str, count: int, wanted: int) -> dict[str, list
                     found.setdefault(name, []).append((fields["g"], fields["n"]))
                     await consumer.ack_through(delivery)
 
-    async with connected(url) as connection, asyncio.timeout(DEADLINE):
+    async with connected(url) as connection, asyncio.timeout(deadline()):
         names = partitions.names_of(queue, count)
         taking = [asyncio.create_task(take(connection, name)) for name in names]
         while sum(map(len, found.values())) < wanted:
@@ -240,5 +240,5 @@ class TestNodes:
     async def test_none_answers(self) -> None:
         url = "amqp://guest:secret@127.0.0.1:1,127.0.0.1:2/"
         with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1 .*127\.0\.0\.1:2 ") as refused:
-            await connect(url, heartbeat=10, timeout=10.0, name="test")
+            await connect(url, heartbeat=10, timeout=deadline(), name="test")
         assert "secret" not in str(refused.value)

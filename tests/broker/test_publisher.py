@@ -10,6 +10,7 @@ import pytest
 from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, PublishFailed, publishing
+from tests.deadlines import deadline
 
 
 async def test_a_message_to_a_deleted_queue_is_not_confirmed(rabbitmq_server: Any) -> None:
@@ -17,7 +18,9 @@ async def test_a_message_to_a_deleted_queue_is_not_confirmed(rabbitmq_server: An
     queue = f"publisher-{uuid4().hex}"
     async with publishing(rabbitmq_server.url, queue) as publisher:
         await publisher.publish(Outgoing(b"{}"))
-        connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
+        connection = await connect(
+            rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test"
+        )
         await topology.delete(connection, queue)
         await connection.close()
         with pytest.raises(PublishFailed, match="was deleted"):

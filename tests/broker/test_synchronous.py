@@ -25,6 +25,7 @@ from groupflow.broker import synchronous
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
 from tests.broker.test_application import taken
+from tests.deadlines import deadline
 from tests.endtoend.rig import run
 
 BODY = {"app_name": "crm", "tenant_id": 42}
@@ -80,7 +81,7 @@ def test_many_are_taken_in_the_callers_thread(
 def test_a_close_ends_what_still_waits() -> None:
     """Nobody waits for ever on a loop that has ended."""
     (port,) = free_ports(1)
-    publisher = Publisher(f"amqp://127.0.0.1:{port}/", timeout=60).sync()
+    publisher = Publisher(f"amqp://127.0.0.1:{port}/", timeout=deadline()).sync()
     failed: list[BaseException] = []
     began = threading.Event()
 
@@ -99,9 +100,9 @@ def test_a_close_ends_what_still_waits() -> None:
 
     thread = threading.Thread(target=publish)
     thread.start()
-    assert began.wait(30)
+    assert began.wait(deadline())
     publisher.close()
-    thread.join(30)
+    thread.join(deadline())
     assert [type(error) for error in failed] == [GroupflowError]
 
 
@@ -131,7 +132,7 @@ def test_a_fork_gets_a_connection_of_its_own(rabbitmq_server: RabbitmqServer, qu
     done = subprocess.run(
         [sys.executable, *unwarned, "-c", FORKED, rabbitmq_server.url, queue],
         capture_output=True,
-        timeout=60,
+        timeout=deadline(),
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")

@@ -21,10 +21,9 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import Partitions, agree, keys_of, partition_of
+from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.store.bench import arrival, bury
-
-TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Verbs:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(deadline()):
             out, err = await process.communicate()
         assert process.returncode is not None
         return Said(process.returncode, out.decode(), err.decode())

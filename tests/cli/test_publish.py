@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from groupflow.cli.exits import Exit
+from tests.deadlines import deadline
 
 CONFIG = """
 [rabbitmq]
@@ -26,7 +27,9 @@ def publish(folder: Path, stdin: bytes, *arguments: str) -> subprocess.Completed
     config = folder / "groupflow.toml"
     config.write_text(CONFIG)
     command = [sys.executable, "-m", "groupflow", "publish", "--config", str(config), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, timeout=deadline(), check=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from groupflow.operate.dead import DeadLetter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.totals import DaemonStatus
 from groupflow.servers import RedisServer
+from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury, totals
 
 REPOSITORY = Path(__file__).parents[2]
@@ -108,7 +109,7 @@ async def test_a_pause_is_told_first(
     assert "PAUSED: everything, by ada" in top.splitlines()[1]
     status = [sys.executable, "-m", "groupflow", "status", "--config", config]
     text = subprocess.run(  # noqa: ASYNC221
-        status, capture_output=True, check=True, timeout=60
+        status, capture_output=True, check=True, timeout=deadline()
     ).stdout.decode()
     lines = text.splitlines()
     assert lines[0].startswith("PAUSED: everything, by ada\\x1b[2J since 20")
@@ -117,7 +118,7 @@ async def test_a_pause_is_told_first(
     assert "parked: parked, behind dead letter parked0, since 20" in text
     assert "paused: stopped, by me, since 20" in text
     done = subprocess.run(  # noqa: ASYNC221
-        [*status, "--json"], capture_output=True, check=True, timeout=60
+        [*status, "--json"], capture_output=True, check=True, timeout=deadline()
     )
     told = orjson.loads(done.stdout)
     assert told["paused"]["by"] == "ada\x1b[2J"
@@ -174,7 +175,7 @@ def _top(config: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=deadline(),
         check=False,
     )
 

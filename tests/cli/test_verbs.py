@@ -17,6 +17,7 @@ import typer
 import groupflow.cli
 from groupflow.cli import app
 from groupflow.cli.exits import Exit
+from tests.deadlines import deadline
 
 ROOT: Any = typer.main.get_command(app)
 TALKS_ALWAYS_JSON_OR_NEVER = {"run", "page", "dev", "demo", "schema", "work"}
@@ -131,6 +132,6 @@ def _groupflow(variables: dict[str, str], *arguments: str) -> subprocess.Complet
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline(),
         check=False,
     )

@@ -67,7 +67,7 @@ def count(value: Any) -> int:
 
 
 @given(values, st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_values_are_counted_outside_strings(value: Any, ascii_only: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     number = count(value)
@@ -76,7 +76,7 @@ def test_values_are_counted_outside_strings(value: Any, ascii_only: bool) -> Non
 
 
 @given(st.text(st.sampled_from('"\\,[a'), max_size=60).map(str.encode), st.integers(0, 9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_no_json_is_counted_to_its_end(body: bytes, most: int) -> None:
     has_over(body, most)
 

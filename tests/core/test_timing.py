@@ -126,7 +126,7 @@ MOMENTS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(EXPRESSIONS, ZONES, MOMENTS)
 def test_ticks_follow_from_the_last_one_alone(expression: str, zone: str, moment: int) -> None:
     """Asked again after each tick it is the same as asked once: whoever goes on hears it."""
@@ -140,7 +140,7 @@ def test_ticks_follow_from_the_last_one_alone(expression: str, zone: str, moment
     assert all(a < b for a, b in pairwise([moment, *at_once]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(EXPRESSIONS, ZONES, MOMENTS, st.integers(0, 3 * 86_400))
 def test_the_last_tick_is_found_from_behind(
     expression: str, zone: str, moment: int, seconds: int

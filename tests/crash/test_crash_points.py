@@ -19,6 +19,7 @@ from groupflow import crashpoints
 from groupflow.crashpoints import arm, crash_point
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.crash.plans import POINTS
+from tests.deadlines import deadline
 
 ROOT = Path(__file__).parents[2]
 SEED = "tests"
@@ -37,7 +38,13 @@ def rows(
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.crash.forks", redis_server.url, rabbitmq_server.url]
     ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5 * deadline(),
     )
     assert (folder / "rows.jsonl").exists(), ran.stdout + ran.stderr
     found = map(orjson.loads, (folder / "rows.jsonl").read_bytes().splitlines())
@@ -82,7 +89,7 @@ def test_the_variable_is_read_at_import() -> None:
         env=environment,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert (ran.returncode, ran.stdout) == (-9, b"alive\n")
     mistaken = os.environ | {crashpoints.VARIABLE: "before_lunch:1"}
@@ -92,7 +99,7 @@ def test_the_variable_is_read_at_import() -> None:
         env=mistaken,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert ran.returncode == 1
     assert b"'before_lunch' is none of before_enqueue, " in ran.stderr

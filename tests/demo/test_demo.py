@@ -15,8 +15,7 @@ import pytest
 from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.servers import RabbitmqServer, RedisServer
-
-SECONDS = 100  # generous: a loaded machine is no fault
+from tests.deadlines import deadline
 
 
 @contextmanager
@@ -46,10 +45,10 @@ def test_demo_ends_equal() -> None:
             said += line
         page = re.search(r"page is at (http://\S+/) and http://", said)
         assert page is not None
-        overview = httpx.get(f"{page[1]}api/overview", trust_env=False, timeout=30).json()
+        overview = httpx.get(f"{page[1]}api/overview", trust_env=False, timeout=deadline()).json()
         assert overview["done_total"] == 3095
         demo.send_signal(signal.SIGINT)
-        said += demo.communicate(timeout=SECONDS)[0]
+        said += demo.communicate(timeout=2 * deadline())[0]
     assert demo.returncode == 0, said
     for words in (
         "3,095 import tasks for 9 tenants: 2,381 in 240 groups, 714 plain",
@@ -85,12 +84,12 @@ async def test_an_interrupted_demo_leaves_no_queue_on_servers_of_others(
             assert line, said
             said += line
         demo.send_signal(signal.SIGINT)
-        said += demo.communicate(timeout=SECONDS)[0]
+        said += demo.communicate(timeout=2 * deadline())[0]
     assert demo.returncode == 130, said
     assert "Interrupted" in said
     name = re.search(r"groupflow-demo-\w+", said)
     assert name is not None
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10, name="test")
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
     presence = await topology.presence_of(connection, name[0])
     assert presence is topology.Presence.MISSING
     await connection.close()
@@ -100,7 +99,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     config = tmp_path / "groupflow.toml"
     config.write_text('[rabbitmq]\nurl = "amqp://guest:secret@127.0.0.1:1/"\n')
     with _demo("--config", str(config)) as demo:
-        said, _ = demo.communicate(timeout=SECONDS)
+        said, _ = demo.communicate(timeout=2 * deadline())
     assert demo.returncode == 69, said
     assert "RabbitMQ at 127.0.0.1:1 can't be reached" in said
     assert "secret" not in said

@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import deadline
+
 ALLOW = 0x7FFF0000
 REFUSE = 0x00050000 | errno.EPERM
 EQUAL, MASKED, GREATER = 4, 7, 6
@@ -53,7 +55,7 @@ def expand(name: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=deadline(),
     ).stdout.splitlines()[1:]
     words = [line.strip() for line in listed if not line.strip().startswith("#")]
     return set().union(*(expand(word) for word in words if word))

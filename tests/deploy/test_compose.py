@@ -27,6 +27,7 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
+from tests.deadlines import deadline
 from tests.security.conftest import running
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -46,7 +47,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the script makes up."""
     folder = tmp_path_factory.mktemp("compose") / "secrets"
     script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
-    subprocess.run(script, check=True, capture_output=True, timeout=60)
+    subprocess.run(script, check=True, capture_output=True, timeout=deadline())
     return folder
 
 
@@ -65,7 +66,7 @@ def test_it_is_a_compose_file() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert found.returncode == 0, found.stdout
 
@@ -79,7 +80,7 @@ def test_the_yaml_is_in_good_form() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert found.returncode == 0, found.stdout
 
@@ -172,7 +173,7 @@ def test_secrets_are_their_owners_alone(tmp_path: Path, umask: int) -> None:
     script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
 
     def modes() -> set[int]:
-        subprocess.run(script, check=True, capture_output=True, umask=umask, timeout=60)
+        subprocess.run(script, check=True, capture_output=True, umask=umask, timeout=deadline())
         return {file.stat().st_mode & 0o777 for file in folder.iterdir()}
 
     assert modes() == {0o600}
@@ -209,7 +210,7 @@ def test_each_service_is_handed_its_own_secrets_alone(
     script = script.replace('-g "$1"', f"-g {os.getgid()}")
     script = script.replace("/run/secrets", str(secrets)).replace("/to/", f"{tmp_path}/")
     for _ in range(2):  # as when all are started once more
-        subprocess.run([*service["entrypoint"], script], check=True, timeout=60)
+        subprocess.run([*service["entrypoint"], script], check=True, timeout=deadline())
     needed = {
         "daemons": {"groupflow_redis__url", "groupflow_rabbitmq__url", "groupflow_http__token"},
         "redis": {"redis_users.acl"},
@@ -307,7 +308,7 @@ async def test_rabbitmq_has_both_users_and_their_rights(
         daemon = settings.rabbitmq_url().replace("rabbitmq:5672", f"127.0.0.1:{server.port}")
         publisher = (secrets / "publisher_url").read_text()
         publisher = publisher.replace("localhost:5672", f"127.0.0.1:{server.port}")
-        connection = await connect(daemon, heartbeat=10, timeout=10, name="t")
+        connection = await connect(daemon, heartbeat=10, timeout=deadline(), name="t")
         async with connection:
             await topology.declare(connection, queue)
             async with publishing(publisher, queue) as out:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.deploy.test_systemd import UNIT
 from tests.endtoend.rig import Job, Rig
 
@@ -27,7 +28,7 @@ def refused(statement: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     return found.stderr.strip().rpartition("\n")[2]
 

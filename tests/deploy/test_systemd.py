@@ -12,6 +12,7 @@ import pytest
 
 from groupflow.flow.workforce import HAND_BACK
 from groupflow.settings.model import Settings
+from tests.deadlines import deadline
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = SYSTEMD / "groupflow@.service"
@@ -30,7 +31,7 @@ def analyze(*arguments: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     return found.returncode, found.stdout + found.stderr
 
@@ -84,7 +85,7 @@ def test_user_and_folders_are_made(tmp_path: Path) -> None:
             [f"systemd-{program}", f"--root={tmp_path}", *options],
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=deadline(),
         )
         assert found.returncode in fine, found.stderr
     assert f"{value_of('User')}:" in (tmp_path / "etc/passwd").read_text()

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deadlines import deadline
+
 HANDLERS = """
 from groupflow import App, Task
 
@@ -66,7 +68,7 @@ def test_a_session(tmp_path: Path) -> None:
             input='{"name": "Ada"}\n{"nam": "Bob"}\n',
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=deadline(),
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -76,7 +78,7 @@ def test_a_session(tmp_path: Path) -> None:
         assert "handlers.py" in said
     finally:
         dev.process.send_signal(signal.SIGINT)
-        rest, _ = dev.process.communicate(timeout=60)
+        rest, _ = dev.process.communicate(timeout=deadline())
     assert dev.process.returncode == 0, rest
     for url in urls.values():
         (port,) = re.findall(r":(\d+)/", url)

@@ -14,6 +14,7 @@ import pytest
 
 from groupflow import App
 from groupflow.settings.model import Settings
+from tests.deadlines import deadline
 from tests.docs.examples import DOCS, EXAMPLES, load_example, python_blocks
 from tests.endtoend.conftest import MakeRig, make_rig, rig
 from tests.endtoend.rig import Rig
@@ -72,7 +73,7 @@ def _run(example: str, rig: Rig) -> str:
         [sys.executable, EXAMPLES / example, rig.rabbitmq.url, rig.queue],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline(),
         check=False,
     )
     return done.stdout + done.stderr
@@ -107,7 +108,7 @@ def test_what_is_published_from_frameworks(rig: Rig) -> None:
             env={**os.environ, **address, "CELERY_BROKER": "memory://"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=deadline(),
             check=False,
         )
         assert done.returncode == 0, f"{name}: {done.stderr}"

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 from contextlib import closing
 
+from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.rig import Job
 
@@ -16,7 +17,7 @@ APP = "tests.docs.zombie:app"
 
 def test_a_zombies_late_write_is_refused(make_rig: MakeRig) -> None:
     """Frozen past its lease and woken later, it writes: where the guard is, it changes nothing."""
-    rig = make_rig(workers={"lease": 2.0})
+    rig = make_rig(workers={"lease": short_lease(2.0)})
     gate, database = rig.gate(), str(rig.folder / "contacts.db")
     zombie = rig.spawn("zombie", app=APP)
     zombie.wait_for("intake.started")

@@ -28,6 +28,7 @@ from groupflow.servers.ports import free_ports
 from groupflow.servers.rabbitmq import HASH_EXCHANGE, MANAGEMENT
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
+from tests.deadlines import deadline
 
 _names = itertools.count(1)
 
@@ -52,7 +53,9 @@ class Doctor:
     def run_daemon(self) -> int:
         """The exit code of a daemon that ends by itself."""
         command = [sys.executable, "-m", "groupflow", "run", "--only", "intake"]
-        return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
+        return subprocess.run(
+            command, check=False, capture_output=True, timeout=deadline()
+        ).returncode
 
     def checks(self) -> tuple[int, dict[str, list[dict[str, str]]]]:
         """The exit code, and what was found by name."""
@@ -107,14 +110,14 @@ def queue(server: RabbitmqServer, name: str, *, durable: bool = True, **argument
 
 async def declare(server: RabbitmqServer, name: str, count: int = 1) -> None:
     """As a daemon does."""
-    connection = await connect(server.url, heartbeat=10, timeout=20, name="test")
+    connection = await connect(server.url, heartbeat=10, timeout=deadline(), name="test")
     await partitions.declare(connection, name, count)
     await connection.close()
 
 
 async def rebind(server: RabbitmqServer, name: str, gone: str, stray: str = "") -> None:
     """As somebody does by hand: a partition is bound no more, and another queue is."""
-    connection = await connect(server.url, heartbeat=10, timeout=20, name="test")
+    connection = await connect(server.url, heartbeat=10, timeout=deadline(), name="test")
     channel = await open_channel(connection, confirms=False)
     await channel.queue_unbind(gone, f"{name}.ring", routing_key="1")
     if stray:

@@ -25,7 +25,8 @@ from groupflow.operate.tasks import Found, find_task
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from tests.endtoend.process import DEADLINE, Process, until
+from tests.deadlines import short_lease
+from tests.endtoend.process import Process, until
 from tests.endtoend.rig import run
 
 _runs = itertools.count(1)
@@ -131,7 +132,7 @@ class Cluster:
     """A configuration, its servers and handlers; daemons as a test wants them."""
 
     def __init__(
-        self, folder: Path, redis: RedisServer, rabbitmq: RabbitmqServer, lease: float = 2.0
+        self, folder: Path, redis: RedisServer, rabbitmq: RabbitmqServer, lease: float | None = None
     ) -> None:
         self.folder = folder
         self.name = f"life{next(_runs)}"
@@ -140,7 +141,7 @@ class Cluster:
         self._journal = folder / "journal"
         self._config = str(folder / "groupflow.toml")
         names = {"rabbitmq": rabbitmq.url, "redis": redis.url, "name": self.name, "folder": folder}
-        names["lease"] = lease
+        names["lease"] = lease or short_lease(2.0)
         (folder / "groupflow.toml").write_text(CONFIG.format(**names))
         (folder / "h.py").write_text(HANDLERS.format(journal=str(self._journal)))
         (folder / "shell.sh").write_text(SHELL.format(folder=folder))
@@ -204,14 +205,14 @@ class Cluster:
 
         return run(ask())
 
-    def until_state(self, id_: str, *states: str, deadline: float = DEADLINE) -> dict[str, Any]:
+    def until_state(self, id_: str, *states: str, seconds: float | None = None) -> dict[str, Any]:
         """Wait until a task is in a state; what `task --json` says of it then."""
 
         def is_so() -> bool:
             found = self.find(id_)
             return found is not None and found.state in states
 
-        until(is_so, lambda: f"{id_} is not {states} but {self.find(id_)}", deadline)
+        until(is_so, lambda: f"{id_} is not {states} but {self.find(id_)}", seconds)
         told: dict[str, Any] = self.json("task", id_)
         return told
 

@@ -11,7 +11,8 @@ from typing import IO, Any
 
 import orjson
 
-DEADLINE = 60.0  # seconds; reached only where something is broken
+from tests.deadlines import deadline
+
 LOOK = 0.01
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -70,7 +71,7 @@ class Process:
     def wait(self) -> int:
         """Wait for its end; its exit code."""
         try:
-            return self._process.wait(DEADLINE)
+            return self._process.wait(deadline())
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end:\n{self.tail()}") from None
 
@@ -100,10 +101,10 @@ class Process:
 def until(
     condition: Callable[[], bool],
     complaint: Callable[[], str] = lambda: "",
-    deadline: float = DEADLINE,
+    seconds: float | None = None,
 ) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + deadline
+    """Wait until a condition holds, for no longer than a deadline."""
+    end = time.monotonic() + (deadline() if seconds is None else seconds)
     while not condition():
         assert time.monotonic() < end, complaint()
         time.sleep(LOOK)

@@ -37,7 +37,8 @@ from groupflow.servers.replicated import RedisCluster
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
-from tests.endtoend.process import DEADLINE, LOOK, REPOSITORY, Process, until
+from tests.deadlines import deadline
+from tests.endtoend.process import LOOK, REPOSITORY, Process, until
 from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal, Totals, killed, published
 from tests.history.invariants import Violation, check
@@ -209,7 +210,7 @@ class Rig:
             env=self.environment(),
             input=stdin,
             capture_output=True,
-            timeout=DEADLINE,
+            timeout=deadline(),
             check=False,
         )
 
@@ -243,7 +244,7 @@ class Rig:
             self.journal.write(published(job.id, job.group, str(job.tenant), job.n))
             confirmed += 1
 
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + deadline()
         while confirmed < len(jobs):
             try:
                 async with publishing(
@@ -264,7 +265,7 @@ class Rig:
         return run(self._left_in_queue())
 
     async def _left_in_queue(self) -> int:
-        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=10.0, name="rig")
+        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=deadline(), name="rig")
         async with connection:
             channel = await open_channel(connection, confirms=False)
             answers = [await channel.queue_declare(queue, passive=True) for queue in self.queues]
@@ -275,7 +276,7 @@ class Rig:
         run(self._delete_queue())
 
     async def _delete_queue(self) -> None:
-        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=10.0, name="rig")
+        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=deadline(), name="rig")
         async with connection:
             await topology.delete(connection, self.queue)
 

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tests.databases import Postgres
+from tests.deadlines import short_lease
 from tests.docs.examples import EXAMPLES
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job
@@ -20,12 +21,11 @@ TABLE = (
 )
 
 
-@pytest.mark.timeout(120)
 async def test_rows_go_in_by_the_hundred(
     make_rig: MakeRig, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each once, in the order of its group, in few transactions; a kill repeats some."""
-    rig = make_rig(workers={"lease": 1.0, "grouped": 8}, rule={"batch": BATCH})
+    rig = make_rig(workers={"lease": short_lease(), "grouped": 8}, rule={"batch": BATCH})
     monkeypatch.setenv("ROWS_DATABASE", postgres.url)
     engine = create_async_engine(postgres.url)
     try:

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 
-LEASE = 1.0
 LEASES = 3  # for so many a block lasts that is borne
 
 
@@ -42,7 +42,8 @@ def blocked(rig: Rig, **facts: Any) -> Process:
 @pytest.mark.parametrize("computes", [False, True], ids=["waits", "computes"])
 def test_a_block_of_three_leases_costs_nobody_a_task(make_rig: MakeRig, computes: bool) -> None:
     """Another daemon is there, and takes nothing over but RabbitMQ's deliveries."""
-    rig = make_rig(workers={"lease": LEASE}, rabbitmq={"heartbeat": 1})
+    lease = short_lease()
+    rig = make_rig(workers={"lease": lease}, rabbitmq={"heartbeat": 1})
     daemon = blocked(rig, computes=computes)
     other = rig.start("d2")
     held = lease_end(rig, "d1")
@@ -50,7 +51,7 @@ def test_a_block_of_three_leases_costs_nobody_a_task(make_rig: MakeRig, computes
 
     def is_judged() -> bool:
         lost = other.events("task.taken_over") or not lease_end(rig, "d1")
-        return bool(lost) or lease_end(rig, "d1") > held + LEASES * LEASE
+        return bool(lost) or lease_end(rig, "d1") > held + LEASES * lease
 
     rig.until(is_judged, "what becomes of the lease")
     seen = daemon.wait_for("loop.blocked")
@@ -71,7 +72,8 @@ def test_a_block_of_three_leases_costs_nobody_a_task(make_rig: MakeRig, computes
 
 def test_a_block_for_ever_is_taken_over(make_rig: MakeRig) -> None:
     """The others have its tasks while it still stands; when it turns again it is a daemon again."""
-    block = {"lease": LEASE, "max_block": 2 * LEASE}
+    lease = short_lease()
+    block = {"lease": lease, "max_block": 2 * lease}
     rig = make_rig(workers=block, rabbitmq={"heartbeat": 1})
     daemon = blocked(rig, gate_once=True)
     rig.gate("beside").touch()
@@ -83,7 +85,7 @@ def test_a_block_for_ever_is_taken_over(make_rig: MakeRig) -> None:
     assert {"a0", "b0", "p0"} <= taken
     given_up = daemon.wait_for("loop.given_up")
     assert (given_up["level"], given_up["task"]) == ("error", "a0")
-    assert given_up["blocked_for"] >= given_up["max_block"] == 2 * LEASE
+    assert given_up["blocked_for"] >= given_up["max_block"] == 2 * lease
     assert "max_block" in daemon.wait_for("lease.ended")["reason"]
     assert rig.events("end", "a0")[0].pid == other.pid  # the first run stands where it stood
     rig.gate().touch()

@@ -11,6 +11,7 @@ import pytest
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.replicated import RedisCluster, until
 from groupflow.store.partitions import partition_of
+from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Rig, run
 from tests.endtoend.test_order import mixed
@@ -37,7 +38,12 @@ def make_rig(
 
     def make(**sections: Any) -> Rig:
         redis = {"partitions": 6, **sections.pop("redis", {})}
-        workers = {"lease": 4.0, "grouped": 8, "plain": 4, **sections.pop("workers", {})}
+        workers = {
+            "lease": short_lease(4.0),
+            "grouped": 8,
+            "plain": 4,
+            **sections.pop("workers", {}),
+        }
         rig = Rig(tmp_path, rabbitmq_server, cluster, redis=redis, workers=workers, **sections)
         rigs.append(rig)
         return rig
@@ -82,7 +88,7 @@ def test_partitions_that_are_away_hold_no_others_up(
     make_rig: MakeRig, cluster: RedisCluster
 ) -> None:
     """Not even a start; what is in them is done once they are back."""
-    rig = make_rig(workers={"lease": 2.0})
+    rig = make_rig(workers={"lease": short_lease(2.0)})
     leaders = [run(cluster.leader_of(keys("count"))) for keys in rig.partitions]
     # The first daemon to start asks the namespace's own tag how many partitions there are.
     own = run(cluster.leader_of(rig.keys("count")))

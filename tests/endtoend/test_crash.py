@@ -7,12 +7,12 @@ import time
 
 from groupflow.cli.exits import Exit
 from groupflow.ops.signals import ECHO
+from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 
-LONG = {"lease": 60.0}  # longer than any test's deadline: nobody may have to wait for its end
-SHORT = {"lease": 1.0}
+LONG = {"lease": 3600.0}  # longer than any test's deadline: nobody may have to wait for its end
 
 
 def held_first(rig: Rig, *, once: bool = True, type_: str = "work") -> list[Job]:
@@ -54,7 +54,7 @@ def test_kill_and_restart_under_the_same_name(make_rig: MakeRig) -> None:
 
 def test_kill_and_take_over_by_another(make_rig: MakeRig) -> None:
     """When the lease of a dead daemon is over, another one runs its tasks, in order."""
-    rig = make_rig(workers=SHORT)
+    rig = make_rig(workers={"lease": short_lease()})
     daemon = rig.start("d1")
     rig.publish(held_first(rig))
     for id_ in ("a0", "b0", "p0"):
@@ -72,7 +72,7 @@ def test_kill_and_take_over_by_another(make_rig: MakeRig) -> None:
 
 def test_killed_again_and_again_under_load(make_rig: MakeRig) -> None:
     """One of two daemons is killed over and over, while hundreds of tasks run."""
-    rig = make_rig(workers={**SHORT, "max_crashes": 50})
+    rig = make_rig(workers={"lease": short_lease(), "max_crashes": 50})
     rig.start("steady")
     jobs = [Job(f"t{n}", None if n % 5 == 0 else f"g{n % 7}", n=n) for n in range(400)]
     jobs = [Job(job.id, job.entity, n=job.n, facts={"ms": 5}) for job in jobs]
@@ -106,7 +106,7 @@ def test_poison_task_is_buried(make_rig: MakeRig) -> None:
 
 def test_zombie_is_cancelled(make_rig: MakeRig) -> None:
     """A daemon frozen past its lease has lost its tasks: it cancels them, and goes on."""
-    rig = make_rig(workers=SHORT)
+    rig = make_rig(workers={"lease": short_lease()})
     zombie = rig.start("zombie")
     rig.publish(held_first(rig))
     for id_ in ("a0", "b0", "p0"):
@@ -129,7 +129,7 @@ def test_zombie_is_cancelled(make_rig: MakeRig) -> None:
 
 def test_zombies_settle_is_refused(make_rig: MakeRig) -> None:
     """A handler in a thread can't be cancelled: what it did as a zombie is not accepted."""
-    rig = make_rig(workers=SHORT)
+    rig = make_rig(workers={"lease": short_lease()})
     zombie = rig.start("zombie")
     rig.publish(held_first(rig, type_="thread"))
     for id_ in ("a0", "b0", "p0"):
@@ -223,13 +223,14 @@ def lease_end(rig: Rig, name: str) -> float:
 
 def test_stop_keeps_what_can_not_be_stopped_until_its_own_end(make_rig: MakeRig) -> None:
     """However long the application takes to end, nobody else runs a task that still runs here."""
-    rig = make_rig(workers={**SHORT, "drain": 0.1})
+    lease = short_lease()
+    rig = make_rig(workers={"lease": lease, "drain": 0.1})
     daemon = lingering(rig)
     rig.start("d2")
     daemon.send(signal.SIGTERM)
     rig.until(rig.gate("closing").exists, "the end of the application")
     began = lease_end(rig, "d1")
-    rig.until(lambda: lease_end(rig, "d1") > began + 2e6, "renewals for two leases")
+    rig.until(lambda: lease_end(rig, "d1") > began + 2e6 * lease, "renewals for two leases")
     assert len(rig.events("start", "a0")) == 1
     rig.gate().touch()
     rig.wait_for_end("a0")
@@ -277,7 +278,7 @@ def test_second_signal_leaves_at_once(make_rig: MakeRig) -> None:
 
 def test_two_daemons_of_one_name(make_rig: MakeRig) -> None:
     """The later one has the name and the tasks; the earlier one leaves with 78, and says why."""
-    rig = make_rig(workers={"lease": 2.0})
+    rig = make_rig(workers={"lease": short_lease(2.0)})
     older = rig.start("d1")
     rig.publish(held_first(rig))
     for id_ in ("a0", "b0", "p0"):

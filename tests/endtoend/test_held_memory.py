@@ -21,6 +21,7 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.client import StoreClient
 from tests.conftest import _running
+from tests.deadlines import deadline
 from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig, run
@@ -103,7 +104,9 @@ def test_malformed_messages_stop_nobody(rig: Rig) -> None:
     assert shown(rig, "junk-0") == bodies["junk-0"]
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    letter = httpx.get(f"{url}/api/letter?id=junk-1", headers=headers, trust_env=False).json()
+    letter = httpx.get(
+        f"{url}/api/letter?id=junk-1", headers=headers, trust_env=False, timeout=deadline()
+    ).json()
     assert (letter["body_bytes"], letter["body"][:3]) == (10 * MIB, "111")
 
     # They are routed first, by whole bodies, and none of them can be.

@@ -16,8 +16,9 @@ import orjson
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.endtoend.cluster import Cluster, message, running, script
-from tests.endtoend.process import DEADLINE, LOOK, Process, until
+from tests.endtoend.process import LOOK, Process, until
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +356,7 @@ def test_a_task_that_kills_its_daemon_ends_as_a_dead_letter(
     with supervised(cluster, "one"), supervised(cluster, "two"):
         cluster.publish(message("po0", "hold", do=script("kill")), message("po1", "hold"))
         # Three daemons have to start for it, one after another.
-        dead = cluster.until_state("po0", "dead", deadline=2 * DEADLINE)
+        dead = cluster.until_state("po0", "dead", seconds=2 * deadline())
         cluster.until_state("po1", "done")
         cluster.publish(message("fine0", "hold"), message("fine1"))
         for id_ in ("fine0", "fine1"):

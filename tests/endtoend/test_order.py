@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from tests.deadlines import deadline
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job, Rig
 
@@ -67,7 +68,7 @@ def test_a_daemon_alone_is_not_told_of_what_it_took_in(make_rig: MakeRig) -> Non
             rig.wait_for_all()
         rig.raw.publish(rig.keys.wake, "that was all")
         while b"that was all" not in heard:
-            heard.append(channel.get_message(timeout=10)["data"])
+            heard.append(channel.get_message(timeout=deadline())["data"])
     assert heard == [1, b"that was all"]  # 1: subscribed
     rig.stop_all()
     assert rig.judge(with_faults=False) == []

@@ -15,11 +15,10 @@ from redis import Redis
 
 from groupflow.core.outages import EVERY
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import short_lease
 from tests.endtoend.rig import Job, Rig, run
 
 MakeRig: TypeAlias = Callable[..., Rig]
-
-LEASE = {"lease": 2.0}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def make_rig(tmp_path: Path, servers: tuple[RabbitmqServer, RedisServer]) -> Ite
     rigs: list[Rig] = []
 
     def make(**sections: Any) -> Rig:
-        rig = Rig(tmp_path, *servers, **{"workers": LEASE, **sections})
+        rig = Rig(tmp_path, *servers, **{"workers": {"lease": short_lease(2.0)}, **sections})
         rigs.append(rig)
         return rig
 
@@ -112,7 +111,7 @@ def test_redis_restarts_under_load(make_rig: MakeRig) -> None:
 
 def test_redis_freezes_past_the_lease(make_rig: MakeRig) -> None:
     """Redis hangs: handlers are cancelled when the lease is over, and run again afterwards."""
-    rig = make_rig(workers={"lease": 1.0}, redis={"timeout": 0.5})
+    rig = make_rig(workers={"lease": short_lease()}, redis={"timeout": 0.5})
     daemon = rig.start("d1")
     gate = {"gate": str(rig.gate()), "gate_once": False}
     rig.publish([Job("a0", "a", facts=gate), Job("p0", facts=gate), *load(50)])

@@ -12,6 +12,7 @@ import pytest
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
 from groupflow.store.scripts import Scripts, Verb
+from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job
 from tests.endtoend.test_order import mixed
@@ -64,7 +65,7 @@ def _asked_for_work(watch: Any) -> Iterator[str]:
 
 
 def test_a_daemon_that_is_killed_leaves_nothing_in_any_partition(make_rig: MakeRig) -> None:
-    rig = make_rig(redis={"partitions": 4}, workers={"lease": 2.0})
+    rig = make_rig(redis={"partitions": 4}, workers={"lease": short_lease(2.0)})
     first, _ = rig.start_all("d1", "d2")
     gate = rig.gate()
     held = [Job(f"h{n}", f"e{n}", n=n, facts={"gate": str(gate)}) for n in range(12)]
@@ -90,7 +91,7 @@ def test_another_number_is_refused(make_rig: MakeRig) -> None:
 
 def test_who_sleeps_while_a_namespace_is_moved_writes_nothing(make_rig: MakeRig) -> None:
     """A frozen daemon has messages in hand; it wakes, is told, and they come to who runs now."""
-    rig = make_rig(redis={"partitions": 2}, workers={"lease": 2.0})
+    rig = make_rig(redis={"partitions": 2}, workers={"lease": short_lease(2.0)})
     sleeper = rig.start("d1")
     jobs = mixed(120, seed=16)
     rig.publish(jobs[:40])
@@ -106,7 +107,7 @@ def test_who_sleeps_while_a_namespace_is_moved_writes_nothing(make_rig: MakeRig)
     assert sleeper.wait() == 78
     assert "has 1: set it to 1" in sleeper.tail()
     old = rig.partitions
-    rig.configure(redis={"partitions": 1}, workers={"lease": 2.0})
+    rig.configure(redis={"partitions": 1}, workers={"lease": short_lease(2.0)})
     rig.partitions = keys_of(rig.keys.namespace, 1)
     rig.start("d2")
     rig.wait_for_all()
@@ -132,7 +133,7 @@ def test_the_node_that_knows_the_number_is_needed_once(make_rig: MakeRig) -> Non
 
 def test_of_two_with_one_name_the_later_lives_on(make_rig: MakeRig) -> None:
     """In all partitions, though in some of them the later one isn't known when the earlier asks."""
-    rig = make_rig(redis={"partitions": 6}, workers={"lease": 2.0})
+    rig = make_rig(redis={"partitions": 6}, workers={"lease": short_lease(2.0)})
     earlier = rig.start("d1")
     earlier.send(signal.SIGSTOP)
     later = rig.start("d1")

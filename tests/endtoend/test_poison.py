@@ -39,7 +39,7 @@ def keep_running(rig: Rig, daemons: list[Process]) -> int:
 @pytest.mark.parametrize("group", ["g7", None], ids=["grouped", "plain"])
 def test_a_poison_task_dies_alone(make_rig: MakeRig, group: str | None) -> None:
     """Of 16 workers of two daemons that it runs beside, no other task becomes a dead letter."""
-    rig = make_rig(workers={"plain": 8, "grouped": 8, "lease": 10.0})
+    rig = make_rig(workers={"plain": 8, "grouped": 8, "lease": 3600.0})
     jobs = [harmless(n) for n in range(HARMLESS)]
     jobs.insert(30, Job(POISON, group, n=30, type="abort"))
     jobs = [

@@ -14,6 +14,7 @@ import pytest
 
 from groupflow.servers import RedisServer
 from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.deadlines import short_lease
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig, run
 
@@ -33,7 +34,7 @@ def make_rig(
     def make(partitions: int = PARTITIONS, **workers: float) -> Rig:
         sections = {
             "rabbitmq": {"url": rabbitmq_cluster.urls, "partitions": partitions},
-            "workers": {"lease": 2.0, **workers},
+            "workers": {"lease": short_lease(2.0), **workers},
         }
         rig = Rig(tmp_path, rabbitmq_cluster, redis_server, **sections)
         rigs.append(rig)

@@ -11,8 +11,9 @@ from typing import Any
 import orjson
 
 from groupflow.cli.exits import Exit
+from tests.deadlines import deadline
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.process import DEADLINE, REPOSITORY, Process, until
+from tests.endtoend.process import REPOSITORY, Process, until
 from tests.endtoend.rig import APP, Job, Rig
 
 DAEMON = "d1"
@@ -235,7 +236,7 @@ def test_a_terminal_that_is_closed_ends_its_daemon(rig: Rig) -> None:
         until(lambda: b"config.unchanged" in log.read_bytes(), log.read_text)
         os.close(ours)
         daemon.send_signal(signal.SIGHUP)
-        assert daemon.wait(DEADLINE) == Exit.FINE
+        assert daemon.wait(deadline()) == Exit.FINE
         assert b"daemon.stopped" in log.read_bytes()
     finally:
         daemon.kill()

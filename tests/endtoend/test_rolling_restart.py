@@ -17,6 +17,7 @@ from random import Random
 import pytest
 
 from groupflow.cli.exits import Exit
+from tests.deadlines import deadline, short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig
@@ -44,7 +45,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=REPOSITORY,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert archive.returncode == 0, (
         f"The commit {PREVIOUS} is needed and isn't in this repository: it wants the whole history"
@@ -120,7 +121,7 @@ def test_the_previous_code_runs_from_its_own_folder(rig: Rig, previous: Path) ->
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=deadline(),
         )
         assert Path(said.stdout.strip()).is_relative_to(tree)
 
@@ -145,13 +146,13 @@ def test_a_rolling_restart_and_a_rollback(make_rig: MakeRig, previous: Path) -> 
 
 
 @pytest.mark.parametrize("upgrade", [True, False], ids=["upgrade", "rollback"])
-@pytest.mark.parametrize(("successor", "lease"), [("d1", 60.0), ("d2", 1.0)])
+@pytest.mark.parametrize(("successor", "lease"), [("d1", 60.0), ("d2", 0.0)])
 def test_each_takes_over_what_a_killed_one_of_the_other_held(
     make_rig: MakeRig, previous: Path, *, upgrade: bool, successor: str, lease: float
 ) -> None:
     """Started again under its name at once, or as another when the lease is over."""
     before, after = (previous, REPOSITORY) if upgrade else (REPOSITORY, previous)
-    rig = make_rig(**SETTINGS, workers={"lease": lease})
+    rig = make_rig(**SETTINGS, workers={"lease": lease or short_lease()})
     killed = rig.spawn("d1", tree=before)
     held = {"gate": str(rig.gate()), "gate_once": True}
     first = [Job("a0", "a", facts=held), Job("b0", "b", facts=held), Job("p0", facts=held)]

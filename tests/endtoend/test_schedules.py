@@ -12,6 +12,7 @@ import pytest
 
 from groupflow.crashpoints import VARIABLE
 from groupflow.servers import RedisServer
+from tests.deadlines import short_lease
 from tests.endtoend.rig import Rig
 from tests.endtoend.ticking import (
     NO_BROKER,
@@ -63,7 +64,7 @@ def test_daemons_with_wrong_clocks_that_are_killed(
 @pytest.mark.parametrize("point", ["before_tick", "after_tick"])
 def test_a_daemon_may_die_at_a_tick(make_rig: MakeRig, point: str) -> None:
     """The next one makes what is due, and nothing that is made already."""
-    rig = make_rig(workers={"lease": 4.0})
+    rig = make_rig(workers={"lease": short_lease(4.0)})
     with_schedules(rig, EVERY)
     environment = rig.environment() | {VARIABLE: f"{point}:3"}
     rig.environment = lambda: environment  # type: ignore[method-assign]

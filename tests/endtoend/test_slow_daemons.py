@@ -6,11 +6,11 @@ import signal
 
 import orjson
 
+from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 
-LEASE = 1.0
 TIMES = 5  # more than `max_crashes`
 
 
@@ -35,7 +35,7 @@ def is_known(rig: Rig, daemon: Process) -> bool:
 
 def test_stopping_each_holder_costs_no_task_its_life(make_rig: MakeRig) -> None:
     """Again and again, whichever daemon has them: grouped and plain ones."""
-    rig = make_rig(workers={"lease": LEASE})
+    rig = make_rig(workers={"lease": short_lease()})
     daemons = {each.pid: each for each in (rig.start("d1"), rig.start("d2"))}
     facts = {"gate": str(rig.gate())}
     rig.publish([Job("a0", "a", facts=facts), Job("a1", "a", n=1), Job("p0", facts=facts)])
@@ -58,7 +58,7 @@ def test_stopping_each_holder_costs_no_task_its_life(make_rig: MakeRig) -> None:
 
 def test_a_daemon_that_never_comes_back_has_died(make_rig: MakeRig) -> None:
     """Known ten leases later; its task runs again meanwhile, and is not disturbed."""
-    rig = make_rig(workers={"lease": LEASE})
+    rig = make_rig(workers={"lease": short_lease()})
     daemon = rig.start("d1")
     rig.publish([Job("a0", "a", facts={"gate": str(rig.gate())})])
     rig.wait_for_start("a0")
@@ -76,7 +76,7 @@ def test_a_daemon_that_never_comes_back_has_died(make_rig: MakeRig) -> None:
 
 def test_a_name_that_comes_back_has_died_at_once(make_rig: MakeRig) -> None:
     """Another daemon had taken over before it was started again."""
-    rig = make_rig(workers={"lease": LEASE})
+    rig = make_rig(workers={"lease": short_lease()})
     daemon = rig.start("d1")
     rig.publish([Job("a0", "a", facts={"gate": str(rig.gate())})])
     rig.wait_for_start("a0")

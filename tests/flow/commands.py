@@ -14,8 +14,8 @@ import uvloop
 
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.settings.rules import HandlerRule
+from tests.deadlines import deadline
 
-DEADLINE = 20.0
 P = ParamSpec("P")
 
 
@@ -40,7 +40,7 @@ def shell(script: str) -> ExecRunner:
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait until something outside of this process is so."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while not is_so():
             await asyncio.sleep(0.005)
 
@@ -57,6 +57,6 @@ async def cancelled(handling: Awaitable[Any], is_running: Callable[[], bool]) ->
     running = asyncio.ensure_future(handling)
     await until(is_running)
     running.cancel()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         with pytest.raises(asyncio.CancelledError):
             await running

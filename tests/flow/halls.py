@@ -13,9 +13,8 @@ from groupflow.flow.hall import Hall, Slot
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Complete, Settlement
+from tests.deadlines import deadline
 from tests.store.bench import Daemon
-
-DEADLINE = 30.0
 
 
 class ListedClaims(Claims):
@@ -68,7 +67,7 @@ async def run_once(hall: Served) -> None:
 async def serving(hall: Served) -> AsyncIterator[None]:
     run = asyncio.gather(*(exchanger.run() for exchanger in hall.exchangers))
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             yield
     finally:
         run.cancel()

@@ -17,9 +17,8 @@ from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.claims import Answer, Claims, Handed
 from groupflow.store.settlements import Complete, Proceed, Settlement
+from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon
-
-DEADLINE = 20.0
 
 
 class HotClaims(Claims):
@@ -81,7 +80,7 @@ class Crew:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so in the store."""
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             while not condition():
                 await asyncio.sleep(0.005)
 
@@ -92,7 +91,7 @@ class Crew:
     async def stop(self) -> None:
         """End as a daemon does: claim no more, and let what runs end."""
         self.hall.stop_claiming()
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await asyncio.gather(*self.running)
 
 

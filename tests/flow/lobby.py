@@ -13,8 +13,6 @@ from groupflow.store.claims import Answer, Claims
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Settlement
 
-DEADLINE = 20.0
-
 
 class Store(Claims):
     """Answers as the test says: by default each slot gets a claim, as long as there are some."""

@@ -22,8 +22,7 @@ from groupflow.flow.pressure import Pressure
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
-
-DEADLINE = 20.0
+from tests.deadlines import deadline
 
 
 def delivery(tag: int, size: int = 0) -> Delivery:
@@ -144,5 +143,5 @@ class World(Enqueuer, Pressure):
                 self.intake.stop()
 
         self.on_pause = stops_behind_the_last
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await self.intake.run()

@@ -57,7 +57,7 @@ def delivery(headers: Table, **words: Any) -> Delivery:
 
 @given(st.binary(max_size=500), st.integers(1, 100))
 @example(b"\xff\xc3", 32_000)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_stored_of_bytes_grows_by_no_more_than_json_does(piece: bytes, times: int) -> None:
     """64 KiB that aren't UTF-8 became 330 KiB."""
     raw = piece * times

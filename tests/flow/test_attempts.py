@@ -23,8 +23,8 @@ from groupflow.flow.worker import Rules, Worker
 from groupflow.settings.model import Settings
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
+from tests.deadlines import deadline
 
-DEADLINE = 20.0
 Handler = Callable[[Task], Awaitable[Outcome | Failed]]
 
 
@@ -127,7 +127,7 @@ async def _done(_: Task) -> Outcome:
 
 
 async def _until_it_waits(hall: Script, running: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await asyncio.wait(
             [running, asyncio.ensure_future(hall.waits.wait())],
             return_when=asyncio.FIRST_COMPLETED,
@@ -136,7 +136,7 @@ async def _until_it_waits(hall: Script, running: asyncio.Task[None]) -> None:
 
 async def _end(hall: Script, running: asyncio.Task[None]) -> None:
     hall.goes_on.set()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await running
 
 
@@ -158,7 +158,7 @@ async def test_it_takes_one_after_another_until_there_is_nothing_more() -> None:
     running = asyncio.create_task(worker.run())
     await _until_it_waits(hall, running)
     assert seen == [(True, "a"), (True, "b")]
-    assert 0 < hall.store.demand._seconds < DEADLINE
+    assert 0 < hall.store.demand._seconds < deadline()
     assert [(name, type(each)) for name, each in hall.handed_in] == [
         ("a", Complete),
         ("b", Complete),
@@ -204,7 +204,7 @@ async def test_one_that_waits_has_nothing_to_hand_back() -> None:
     assert not running.done()
     hall.slots.append(Script(task("b")).slots[0])
     hall.goes_on.set()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await running
     assert [type(each) for _, each in hall.handed_in] == [Complete]
 
@@ -223,7 +223,7 @@ async def test_a_handler_that_is_cut_off(is_lost: bool, settled: type[Any]) -> N
     traced = Traced()
     worker = worker_of(hall, Function(handle), traced)
     running = asyncio.create_task(worker.run())
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await begun.wait()
     assert worker.is_busy
     assert worker._attempt is not None
@@ -313,7 +313,7 @@ async def test_the_log_says_of_each_failed_attempt_where_it_failed() -> None:
     noted = settlement.errors[-1]
     assert noted["daemon"] == "d1"
     assert noted["seconds"] >= 0
-    assert abs(noted["at"] - time()) < DEADLINE
+    assert abs(noted["at"] - time()) < deadline()
     await _end(hall, running)
 
 
@@ -372,7 +372,7 @@ async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing() -> None:
 
     worker = worker_of(hall, Function(handle))
     running = asyncio.create_task(worker.run())
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await begun.wait()
     running.cancel()
     await asyncio.wait([running])

@@ -15,6 +15,7 @@ from groupflow.core.outcome import Outcome
 from groupflow.operate.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
+from tests.deadlines import deadline
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
 
@@ -192,7 +193,7 @@ async def test_a_stop_hands_back_all_of_it(bench: Bench) -> None:
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
     async with crew(bench, app, batch=10) as made:
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), deadline())
         made.hall.stop_claiming()
         for worker in made.workers:
             worker.hand_back()

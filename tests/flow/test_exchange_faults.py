@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.flow import exchange as module
 from groupflow.store.settlements import Complete, Release
-from tests.flow.lobby import DEADLINE, World, names
+from tests.deadlines import deadline
+from tests.flow.lobby import World, names
 
 
 async def test_a_settlement_that_is_refused_is_lost(world: World) -> None:
@@ -77,7 +78,7 @@ async def test_unsure_slots_are_all_asked_in_turn(world: World) -> None:
     assert len(asked) == 8
     world.hall.count = 0
     await world.start()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while len(world.hall.delivered) < 8:
             await asyncio.sleep(0)
     assert [slot for _, slots in world.store.calls[1:] for slot in slots] == asked
@@ -188,7 +189,7 @@ async def test_after_an_error_it_goes_on_by_itself(
     world.store.errors = {1: error, 2: error}
     await world.start()
     world.exchanger.wake()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while len(world.store.calls) < 3 or not world.hall.delivered:
             await asyncio.sleep(0)
     assert told[:3] == ["pause", "pause", "reset"]
@@ -216,7 +217,7 @@ async def test_the_unsure_are_asked_once_the_lease_is_renewed(
     world.store.meanwhile = lambda: setattr(world, "lease", len(world.store.calls) > 1)
     await world.start()
     world.exchanger.wake()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while not world.hall.delivered:
             await asyncio.sleep(0)
     assert len(pauses) >= 3

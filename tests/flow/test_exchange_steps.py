@@ -13,7 +13,8 @@ from groupflow.flow.demand import AT_ONCE
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Slot
 from groupflow.flow.ledger import UNDER_WAY
-from tests.flow.lobby import DEADLINE, Store, World, names
+from tests.deadlines import deadline
+from tests.flow.lobby import Store, World, names
 
 
 async def test_each_exchange_carries_half_until_nobody_is_idle(world: World) -> None:
@@ -67,7 +68,7 @@ async def test_nothing_is_settled_while_it_is_on_its_way(world: World) -> None:
     world.store.may_answer.clear()
     world.store.called.clear()
     going = asyncio.create_task(world.exchanger.run_once())
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await world.store.called.wait()
     assert not world.exchanger.is_settled
     assert world.exchanger.held == 1  # it is asked for again

@@ -14,7 +14,8 @@ import pytest
 from groupflow.core.outcome import Advance, Done
 from groupflow.flow.handling import Failed
 from groupflow.flow.leftovers import family, look_around
-from tests.flow.commands import DEADLINE, cancelled, is_alive, on_uvloop, shell, until
+from tests.deadlines import deadline
+from tests.flow.commands import cancelled, is_alive, on_uvloop, shell, until
 from tests.flow.tasks import task
 
 
@@ -23,7 +24,7 @@ from tests.flow.tasks import task
 async def test_a_command_has_ended_when_it_has_exited(tmp_path: Path, streams: str) -> None:
     """What it left behind neither holds the task nor outlives it, be its output open or not."""
     script = f"sleep 600 {streams} & echo $! > {tmp_path}/a; exit 0"
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         assert await shell(script).handle(task()) == Done()
     pid = int((tmp_path / "a").read_text())
     await until(lambda: not is_alive(pid))
@@ -128,7 +129,7 @@ async def test_a_second_cancellation_doesnt_spare_a_stubborn_command(tmp_path: P
     for _ in range(10):  # into the wait for the polite signal's effect
         await asyncio.sleep(0)
     running.cancel()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await asyncio.wait([running])
     pid = int((tmp_path / "a").read_text())
     await until(lambda: not is_alive(pid))

@@ -22,7 +22,8 @@ from groupflow.flow.process import OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.tracebacks import KEPT_BYTES
 from groupflow.settings.rules import HandlerRule
-from tests.flow.commands import DEADLINE, on_uvloop, runner, shell
+from tests.deadlines import deadline
+from tests.flow.commands import on_uvloop, runner, shell
 from tests.flow.tasks import TASK, task
 
 
@@ -249,7 +250,7 @@ async def test_commands_run_at_once(tmp_path: Path) -> None:
         wait = f"while [ ! -e {tmp_path}/{other} ]; do sleep 0.01; done"
         return shell(f"touch {tmp_path}/{mine}; {wait}")
 
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         both = (meet("a", "b").handle(task()), meet("b", "a").handle(task()))
         assert list(await asyncio.gather(*both)) == [Done(), Done()]
 

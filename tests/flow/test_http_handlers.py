@@ -23,9 +23,8 @@ from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS, HttpBatchRun
 from groupflow.flow.runners import AllRunners
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
+from tests.deadlines import deadline
 from tests.flow.tasks import TASK, task
-
-DEADLINE = 10.0
 
 
 @dataclass
@@ -120,7 +119,7 @@ async def running(url: str, connections: int = 4, **words: Any) -> AsyncIterator
 async def answer(server: Server, raw: bytes) -> Outcome | Failed:
     """The outcome of one task to which the server answers so."""
     server.answer = raw
-    async with asyncio.timeout(DEADLINE), running(server.url) as runner:
+    async with asyncio.timeout(deadline()), running(server.url) as runner:
         return await runner.handle(task())
 
 
@@ -186,7 +185,7 @@ async def test_an_answer_without_an_end_is_cut_off(server: Server) -> None:
             await writer.drain()
 
     server.act = act
-    async with asyncio.timeout(DEADLINE), running(server.url) as runner:
+    async with asyncio.timeout(deadline()), running(server.url) as runner:
         assert await runner.handle(task()) == Done()
     assert ANSWER_BYTES < 2**30
 
@@ -205,7 +204,7 @@ async def test_a_packed_answer_is_never_unpacked(server: Server, status: str, la
     """2,595 bytes of gzip in gzip took 3 GB."""
     encoding = ", ".join(["gzip"] * layers)
     server.answer = response(status, bomb(layers, 64 * 2**20), Content_Encoding=encoding)
-    async with asyncio.timeout(60), running(server.url) as runner:
+    async with asyncio.timeout(deadline()), running(server.url) as runner:
         tracemalloc.start()
         try:
             outcome = await runner.handle(task())
@@ -319,7 +318,7 @@ async def test_a_refused_connection_is_a_failed_attempt_without_the_password(
 
 async def test_a_refusal_may_be_for_the_whole_group(server: Server) -> None:
     """Where the handler's table says so; a failure of its own is for the task alone."""
-    async with asyncio.timeout(DEADLINE), running(server.url, scope="group") as runner:
+    async with asyncio.timeout(deadline()), running(server.url, scope="group") as runner:
         server.answer = response("429 Too Many", Retry_After="7")
         assert await runner.handle(task()) == Retry(7, "HTTP 429", "group")
         server.answer = response("500 Oops")
@@ -331,11 +330,11 @@ async def test_what_is_secret_in_its_url_is_in_no_reason(server: Server) -> None
     secret = f"http://127.0.0.1:{server.port}/hooks/T0KEN?code=T0KEN&n=1"
     for status in ("404 Not Found", "429 Too Many", "500 Oh"):
         server.answer = response(status, f"{'x' * 485} POST /hooks/T0KEN?code=T0KEN&n=1".encode())
-        async with asyncio.timeout(DEADLINE), running(secret) as runner:
+        async with asyncio.timeout(deadline()), running(secret) as runner:
             outcome = await runner.handle(task())
         said = outcome.message if isinstance(outcome, Failed) else outcome.reason  # type: ignore[union-attr]
         assert said.endswith(" POST ***"), said
-    async with asyncio.timeout(DEADLINE), running("http://127.0.0.1:1/hooks/T0KEN") as runner:
+    async with asyncio.timeout(deadline()), running("http://127.0.0.1:1/hooks/T0KEN") as runner:
         outcome = await runner.handle(task())
     assert isinstance(outcome, Failed)
     assert "T0KEN" not in outcome.message
@@ -353,7 +352,7 @@ async def test_a_broken_answer_is_a_failed_attempt(server: Server, said: bytes) 
         raise ConnectionError
 
     server.act = act
-    async with asyncio.timeout(DEADLINE), running(server.url) as runner:
+    async with asyncio.timeout(deadline()), running(server.url) as runner:
         outcome = await runner.handle(task())
     assert isinstance(outcome, Failed)
     assert not outcome.is_final
@@ -368,7 +367,7 @@ async def test_a_cancelled_attempt_drops_its_connection_and_the_next_has_one(
         got_it.set()  # and no answer
 
     server.act = act
-    async with asyncio.timeout(DEADLINE), running(server.url, connections=1) as runner:
+    async with asyncio.timeout(deadline()), running(server.url, connections=1) as runner:
         attempt = asyncio.create_task(runner.handle(task()))
         await got_it.wait()
         attempt.cancel()
@@ -396,7 +395,7 @@ async def test_the_rules_own_words_on_time_and_retries() -> None:
 async def test_a_batch_is_posted_in_lines_and_answered_in_lines(server: Server) -> None:
     tasks = [task(body=b'{"n": %d}' % n) for n in range(3)]
     rule = HandlerRule(http=SecretUrl(server.url), batch=10)
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=deadline()) as client:
         runner = HttpBatchRunner(rule, server.url, client)
         server.answer = response("200 OK", b'{"outcome": "done"}\n{"outcome": "dead"}\n')
         assert await runner.handle_all(tasks) == [Done(), Dead("its handler says so")]

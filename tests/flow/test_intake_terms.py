@@ -16,7 +16,8 @@ from groupflow.flow import intake as module
 from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, TURN_BYTES, Source
 from groupflow.settings.model import RabbitMQ
 from groupflow.store.enqueue import Arrival, Enqueued
-from tests.flow.terms import DEADLINE, Queue, World, delivery
+from tests.deadlines import deadline
+from tests.flow.terms import Queue, World, delivery
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ async def test_why_there_is_no_connection_is_told(world: World) -> None:
             world.intake.stop()
 
     world.on_pause = looks
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await world.intake.run()
     assert "it is away" in told[0]
     assert "credentials" in told[1]
@@ -222,7 +223,7 @@ async def test_a_stop_ends_it_behind_the_batch_in_hand(world: World) -> None:
         return await enqueue(arrivals, delayed_memory)
 
     world.enqueue = stops  # type: ignore[method-assign]
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await world.intake.run()
     assert world.steps[-2:] == ["ack 1", "close"]
     with pytest.raises(RuntimeError):  # its thread is gone as well
@@ -238,7 +239,7 @@ async def test_a_stop_before_the_first_message_takes_none(world: World) -> None:
         await look()
 
     world.look = stops  # type: ignore[method-assign]
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await world.intake.run()
     assert "enqueue 1" not in world.steps
     assert world.measures.terms == 0
@@ -315,7 +316,7 @@ async def test_a_queue_that_nobody_declares_is_over_when_it_is_gone(world: World
     world.intake.standstill.set("", queue="others")
     world.terms = [[]]
     with capture_logs() as logs:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await world.intake.run()
     assert world.steps == ["connect", "close"]
     assert [each["event"] for each in logs] == ["intake.queue_over", "intake.stopped"]

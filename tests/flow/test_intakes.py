@@ -24,8 +24,8 @@ from groupflow.servers import RabbitmqServer
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.enqueue import Arrival, Enqueued
+from tests.deadlines import deadline
 
-DEADLINE = 30.0
 GROUPS = 24
 RULES = (GroupRule(key="{g}"),)
 
@@ -50,7 +50,7 @@ class Store(Entrance):
         return ""
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             while len(self.taken) < count:
                 await asyncio.sleep(0.01)
 
@@ -121,18 +121,20 @@ class World:
         intakes = self.intakes()
         task = asyncio.create_task(intakes.run())
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 while not intakes.consumes:
                     await asyncio.sleep(0.01)
             yield intakes
         finally:
             intakes.stop()
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 await task
 
     async def left(self) -> int:
         """Messages that are ready in the queues."""
-        async with await connect(self.url, heartbeat=10, timeout=10.0, name="t") as connection:
+        async with await connect(
+            self.url, heartbeat=10, timeout=deadline(), name="t"
+        ) as connection:
             total = 0
             for name in partitions.names_of(self.queue, self.count):
                 channel = await connection.channel()
@@ -163,7 +165,7 @@ async def test_one_that_waits_holds_no_other(rabbitmq_server: RabbitmqServer) ->
     world.store.held = "g0"
     async with world.running():
         await world.publish(3)
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await world.store.is_waiting.wait()
         await world.store.until(
             GROUPS
@@ -184,9 +186,11 @@ async def test_what_another_number_of_partitions_left_is_taken_in(
         async with world.running() as intakes:
             await world.publish(2)
             await world.store.until(4 * GROUPS)
-            async with await connect(world.url, heartbeat=10, timeout=10.0, name="t") as connection:
+            async with await connect(
+                world.url, heartbeat=10, timeout=deadline(), name="t"
+            ) as connection:
                 await topology.delete(connection, world.queue)
-                async with asyncio.timeout(DEADLINE):
+                async with asyncio.timeout(deadline()):
                     while not any(each["event"] == "intake.queue_over" for each in logs):
                         await asyncio.sleep(0.01)
                 missing = await topology.presence_of(connection, world.queue)
@@ -215,9 +219,11 @@ async def test_a_queue_that_is_deleted_is_declared_with_all_that_leads_there(
     world = World(rabbitmq_server, 3)
     with capture_logs() as logs:
         async with world.running():
-            async with await connect(world.url, heartbeat=10, timeout=10.0, name="t") as connection:
+            async with await connect(
+                world.url, heartbeat=10, timeout=deadline(), name="t"
+            ) as connection:
                 await topology.delete(connection, f"{world.queue}.1")
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 while sum(each["event"] == "intake.started" for each in logs) < 4:
                     await asyncio.sleep(0.01)
             await world.publish(2)
@@ -232,16 +238,16 @@ async def test_a_stop_before_rabbitmq_has_answered(rabbitmq_server: RabbitmqServ
     running = asyncio.create_task(intakes.run())
     await asyncio.sleep(0)
     intakes.stop()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await running
     assert not intakes.consumes
 
 
 async def test_an_exchange_of_another_kind_ends_it(rabbitmq_server: RabbitmqServer) -> None:
     world = World(rabbitmq_server, 2)
-    async with await connect(world.url, heartbeat=10, timeout=10.0, name="t") as connection:
+    async with await connect(world.url, heartbeat=10, timeout=deadline(), name="t") as connection:
         channel = await connection.channel()
         await channel.declare_exchange(world.queue, "fanout", durable=True)
     with pytest.raises(ConfigError, match="another kind"):
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await world.intakes().run()

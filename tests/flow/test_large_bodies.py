@@ -15,8 +15,8 @@ from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.store.claims import Answer
 from groupflow.store.settlements import Complete, Settlement
+from tests.deadlines import deadline
 from tests.flow.halls import (
-    DEADLINE,
     ListedClaims,
     hall_of,
     next_slot,
@@ -180,7 +180,7 @@ async def test_a_stop_ends_where_nothing_can_be_found_out(bench: Bench, how: str
     exchanger = Exchanger(hall, claims, lambda: lease["holds"])
     run = asyncio.create_task(exchanger.run())
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
             await claims.tried.acquire()
             hall.stop_claiming()

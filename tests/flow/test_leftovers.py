@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from groupflow.flow.leftovers import MARK, Looks, family, look
-from tests.flow.commands import DEADLINE, cancelled, is_alive, on_uvloop, shell, until
+from tests.deadlines import deadline
+from tests.flow.commands import cancelled, is_alive, on_uvloop, shell, until
 from tests.flow.tasks import task
 
 Hook = Callable[[], None]
@@ -52,7 +53,7 @@ async def test_all_who_ask_meanwhile_share_the_next_look(monkeypatch: pytest.Mon
 
     def wait() -> None:
         looks.append(get_ident())
-        assert go.wait(DEADLINE)
+        assert go.wait(deadline())
 
     at_each_look(monkeypatch, wait)
     shared = Looks()
@@ -67,7 +68,7 @@ async def test_all_who_ask_meanwhile_share_the_next_look(monkeypatch: pytest.Mon
         asking[1].cancel()
         await asyncio.wait([asking[1]])
         go.set()
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             seen = await asyncio.gather(first, *asking[2:], asking[0])
         assert len(looks) == 2
         assert [child.pid in {each.pid for each in one.marks} for one in seen] == [False] + 63 * [
@@ -94,7 +95,7 @@ async def test_who_starts_ever_more_leaves_none(tmp_path: Path, is_cut_off: bool
         while not running.done():
             running.cancel()
             await asyncio.sleep(0.001)
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await asyncio.wait([running])
     pids = [int(line) for line in log.read_text().split()]
     await until(lambda: not any(is_alive(pid) for pid in pids))

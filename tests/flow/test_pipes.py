@@ -11,8 +11,7 @@ from typing import IO
 import pytest
 
 from groupflow.flow.process import OUTPUT_BYTES, Process, _Input, _Output, _whole
-
-DEADLINE = 20.0
+from tests.deadlines import deadline
 
 
 def pipe() -> tuple[IO[bytes], IO[bytes]]:
@@ -32,7 +31,7 @@ async def test_what_is_written_is_kept_up_to_its_end_without_waiting_for_more() 
     writes.write(b"x" * OUTPUT_BYTES)
     assert output.rest() == b"x" * OUTPUT_BYTES
     writes.close()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await output.closed.wait()
     output.close()
     assert output.rest() == b"x" * OUTPUT_BYTES
@@ -45,7 +44,7 @@ async def test_a_body_is_written_as_fast_as_it_is_taken() -> None:
     body = os.urandom(300_000)
     _Input(writes, body)
     taken = b""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while not writes.closed:
             await asyncio.sleep(0)
             with suppress(BlockingIOError):
@@ -57,7 +56,7 @@ async def test_a_body_is_written_as_fast_as_it_is_taken() -> None:
     reads, writes = pipe()
     reads.close()
     _Input(writes, b"nobody reads it")
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while not writes.closed:
             await asyncio.sleep(0)
 
@@ -108,7 +107,7 @@ def _state(pid: int) -> str:
 
 
 async def _until(pid: int, state: str) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while _state(pid) != state:
             await asyncio.sleep(0.01)
 
@@ -119,7 +118,7 @@ async def test_a_command_is_reaped_once_it_has_ended_and_is_forgotten() -> None:
     early, late = (Process(command, {}, b"") for _ in range(2))
     pid = late._popen.pid
     await _until(pid, "Z")
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await late.ended()
     assert _state(pid) == "Z"
     late.close()
@@ -132,7 +131,7 @@ async def test_all_of_the_output_is_there_when_it_has_ended() -> None:
     """Also what comes from one that is left to write on, and takes a little longer."""
     script = "(sleep 0.3; echo late; echo trouble >&2) & echo early"
     process = Process(["/bin/sh", "-c", script], {"PATH": os.environ["PATH"]}, b"")
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         ended = await process.ended()
     process.close()
     assert ended.code == 0

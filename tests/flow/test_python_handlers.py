@@ -17,9 +17,8 @@ from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.outcome import Outcome
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, Runner
 from groupflow.flow.python_handlers import PythonRunners
+from tests.deadlines import deadline
 from tests.flow.tasks import TASK, task
-
-DEADLINE = 10.0
 
 
 @pytest.fixture
@@ -209,7 +208,7 @@ async def cancelled(
 ) -> asyncio.Task[Any]:
     """Cancels a handling once its function runs; returns it when it ended."""
     running = asyncio.ensure_future(handling)
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await began.wait()
         running.cancel()
         await asyncio.wait([running])
@@ -250,11 +249,11 @@ async def test_a_cancelled_thread_is_waited_for_and_its_answer_holds(runner_of: 
 
     def handle(task: Task) -> Retry:
         loop.call_soon_threadsafe(began.set)
-        assert may_end.wait(DEADLINE)
+        assert may_end.wait(deadline())
         return Retry(reason="ended by itself")
 
     running = asyncio.create_task(runner_of(handle).handle(task()))
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await began.wait()
         for _ in range(3):
             running.cancel()
@@ -285,7 +284,7 @@ async def test_threads_run_at_once(runner_of: Register) -> None:
     barrier = threading.Barrier(2)
 
     def handle(task: Task) -> None:
-        barrier.wait(DEADLINE)
+        barrier.wait(deadline())
 
     runner = runner_of(handle)
     both = await asyncio.gather(runner.handle(task()), runner.handle(task()))
@@ -320,7 +319,7 @@ async def test_a_function_for_which_no_thread_starts_is_never_called_later(
 
     def plain(task: Task) -> None:
         called.append(task.id)
-        gate.wait(DEADLINE)
+        gate.wait(deadline())
 
     runner = runner_of(plain)
     first = asyncio.create_task(runner.handle(task(id="first")))

@@ -20,8 +20,7 @@ from groupflow.core.errors import (
 )
 from groupflow.flow.reload import Reload, Reloader, Swap
 from groupflow.settings.model import Settings, Workers
-
-DEADLINE = 20.0
+from tests.deadlines import deadline
 
 
 def settings(**workers: Any) -> Settings:
@@ -72,7 +71,7 @@ async def _settle_down() -> None:
 
 
 async def _told(daemon: Daemon) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await daemon.told.wait()
     daemon.told.clear()
     await _settle_down()
@@ -113,7 +112,7 @@ async def test_a_request_under_way_makes_one_more_behind_it() -> None:
     daemon.may_tell.clear()
     with running(reloader):
         reloader.request()
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             while "telling" not in daemon.happened:
                 await asyncio.sleep(0)
         reloader.request()
@@ -188,7 +187,7 @@ async def test_it_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> 
     with running(reloader) as task:
         for left in (1, 0):
             reloader.retell()
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 while len(daemon.errors) > left:
                     await asyncio.sleep(0)
             await _settle_down()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from groupflow.flow.room import Room
+from tests.deadlines import deadline
 
 
 async def hold(room: Room, size: int, held: list[int], go: asyncio.Event) -> None:
@@ -65,7 +66,7 @@ async def test_who_gives_up_waiting_leaves_its_room_to_others() -> None:
     await settled()
     go.set()
     await asyncio.gather(*work, return_exceptions=True)
-    async with asyncio.timeout(5), room.taken(10):
+    async with asyncio.timeout(deadline()), room.taken(10):
         pass
 
 
@@ -79,5 +80,5 @@ async def test_one_that_is_cancelled_as_it_is_given_room_gives_it_back() -> None
     await asyncio.sleep(0)  # the room is given to the second one, which has not heard of it
     second.cancel()
     await asyncio.gather(first, second, return_exceptions=True)
-    async with asyncio.timeout(5), room.taken(10):
+    async with asyncio.timeout(deadline()), room.taken(10):
         pass

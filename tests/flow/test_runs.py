@@ -10,6 +10,7 @@ import pytest
 from groupflow import App, Retry, Task
 from groupflow.flow import run as module
 from groupflow.store.settlements import Proceed
+from tests.deadlines import deadline
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
 
@@ -167,7 +168,7 @@ async def test_a_stop_lets_the_task_end_and_no_more(bench: Bench) -> None:
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
     async with crew(bench, app, run=8) as made:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(deadline()):
             await asyncio.gather(*made.running)
     assert ran == ["t0", "t1", "t2"]
     assert bench.count("done") == 3

@@ -17,9 +17,9 @@ from groupflow.store.claims import Answer, Claims
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import Complete, Release, Settlement
+from tests.deadlines import deadline
 
 WORKERS = 4
-DEADLINE = 20.0
 
 
 class Backlog:
@@ -132,7 +132,7 @@ class World:
                 task.cancel()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             while not condition():
                 await asyncio.sleep(0)
 

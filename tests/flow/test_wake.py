@@ -12,8 +12,7 @@ import pytest
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.flow import wake
 from groupflow.store.client import StoreClient
-
-DEADLINE = 20.0
+from tests.deadlines import deadline
 
 
 class Channel:
@@ -55,7 +54,7 @@ async def test_it_listens_on_after_each_interruption(monkeypatch: pytest.MonkeyP
     )
     heard: list[bool] = []
     listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await channel.is_over.wait()
     assert heard == [True, True]  # the first two came together
     assert pauses == ["reset", "reset", "pause", "pause", "reset", "pause"]
@@ -92,7 +91,7 @@ async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
             await asyncio.Event().wait()
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), heard.append))
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while not heard:
             await asyncio.sleep(0)
         more.set()

@@ -29,9 +29,8 @@ from groupflow.store.claims import Answer, Claims
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.settlements import Bury, Complete, Release, Settlement
+from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon
-
-DEADLINE = 20.0
 
 
 class WatchedClaims(Claims):
@@ -53,7 +52,7 @@ class WatchedClaims(Claims):
 
     async def until_settled(self, *ids: str) -> list[Settlement]:
         """Wait until these tasks, and no others, are settled."""
-        async with asyncio.timeout(DEADLINE), self.changed:
+        async with asyncio.timeout(deadline()), self.changed:
             await self.changed.wait_for(lambda: len(self.settled) >= len(ids))
         assert sorted(each.claim.task.id for each in self.settled) == sorted(ids)
         return self.settled
@@ -114,7 +113,7 @@ class Gate:
 
 
 async def within(event: asyncio.Event) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await event.wait()
 
 
@@ -135,7 +134,7 @@ async def test_an_attempt_is_not_begun_without_the_lease(bench: Bench) -> None:
     tasks = [named(f"t{n}", group=f"g{n}") for n in range(4)]
     async with (
         working(bench, app, *tasks, count=4, holds=lambda: lease["holds"]) as pool,
-        asyncio.timeout(DEADLINE),
+        asyncio.timeout(deadline()),
         pool.claims.changed,
     ):
         await pool.claims.changed.wait_for(
@@ -273,7 +272,7 @@ async def test_a_thread_that_hangs_keeps_its_claim_while_others_go_on(bench: Ben
     @app.handler("hangs", timeout=0.01)
     def hangs(task: Task) -> None:
         loop.call_soon_threadsafe(has_begun.set)
-        assert may_end.wait(DEADLINE)
+        assert may_end.wait(deadline())
         raise ValueError("woke up")
 
     @app.handler("t")

@@ -17,6 +17,7 @@ from redis import Redis
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.enqueue import READ_WHOLE
 from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_element
+from groupflow.store.pulling import puller_of
 from tests.history.debouncing import bursts_of, superseded_of
 from tests.history.events import State, Totals
 from tests.history.held_bytes import bytes_held
@@ -65,6 +66,7 @@ def audit_of(found: Snapshot) -> list[Violation]:
         *_elements(found),
         *_groups(found),
         *_claims(found),
+        *_pullers(found),
         *_runs(found),
         *_losses(found),
         *suspects_of(found),
@@ -210,7 +212,7 @@ def _groups(found: Snapshot) -> Iterator[Violation]:
 
 def _claims(found: Snapshot) -> Iterator[Violation]:
     """A lock where there is a checkpoint, and nowhere else; a claim only with who is alive."""
-    leased = {*found.names("daemons"), *found.names("pullers")}
+    leased = found.leased
     for daemon in leased ^ set(found.daemons):
         yield Violation("S8", f"the daemon {daemon} has a lease or a session, not both")
     for daemon in found.workers - leased:
@@ -236,6 +238,32 @@ def _claims(found: Snapshot) -> Iterator[Violation]:
         proven.add(claim.group)
     for group in set(found.locks) - proven:
         yield Violation("S8", f"the group {group} is locked, and nobody runs it")
+
+
+def _pullers(found: Snapshot) -> Iterator[Violation]:
+    """Each worker that pulls stands in its own pool, and counts for as many tasks as it holds."""
+    uncounted = set(found.names("pullers"))
+    held = Counter(
+        claim.daemon
+        for claim in found.checkpoints
+        if puller_of(claim.daemon) and claim.daemon not in uncounted
+    )
+    counted = Counter[str]()
+    for pool, members in found.indexes("pullers"):
+        for name in members:
+            of = puller_of(name.decode())
+            if of is None or pool not in ("", of[0]):
+                yield Violation("S9", f"{name.decode()} stands among the workers of {pool!r}")
+        if pool and pool not in found.fields("pools"):
+            yield Violation("S8", f"the pool {pool} has workers, and no name for who reaps")
+    for pool, members in found.pools.get("holders", {}).items():
+        told = {name.decode(): int(number) for name, number in members.items()}
+        of_all = told.pop("", 0)
+        if of_all != sum(told.values()) or min(told.values(), default=0) <= 0:
+            yield Violation("S7", f"workers of {pool} hold {told}, in all {of_all}")
+        counted.update(told)
+    if counted != held:
+        yield Violation("S7", f"workers hold {dict(held)}, and count for {dict(counted)}")
 
 
 def _runs(found: Snapshot) -> Iterator[Violation]:
@@ -297,15 +325,19 @@ def leftovers(raw: Redis, keys: Keys) -> list[str]:
 def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
     """The same of one that was read."""
     dead = set(found.names("dead"))
-    leased = {*found.names("daemons"), *found.names("pullers")}
+    leased = found.leased
     left = list(found.strangers)
     now = found.at
     for kind in (*found.lists, *found.zsets, *found.hashes, *found.strings):
         if kind in ("rates", "closed") and min(found.zsets[kind].values()) > now - KEPT:
             continue  # they end by themselves, and `promote` comes often enough
-        if kind not in (*_STAYS, "tasks") and not (kind in ("daemons", "pullers") and leased):
+        if kind not in (*_STAYS, "tasks") and not (kind == "daemons" and leased):
             left.append(keys(kind))
-    left += [keys(f"pool_{kind}", pool) for kind in found.pools for pool in found.pools[kind]]
+    left += [
+        keys(f"pool_{kind}", pool)
+        for kind in found.pools.keys() - {"pullers"}
+        for pool in found.pools[kind]
+    ]
     left += [keys("lane", group) for group in found.lanes]
     left += [keys("lock", group) for group in found.locks]
     left += [keys("waits", place) for place in found.waits]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -18,7 +18,7 @@ import orjson
 
 from groupflow.core.task import Task
 
-Kind: TypeAlias = Literal["published", "start", "end", "settle", "killed", "lossy"]
+Kind: TypeAlias = Literal["published", "start", "end", "settle", "redriven", "killed", "lossy"]
 State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped", "superseded"]
 
 
@@ -28,8 +28,9 @@ class Event:
 
     Attributes:
         kind: ``published`` (and confirmed), ``start`` and ``end`` of an attempt, the ``settle`` of
-            a claim as the store answered it, ``killed``: the daemon `pid` is no more, or ``lossy``:
-            partition `n` may lose what it was last told, or that is over.
+            a claim as the store answered it, ``redriven``: a dead letter may be a task again from
+            then on, ``killed``: the daemon `pid` is no more, or ``lossy``: partition `n` may lose
+            what it was last told, or that is over.
         id: the task; empty for the last two.
         at: monotonic seconds.
         group: its group, ``None`` for a plain one.
@@ -161,6 +162,10 @@ class History:
         left_in_queue: messages that RabbitMQ still holds.
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
+        redriven: by task, when somebody redrove it.
+        aside: groups whose rule says that others pass a task which waits for a delay, a retry or
+            its next stage.
+        delayed: tasks that were published with a delay.
         with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
         hands_back: whether daemons may have handed back claims that they never began.
         runs: how many tasks of a group one claim may give: a crash may repeat so many, in order. A
@@ -175,11 +180,19 @@ class History:
     left_in_queue: int = 0
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()
+    redriven: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    aside: Set[str] = frozenset()
+    delayed: Set[str] = frozenset()
     with_faults: bool = True
     hands_back: bool = False
     runs: Mapping[str, int] = field(default_factory=dict)
     concurrency: Mapping[str, int] = field(default_factory=dict)
     superseded: Mapping[str, str] = field(default_factory=dict)
+
+    def was_redriven(self, id_: str, since: float, until: float) -> bool:
+        """Whether somebody redrove a task between two times."""
+        times = self.redriven.get(id_.partition("#")[0], ())
+        return any(since <= at <= until for at in times)
 
     def run_of(self, group: str) -> int:
         """How many tasks of a group one claim may have given."""

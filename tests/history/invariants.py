@@ -195,7 +195,8 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
             is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run_of(
                 group
             )
-            if is_late and two.id not in undone and not is_repeat:
+            is_excused = is_repeat or two.id in undone or _was_passed(history, two)
+            if is_late and not is_excused:
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
         for run, end in zip(runs, ends, strict=True):
@@ -206,6 +207,16 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
                     "S4", f"in {group}, {run.start.id} started while {running[-1][1]} ran"
                 )
             heapq.heappush(running, (end, run.start.id))
+
+
+def _was_passed(history: History, start: Event) -> bool:
+    """Whether others may have passed a task: while it waited, or was a dead letter."""
+    if history.was_redriven(start.id, 0.0, start.at):
+        return True
+    id_, _, stage = start.id.partition("#")
+    return start.group in history.aside and bool(
+        stage or start.attempt > 1 or id_ in history.delayed
+    )
 
 
 def _first(runs: list[Attempt]) -> list[Attempt]:
@@ -291,6 +302,8 @@ def _s5(history: History, attempts: list[Attempt], ordered: list[Event]) -> Iter
             if two.crashes > one.crashes or two.attempt > one.attempt or before.was_cut:
                 continue
             if one in history.undone or one in history.given_back or (id_, two.fence) in excused:
+                continue
+            if history.was_redriven(id_, one.at, two.at):
                 continue
             yield Violation("S5", f"{id_} ran again as attempt {two.attempt} for no reason")
 

@@ -14,7 +14,10 @@ from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_element
 
-POOL_KINDS = ("pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups")
+POOL_KINDS = (
+    "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups", "pool_pullers",
+    "pool_holders",
+)  # fmt: skip
 _NAMED = (
     "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares", "lost",
     *POOL_KINDS,
@@ -70,6 +73,12 @@ class Snapshot:
         """An index of that kind, of what daemons claim (pool "") and of each pool."""
         yield "", self.zsets.get(kind, {})
         yield from self.pools.get(kind, {}).items()
+
+    @property
+    def leased(self) -> set[str]:
+        """Daemons and workers that pull that have a lease, whether it runs or not."""
+        pullers = (name.decode() for _, members in self.indexes("pullers") for name in members)
+        return {*self.names("daemons"), *pullers}
 
     def pool_of(self, element: bytes) -> str:
         """The pool of a task; empty where daemons run it."""

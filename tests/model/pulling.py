@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from groupflow.core.errors import SessionLost
+from groupflow.core.errors import PoolFull, SessionLost
 from groupflow.store import settlements
+from groupflow.store.pulling import Puller
 from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles
-from tests.model.machine import POOL, PULLERS, PullingWorker, groups, numbers, scopes
+from tests.model.machine import LEASE, POOL, PULLERS, PullingWorker, groups, numbers, scopes
 
 pullers = st.sampled_from(PULLERS)
 
@@ -88,9 +90,9 @@ class Pulls(Arrivals, ClaimsAndSettles):
     def fall_silent(self, name: str, reaps: bool) -> None:
         """Its lease ends; a daemon takes over, or it comes back itself: all of it is gone."""
         one = self.pullers[name]
-        if not self.raw.zscore(self.keys("pullers"), one.puller.daemon):
+        if not self.raw.zscore(self.keys("pool_pullers", POOL), one.puller.daemon):
             return
-        self.raw.zadd(self.keys("pullers"), {one.puller.daemon: 1})
+        self.raw.zadd(self.keys("pool_pullers", POOL), {one.puller.daemon: 1})
         if reaps:
             handed = self.run(self.daemons["d0"].sessions.reap())[1]
             assert {each.id for each in handed} == {c.task.id for c in one.held.values()}
@@ -104,6 +106,24 @@ class Pulls(Arrivals, ClaimsAndSettles):
             else:
                 raise AssertionError("it has no session")
         self._give_back(one, crashed=True)
+
+    @rule(room=st.integers(0, 1), again=st.booleans())
+    def come_as_another(self, room: int, again: bool) -> None:
+        """A worker under a new name gets in where its pool may have one more, and leaves."""
+        known = self.raw.zcard(self.keys("pool_pullers", POOL))
+        if known + room == 0:
+            return  # any number may be
+        one = Puller(POOL, f"guest{next(self.ids)}", LEASE, known + room)
+        store = self.pullers[PULLERS[0]].store
+        if room:
+            visit = self.twice(lambda: store.visit(one), again=again)
+            assert visit.session
+            assert visit.held == {}
+            self.run(store.leave(visit))
+        else:
+            with pytest.raises(PoolFull):
+                self.run(store.visit(one))
+        assert self.raw.zcard(self.keys("pool_pullers", POOL)) == known
 
     @rule(name=pullers, limit=st.integers(0, 2))
     def hand_back_pulled(self, name: str, limit: int) -> None:

@@ -135,7 +135,6 @@ def test_store_keeps_the_promise(store_server: Any, order: str, limited: bool) -
         settings=settings(
             max_examples=int(os.environ.get("GROUPFLOW_MODEL_EXAMPLES", "25")),
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

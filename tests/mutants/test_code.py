@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import deadline
 from tests.mutants.code import ROOT, all_mutants, drawn, listed
 from tests.mutants.places import mutants_of
 
@@ -110,7 +111,7 @@ def _tried(folder: Path) -> tuple[dict[str, str], list[str]]:
         env={"PYTHONPATH": f"{ROOT}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=deadline(),
         check=False,
     )
     assert process.returncode == 0, process.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from groupflow.store.scripts import read_lua
+from tests.deadlines import deadline
 from tests.mutants.lua_mutants import Mutant, mutants_of
 from tests.mutants.lua_tokens import NotLua
 from tests.mutants.scripts import FILES, judge, run
@@ -121,7 +122,7 @@ def test_the_dead_are_told_from_the_living() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=deadline(),
     )
     assert told.returncode == 0, told.stdout + told.stderr
     hows = json.loads(told.stdout.splitlines()[-1])

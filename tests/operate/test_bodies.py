@@ -36,6 +36,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
 from tests.conftest import _running
+from tests.deadlines import deadline
 
 SIZE = 10_000
 
@@ -62,7 +63,7 @@ async def opened(url: str, keys: Keys) -> AsyncIterator[StoreClient]:
 
 async def forget(url: str, queue: str) -> None:
     """Delete a queue's stream and its exchange."""
-    connection = await connect(url, heartbeat=10, timeout=10.0, name="test")
+    connection = await connect(url, heartbeat=10, timeout=deadline(), name="test")
     await topology.delete(connection, dead_stream.name_of(queue))
     channel = await open_channel(connection, confirms=False)
     await channel.exchange_delete(dead_stream.name_of(queue))
@@ -84,7 +85,7 @@ async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
     client: StoreClient, rabbitmq_server: Any
 ) -> None:
     queue = f"archiving-{uuid4().hex}"
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=10.0, name="test")
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
     channel = await open_channel(connection, confirms=False)
     await channel.queue_declare(dead_stream.name_of(queue), durable=True)
     stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")

@@ -14,6 +14,7 @@ import orjson
 import pytest
 import yaml
 
+from tests.deadlines import deadline
 from tests.ops.catalogue import ROOT, series
 
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -60,7 +61,12 @@ def promtool(*arguments: str | Path) -> str:
     tool = shutil.which("promtool")
     assert tool, "promtool is missing: make servers installs it (Debian's package prometheus)"
     found = subprocess.run(
-        [tool, *arguments], cwd=PROMETHEUS, capture_output=True, text=True, check=False, timeout=60
+        [tool, *arguments],
+        cwd=PROMETHEUS,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=deadline(),
     )
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout

@@ -16,8 +16,7 @@ from groupflow.ops.health import responder
 from groupflow.ops.health.answers import ALIVE, Answer
 from groupflow.ops.health.responder import MOST, Responder
 from groupflow.servers.ports import free_ports
-
-DEADLINE = 30.0
+from tests.deadlines import deadline
 
 
 class Well:
@@ -32,7 +31,7 @@ async def listening() -> AsyncIterator[int]:
     """A responder's port, once it listens."""
     (port,) = free_ports(1)
     with structlog.testing.capture_logs() as said:
-        async with Responder(f"127.0.0.1:{port}", Well()).serving(), asyncio.timeout(DEADLINE):
+        async with Responder(f"127.0.0.1:{port}", Well()).serving(), asyncio.timeout(deadline()):
             while not said:
                 await asyncio.sleep(0.001)
             yield port

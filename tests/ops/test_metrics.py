@@ -29,18 +29,17 @@ from groupflow.settings.rules import GroupRule
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.settlements import Complete, Release
+from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival, bury
 from tests.store.life import pass_time, retry
 from tests.store.test_debounce import changed
 
-DEADLINE = 30.0
-
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is there may take its time: tests run beside others."""
-    monkeypatch.setattr("groupflow.ops.metrics.READING", DEADLINE)
+    monkeypatch.setattr("groupflow.ops.metrics.READING", deadline())
 
 
 POOLS = ("plain", "grouped")
@@ -76,7 +75,7 @@ async def scrape(metrics: StoreMetrics) -> Scrape:
 
 async def scraped_until(metrics: Metrics, condition: Callable[[Scrape], bool]) -> Scrape:
     """Scrape until something is the case."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while not condition(found := await scrape(metrics)):
             await asyncio.sleep(0.02)
     return found
@@ -139,7 +138,7 @@ async def test_a_daemon_counts_what_it_does(settings: Settings) -> None:
             Outgoing(b"{}", "nobody's", "5"),
             Outgoing(b"no JSON", "waits", "\x00"),
         )
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await reached.wait()
         busy = await scraped_until(daemon.metrics, lambda now: now("cluster_dead_letters") == 4)
         assert busy("workers", pool="plain") == 2
@@ -213,7 +212,7 @@ async def test_waiting_counts_from_when_a_task_could_be_claimed(bench: Bench) ->
     await bench.enqueue(arrival("a"), arrival("later", delay=0.01), arrival("b", "g"))
     first = await daemon.claim_one("plain")
     assert first.waited is not None
-    assert 0 <= first.waited < DEADLINE
+    assert 0 <= first.waited < deadline()
     await daemon.settle(Release(first))
     again = await daemon.claim_one("plain")
     assert (again.task.id, again.waited is not None) == ("a", True)  # handed back, nothing more
@@ -249,7 +248,7 @@ async def test_gauges_of_the_store(bench: Bench) -> None:
     assert found.waited_plain == 0  # the delayed one couldn't be claimed yet
     assert (found.queued_plain, found.queued_grouped) == (1, 3)
     assert (found.dead, [each.workers for each in found.daemons]) == (1, [2])
-    assert 0 <= found.daemons[0].heartbeat_age < DEADLINE
+    assert 0 <= found.daemons[0].heartbeat_age < deadline()
 
 
 def states(totals: Totals) -> dict[str, float]:
@@ -305,7 +304,7 @@ async def test_gauges_that_were_never_read_are_absent() -> None:
 
 
 async def test_the_store_is_asked_once_for_many_scrapes(bench: Bench, monkeypatch: Any) -> None:
-    monkeypatch.setattr("groupflow.ops.metrics.FRESH", DEADLINE)
+    monkeypatch.setattr("groupflow.ops.metrics.FRESH", deadline())
     measures = Measures()
     url = f"redis://{bench.client.address}"
     client = StoreClient(url, bench.keys, measures=measures.scripts)

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from groupflow.ops.signals import ECHO, Ending
+from tests.deadlines import deadline
 
 
 class Heard:
@@ -50,7 +51,7 @@ async def test_it_hears_what_the_process_is_sent() -> None:
     Ending(came.set, lambda _: None).listen([signal.SIGUSR2])
     try:
         os.kill(os.getpid(), signal.SIGUSR2)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(deadline()):
             await came.wait()
     finally:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR2)

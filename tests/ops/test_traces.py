@@ -27,8 +27,8 @@ from groupflow.ops.traces import OtelTracing
 from groupflow.ops.tracing import open_tracing
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
+from tests.deadlines import deadline
 
-DEADLINE = 30.0
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
@@ -82,7 +82,7 @@ async def publish(settings: Settings, *messages: Outgoing) -> None:
 
 async def spans(exporter: InMemorySpanExporter, kind: SpanKind, number: int) -> list[ReadableSpan]:
     """Wait until so many spans of a kind have ended."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while True:
             found = [span for span in exporter.get_finished_spans() if span.kind == kind]
             if len(found) >= number:
@@ -225,7 +225,7 @@ async def test_off_is_off(exporter: InMemorySpanExporter, settings: Settings) ->
 
     async with serving(off, app):
         await publish(off, Outgoing(b"{}", "t", "1", {"traceparent": PARENT}))
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await done.wait()
     assert open_tracing(off) is None
     assert exporter.get_finished_spans() == ()

@@ -19,7 +19,7 @@ def watch(page: Page, said: list[str]) -> None:
         is_answer = "404" in message.text and "/api/" in where
         is_answer = is_answer or ("400" in message.text and where.endswith("/api/limit"))
         if message.type in ("error", "warning") and not is_answer:
-            said.append(message.text)
+            said.append(f"{message.text} {where}")
 
     page.on("console", on_console)
     page.on("pageerror", lambda error: said.append(str(error)))

@@ -1,4 +1,7 @@
-"""One world for all tests of the page: they look, and what they change they put back."""
+"""One world for all tests of the page: they look, and what they change they put back.
+
+It is gone before other tests begin: they have the servers that all tests share to themselves.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.page.browsing import watch
 from tests.page.chromium import launch
 from tests.page.world import World
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(
     tmp_path_factory: pytest.TempPathFactory,
     rabbitmq_server: RabbitmqServer,
@@ -40,8 +44,8 @@ def browser() -> Iterator[Browser]:
 def profile(browser: Browser, world: World) -> Iterator[BrowserContext]:
     """One profile for a file's tests: the files come from its cache, as they do for people."""
     context = browser.new_context(base_url=world.url, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(15_000)
-    expect.set_options(timeout=15_000)
+    context.set_default_timeout(1000 * deadline())
+    expect.set_options(timeout=1000 * deadline())
     yield context
     context.close()
 

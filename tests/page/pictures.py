@@ -21,6 +21,7 @@ from groupflow.operate.tallying import INTERVAL as FIVE_MINUTES
 from groupflow.operate.tallying import KEPT as A_DAY
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from tests.deadlines import deadline
 from tests.endtoend.rig import Job, run
 from tests.page.browsing import allow, at
 from tests.page.chromium import launch
@@ -145,7 +146,7 @@ class Shown(World):
             path = f"/api/pools/couriers/workers/{name}/claims"
             token = {"Authorization": f"Bearer {TOKEN}"}
             wanted = {"limit": limit, "wait": 30}
-            self.http.post(path, json=wanted, headers=token, timeout=60).raise_for_status()
+            self.http.post(path, json=wanted, headers=token, timeout=deadline()).raise_for_status()
 
     def make_up(self) -> None:
         """An hour of samples, and a day of figures by type."""

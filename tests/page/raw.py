@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from tests.deadlines import deadline
+
 Header = tuple[bytes, bytes]
 
 
@@ -30,7 +32,7 @@ def connected(url: str) -> socket.socket:
     """A connection to a page."""
     parts = urlsplit(url)
     assert parts.hostname is not None
-    return socket.create_connection((parts.hostname, parts.port or 80), timeout=30.0)
+    return socket.create_connection((parts.hostname, parts.port or 80), timeout=deadline())
 
 
 def exchange(url: str, first: bytes, headers: Iterable[Header], body: bytes = b"") -> Answer:
@@ -46,7 +48,6 @@ def exchange(url: str, first: bytes, headers: Iterable[Header], body: bytes = b"
 
 def answer_of(sock: socket.socket) -> Answer:
     """Read one answer."""
-    response = http.client.HTTPResponse(sock)
-    response.begin()
-    with response:
+    with http.client.HTTPResponse(sock) as response:
+        response.begin()
         return Answer(response.status, response.headers.get("content-type", ""), response.read())

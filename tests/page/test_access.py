@@ -23,6 +23,7 @@ from groupflow.ops.page.patience import (
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Http
 from groupflow.settings.transport import is_loopback
+from tests.deadlines import deadline
 from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN, World
 
@@ -137,7 +138,7 @@ class TestContents:
 
     def test_where_there_is_no_token(self, tokenless: str) -> None:
         """Whoever reaches a page without a token sees all that it can show."""
-        letter = httpx.get(f"{tokenless}/api/letter?id=gone", trust_env=False)
+        letter = httpx.get(f"{tokenless}/api/letter?id=gone", trust_env=False, timeout=deadline())
         assert letter.json()["is_withheld"] is False
         assert letter.json()["body"] == "not routed"
 

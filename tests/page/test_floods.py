@@ -13,6 +13,7 @@ import pytest
 
 from groupflow.ops.page.connection import THROWN_AWAY
 from groupflow.ops.page.door import FIRST_BYTE, HEAD, MOST, PARTING, REQUEST, Door, Phase
+from tests.deadlines import deadline
 from tests.page.raw import answer_of, connected, exchange
 from tests.page.world import TOKEN, World
 
@@ -89,7 +90,7 @@ class TestSilence:
 
     def test_nobody_is_kept_out(self, world: World, silent: list[socket.socket]) -> None:
         for path in (*PROBES, "/", "/api/overview"):
-            answer = httpx.get(world.url + path, timeout=30.0, trust_env=False)
+            answer = httpx.get(world.url + path, timeout=deadline(), trust_env=False)
             assert answer.status_code == 200, path
 
     def test_the_daemon_holds_none_of_them(self, world: World) -> None:
@@ -99,7 +100,8 @@ class TestSilence:
             for _ in range(200):
                 sock = stack.enter_context(connected(world.url))
                 sock.sendall(b"GET /livez HTTP/1.1\r\n")
-            assert httpx.get(f"{world.url}/livez", trust_env=False).status_code == 200
+            answer = httpx.get(f"{world.url}/livez", timeout=deadline(), trust_env=False)
+            assert answer.status_code == 200
             assert abs(_sockets(world.daemon.pid) - before) < 20
 
     def test_they_are_ended(self, world: World) -> None:

@@ -16,6 +16,7 @@ from redis import Redis
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from tests.conftest import _run
+from tests.deadlines import deadline
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 
@@ -55,7 +56,7 @@ def store(tmp_path: Path) -> Iterator[RedisServer]:
 
 def _get(daemon: Process, path: str) -> httpx.Response:
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
-    return httpx.get(url + path, timeout=60.0, trust_env=False)
+    return httpx.get(url + path, timeout=deadline(), trust_env=False)
 
 
 def _checks(daemon: Process) -> dict[str, str]:
@@ -159,7 +160,7 @@ def test_beyond_this_machine(make_rig: MakeRig) -> None:
     assert _get(daemon, "/api/events").status_code == 401
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
     headers = {"Authorization": "Bearer a-token-of-the-tests"}
-    shown = httpx.get(f"{url}/api/overview", headers=headers, trust_env=False)
+    shown = httpx.get(f"{url}/api/overview", headers=headers, trust_env=False, timeout=deadline())
     assert shown.status_code == 200
     assert _get(daemon, "/api/access").json()["may_read"] is False
     assert "a-token-of-the-tests" not in daemon.log.read_text()

@@ -16,6 +16,7 @@ from groupflow.ops.page.server import serve_page
 from groupflow.ops.page.site import Site
 from groupflow.servers import RedisServer
 from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.page.chromium import OPTIONS, PROGRAM
 from tests.page.context import context_of
@@ -124,10 +125,11 @@ async def test_a_browser_shows_who_is_away(spread: Spread) -> None:
         try:
             page = await browser.new_page()
             await page.goto(f"http://127.0.0.1:{port}/")
+            expect.set_options(timeout=1000 * deadline())
             notice = page.locator("#page-away")
-            await expect(notice).to_contain_text("Partition 2 is away: Redis at", timeout=15_000)
+            await expect(notice).to_contain_text("Partition 2 is away: Redis at")
             await page.evaluate("() => { location.hash = '#/groups' }")
-            await expect(page.locator("h1")).to_have_text("Groups", timeout=15_000)
-            await expect(notice).to_be_visible(timeout=15_000)
+            await expect(page.locator("h1")).to_have_text("Groups")
+            await expect(notice).to_be_visible()
         finally:
             await browser.close()

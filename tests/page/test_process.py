@@ -20,6 +20,7 @@ from groupflow.settings.changes import public_values
 from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
+from tests.deadlines import deadline
 from tests.endtoend.process import REPOSITORY, Process, until
 from tests.endtoend.rig import Job, Rig
 from tests.page.raw import connected, exchange
@@ -66,8 +67,12 @@ def _url(daemon: Process, times: int = 1) -> str:
     return str(daemon.wait_for("http.listening", times)["url"]).rstrip("/")
 
 
+def _get(url: str, path: str) -> httpx.Response:
+    return httpx.get(url + path, timeout=deadline(), trust_env=False)
+
+
 def _status(url: str, path: str) -> int:
-    return httpx.get(url + path, timeout=60.0, trust_env=False).status_code
+    return _get(url, path).status_code
 
 
 def test_it_comes_back(make_rig: MakeRig) -> None:
@@ -127,7 +132,7 @@ def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> N
     surroundings = {**rig.environment(), "PYTHONPATH": path}
     rig.environment = lambda: surroundings  # type: ignore[method-assign]
     daemon = rig.spawn("d1", app="counted:app")
-    answer = httpx.get(f"{_url(daemon)}/api/configuration", trust_env=False)
+    answer = _get(_url(daemon), "/api/configuration")
     assert answer.json()["handlers"] == ["work"]
     assert imports.read_text().split() == [str(daemon.pid)]
 
@@ -157,7 +162,7 @@ def test_a_reload_reaches_it(make_rig: MakeRig) -> None:
     daemon.send(signal.SIGHUP)
 
     def workers() -> int:
-        answer = httpx.get(f"{url}/api/configuration", trust_env=False).json()
+        answer = _get(url, "/api/configuration").json()
         return int(answer["settings"]["workers"]["plain"])
 
     rig.until(lambda: workers() == 3, "the page's new configuration")
@@ -185,7 +190,7 @@ class TestOwnAddress:
         os.kill(page, signal.SIGSTOP)
         for path in ("/livez", "/startupz", "/readyz", "/metrics"):
             assert _status(own, path) == 200, path
-        assert b"groupflow_workers" in httpx.get(f"{own}/metrics", trust_env=False).content
+        assert b"groupflow_workers" in _get(own, "/metrics").content
         os.kill(page, signal.SIGCONT)
 
     def test_it_answers_nothing_else(self, make_rig: MakeRig) -> None:
@@ -193,8 +198,8 @@ class TestOwnAddress:
         own = str(daemon.wait_for("health.listening")["url"]).rstrip("/")
         assert _status(own, "/") == 404
         assert _status(own, "/api/overview") == 404
-        assert httpx.post(f"{own}/livez", trust_env=False).status_code == 405
-        head = httpx.head(f"{own}/livez", trust_env=False)
+        assert httpx.post(f"{own}/livez", trust_env=False, timeout=deadline()).status_code == 405
+        head = httpx.head(f"{own}/livez", trust_env=False, timeout=deadline())
         assert (head.status_code, head.content) == (200, b"")
         assert exchange(own, b"GET /readyz?x=1 HTTP/1.0", []).status == 200
         assert _pages(daemon) == []
@@ -235,9 +240,9 @@ class TestAlone:
             url = _url(page)
             for path in ("/livez", "/readyz", "/startupz", "/", "/api/overview"):
                 assert _status(url, path) == 200, path
-            access = httpx.get(f"{url}/api/access", trust_env=False).json()
+            access = _get(url, "/api/access").json()
             assert (access["daemon"], access["has_actions"]) == ("page", True)
-            metrics = httpx.get(f"{url}/metrics", trust_env=False).text
+            metrics = _get(url, "/metrics").text
             assert "groupflow_cluster_dead_letters 1.0" in metrics
             assert "groupflow_workers" not in metrics
             answer = httpx.post(
@@ -245,6 +250,7 @@ class TestAlone:
                 json={"ids": ["dies"]},
                 headers={"Authorization": f"Bearer {TOKEN}"},
                 trust_env=False,
+                timeout=deadline(),
             )
             assert answer.json()["done"] == ["dies"]
             assert page.stop() == 0
@@ -260,7 +266,7 @@ class TestAlone:
             rig.configure(http={"listen": "127.0.0.1:0"}, retry={"max_attempts": 7})
             page.send(signal.SIGHUP)
             page.wait_for("page.reloaded")
-            found = httpx.get(f"{url}/api/configuration", trust_env=False).json()["settings"]
+            found = _get(url, "/api/configuration").json()["settings"]
             assert found["retry"]["max_attempts"] == 7
             assert found["http"]["token"]  # the token of the start is still asked for
             rig.config.write_text("[retry]\nmax_attempts = 'many'\n")
@@ -286,7 +292,7 @@ def test_a_port_is_taken_over(make_rig: MakeRig) -> None:
     second = rig.start("d2", "--only", "workers")
     second.wait_for("http.not_listening")
     assert first.stop() == 0
-    assert httpx.get(f"{_url(second)}/api/access", trust_env=False).json()["daemon"] == "d2"
+    assert _get(_url(second), "/api/access").json()["daemon"] == "d2"
 
 
 @pytest.mark.parametrize("name", ["groupflow.toml", "tenants.toml"])

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.endtoend.rig import Rig
 from tests.endtoend.ticking import with_schedules
 from tests.page.world import TOKEN
@@ -33,7 +34,7 @@ def test_what_a_person_does_to_a_schedule(rig: Rig) -> None:
     daemon.wait_for("schedule.begun")
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
     rig.call("pause", "--all", "--config", str(rig.config))  # its task waits
-    with httpx.Client(base_url=f"{url}/api", timeout=60.0, trust_env=False) as http:
+    with httpx.Client(base_url=f"{url}/api", timeout=deadline(), trust_env=False) as http:
         assert http.post("/schedules/run", json={"name": "yearly"}).status_code == 401
         http.headers["authorization"] = f"Bearer {TOKEN}"
 

@@ -8,9 +8,10 @@ from urllib.parse import quote_from_bytes, urlsplit
 import httpx
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.deadlines import deadline
 from tests.page.raw import Answer, exchange
 from tests.page.world import TOKEN, World
 
@@ -68,9 +69,7 @@ _FIELDS = st.dictionaries(
     _JSON,
     max_size=4,
 )
-_MANY = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+_MANY = settings(max_examples=150)
 
 
 def _is_fit(answer: Answer) -> None:
@@ -115,5 +114,7 @@ def test_an_origin_that_is_no_url(world: World, origin: str) -> None:
 
 def test_a_query_that_is_no_text(world: World) -> None:
     port = urlsplit(world.url).port
-    answer = httpx.get(f"http://127.0.0.1:{port}/api/task?id=%ff%00", trust_env=False)
+    answer = httpx.get(
+        f"http://127.0.0.1:{port}/api/task?id=%ff%00", trust_env=False, timeout=deadline()
+    )
     assert answer.status_code == 404

@@ -9,6 +9,7 @@ import httpx
 from groupflow.ops.page.endpoints import Caller
 from groupflow.ops.page.streams import MOST, MOST_OF_ONE, Streams
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, Holder
+from tests.deadlines import deadline
 from tests.page.world import TOKEN, World
 
 
@@ -54,7 +55,7 @@ def test_more_than_there_may_be(world: World) -> None:
     """Over the wire: the operator's stream is opened behind them all, and goes on."""
     client = httpx.Client(
         base_url=world.url,
-        timeout=60.0,
+        timeout=deadline(),
         trust_env=False,
         limits=httpx.Limits(max_connections=None),
     )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from contextlib import AsyncExitStack
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -13,8 +17,9 @@ from groupflow.ops.page.access import Gate
 from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import Nothing
-from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns
+from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns, _waited_for_core
 from groupflow.settings.model import Http
+from tests.deadlines import deadline
 
 
 async def test_one_after_another() -> None:
@@ -61,25 +66,57 @@ async def test_those_with_the_token_do_not_wait_behind_them() -> None:
     await late
 
 
+class Times:
+    """A clock for turns, which passes by hand and while they sleep."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.without_core = 0.0
+        self.slept: list[float] = []
+        module = "groupflow.ops.page.turns"
+        monkeypatch.setattr(f"{module}.monotonic", lambda: self.now)
+        monkeypatch.setattr(f"{module}._waited_for_core", lambda: self.without_core)
+        monkeypatch.setattr(f"{module}.asyncio.sleep", self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
 @pytest.mark.parametrize("reading", [0.0625, 0.75])
 async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch, reading: float) -> None:
     """What is saved up is spent; from then on readings wait twenty times as long as they took."""
-    now, slept = 0.0, []
-
-    async def sleep(seconds: float) -> None:
-        nonlocal now
-        slept.append(seconds)
-        now += seconds
-
-    monkeypatch.setattr("groupflow.ops.page.turns.monotonic", lambda: now)
-    monkeypatch.setattr("groupflow.ops.page.turns.asyncio.sleep", sleep)
-    turns = Turns()
+    times, turns = Times(monkeypatch), Turns()
     for _ in range(200):
         async with turns.turn(is_trusted=False):
-            now += reading
+            times.now += reading
     spent = 200 * reading
-    assert slept
-    assert spent <= SAVED + SHARE * now + reading
+    assert times.slept
+    assert spent <= SAVED + SHARE * times.now + reading
+
+
+async def test_who_waits_for_a_core_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine keeps the page from running: that is no time of the store's."""
+    times, turns = Times(monkeypatch), Turns()
+    for _ in range(200):
+        async with turns.turn(is_trusted=False):
+            times.now += 1.0
+            times.without_core += 1.0
+    assert times.slept == []
+
+
+def test_what_a_thread_waits_for_a_core_is_known() -> None:
+    before, until = _waited_for_core(), monotonic() + deadline()
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while 1: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        while _waited_for_core() - before < 0.01:  # a thread that computes beside as many
+            assert monotonic() < until
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
 
 
 async def test_bodies_are_bounded() -> None:

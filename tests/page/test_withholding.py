@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN
 
@@ -114,7 +115,7 @@ def marked(
         rig.until(lambda: len(rig.dead()) == len(KINDS), "the deaths")
         rig.until(lambda: rig.raw.zcard(rig.keys("held")) == 1, "the delayed group")
         url = daemon.wait_for("http.listening")["url"]
-        with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
+        with httpx.Client(base_url=url, timeout=deadline(), trust_env=False) as http:
             wanted = {"limit": 5, "wait": 30}
             token = {"Authorization": f"Bearer {TOKEN}"}
             held = http.post("/api/pools/posts/workers/anna/claims", json=wanted, headers=token)

@@ -13,6 +13,7 @@ from groupflow.operate.groups import Groups
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
+from tests.deadlines import deadline
 from tests.endtoend.process import Process
 from tests.endtoend.rig import APP, Job, Rig, run
 
@@ -52,6 +53,7 @@ class World:
             rabbitmq,
             redis,
             http={"listen": "127.0.0.1:0", "token": TOKEN},
+            redis={"timeout": deadline()},  # a page gives way to all else that a machine does
             rabbitmq={"max_body": 100_000},
             workers={"plain": 2, "grouped": 2},
             fields={"delay": "delay_s"},
@@ -60,7 +62,7 @@ class World:
             file.write(self.SECTIONS)
         self.daemon: Process = self.rig.start("d1", app=self.APP)
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
-        self.http = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=deadline(), trust_env=False)
         self.raw: Redis = self.rig.raw
         self._fill()
 

@@ -12,7 +12,7 @@ import pytest
 from groupflow.operate.tasks import find_task
 from groupflow.store.enqueue import Arrival
 from tests.pools.conftest import Shop
-from tests.pools.shop import COURIER, LOOKER, OTHER, TOKEN, Worker, as_, ids, lines, said
+from tests.pools.shop import COURIER, LEASE, LOOKER, OTHER, TOKEN, Worker, as_, ids, lines, said
 from tests.store.life import pass_time
 from tests.store.test_pools import pooled
 
@@ -26,10 +26,13 @@ def by_id(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(tasks, key=lambda task: str(task["id"]))
 
 
-def expire(shop: Shop, worker: str = "anna", pool: str = "couriers") -> None:
-    """It was silent for its lease."""
+def expire(
+    shop: Shop, worker: str = "anna", pool: str = "couriers", *, left: float | None = None
+) -> None:
+    """It was silent for its lease, or for all but so many seconds of it."""
     for bench in shop.spread.benches:
-        bench.raw.zadd(bench.keys("pullers"), {f"pool/{pool}/{worker}": 1}, xx=True)
+        ends = 1 if left is None else bench.server_time() + int(left * 1_000_000)
+        bench.raw.zadd(bench.keys("pool_pullers", pool), {f"pool/{pool}/{worker}": ends}, xx=True)
 
 
 async def let_time_pass(shop: Shop) -> None:
@@ -200,8 +203,14 @@ async def test_what_waits_and_who_holds(shop: Shop) -> None:
     assert (seen["plain"] + seen["groups"], seen["held"]) == (3, 2)
     [anna] = seen["workers"]
     assert (anna["name"], anna["held"], anna["is_silent"]) == ("anna", 2, False)
+    await Worker(shop.api, "carl").claim(1)
+    expire(shop, left=0.4 * LEASE)
+    seen = (await shop.api.get("/couriers")).json()
+    assert (seen["known"], seen["silent"]) == (2, 1)
+    assert [each["is_silent"] for each in seen["workers"]] == [True, False]
     expire(shop)
-    assert (await shop.api.get("/couriers")).json()["workers"][0]["is_silent"]
+    seen = (await shop.api.get("/couriers")).json()
+    assert (seen["known"], [each["name"] for each in seen["workers"]]) == (1, ["carl"])
     every = (await shop.api.get("http://localhost:9464/api/pools", headers=as_(TOKEN))).json()
     assert [pool["name"] for pool in every] == ["couriers", "others"]
 

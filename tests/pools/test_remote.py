@@ -26,6 +26,7 @@ from groupflow.core.task import Task
 from groupflow.remote import Refused, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline, short_lease
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig, run
 from tests.page.browsing import allow, watch
@@ -33,12 +34,13 @@ from tests.page.chromium import launch
 from tests.page.world import TOKEN
 from tests.pools.shop import COURIER
 
+LEASE = short_lease(2.0)
 POOLS = f"""
 [pools.couriers]
 types = ["deliver"]
 [pools.brief]
 types = ["knock"]
-lease = 2.0
+lease = {LEASE}
 [http.tokens.couriers]
 token = "{COURIER}"
 rights = ["pull"]
@@ -116,7 +118,7 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
             return None
 
         worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(deadline()):
             await worker.run()
 
     world.publish("staged", "again", "raises")
@@ -142,7 +144,7 @@ def test_a_stage_that_is_refused_is_a_failed_attempt(world: World) -> None:
             return None
 
         worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=2)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(deadline()):
             await worker.run()
 
     world.publish("bad-stage", "good-stage")
@@ -176,7 +178,9 @@ def test_the_verbs(world: World) -> None:
     with world.program("couriers", "cat"):
         world.wait_for(before + 5)
     headers = {"authorization": f"Bearer {TOKEN}"}
-    seen_then = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    seen_then = httpx.get(
+        f"{world.url}/api/pools/couriers", headers=headers, trust_env=False, timeout=deadline()
+    )
     assert seen_then.json()["held"] == 0
 
 
@@ -185,13 +189,15 @@ def test_a_list_that_breaks_off_changes_nothing(world: World) -> None:
     api = httpx.URL(world.url)
     head = "PUT /api/pools/couriers/tasks HTTP/1.1\r\nhost: localhost"
     half = b'{"id": "half"}\n{"id": "other"'
-    with socket.create_connection((api.host, api.port), timeout=30) as connection:
+    with socket.create_connection((api.host, api.port), timeout=deadline()) as connection:
         more = f"authorization: Bearer {TOKEN}\r\ncontent-length: {2 * len(half)}\r\n\r\n"
         connection.sendall(f"{head}\r\n{more}".encode() + half)
         connection.shutdown(socket.SHUT_WR)
         connection.makefile("rb").read()
     headers = {"authorization": f"Bearer {TOKEN}"}
-    seen = httpx.get(f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    seen = httpx.get(
+        f"{world.url}/api/pools/couriers", headers=headers, trust_env=False, timeout=deadline()
+    )
     assert (seen.json()["plain"], seen.json()["held"]) == (0, 0)
 
 
@@ -229,15 +235,15 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
 
     def until() -> float:
         """When the worker's lease runs out, in µs."""
-        found: Any = world.rig.raw.zrange(world.rig.keys("pullers"), 0, -1, withscores=True)
-        mine = (ends for name, ends in found if name.startswith(b"pool/brief/"))
-        return float(max(mine))
+        leases = world.rig.keys("pool_pullers", "brief")
+        [(_, ends)] = world.rig.raw.zrange(leases, -1, -1, withscores=True)
+        return float(ends)
 
     with world.program("brief", str(slow)):
         world.publish("knock", type="knock")
         world.rig.until(lambda: bool(slow.starts()), "the start of the command")
         first = until()
-        world.rig.until(lambda: until() > first + 2.5e6, "renewals for more than a lease")
+        world.rig.until(lambda: until() > first + 1.2e6 * LEASE, "renewals for more than a lease")
         slow.let_go()
         world.wait_for(before + 1)
     assert slow.starts() == ["knock"]
@@ -288,7 +294,7 @@ def test_the_examples_run_as_written(world: World, language: str) -> None:
         env=environment,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=deadline(),
     )
     assert done.returncode == 0, done.stderr
     assert b"accepted" in done.stdout
@@ -300,12 +306,14 @@ def test_a_generated_client_settles_a_task(
 ) -> None:
     """One that is made of what the server says of its API; it fills the pool, claims, settles."""
     description, config = tmp_path / "openapi.json", tmp_path / "config.yaml"
-    description.write_bytes(httpx.get(f"{world.url}/api/openapi.json", trust_env=False).content)
+    description.write_bytes(
+        httpx.get(f"{world.url}/api/openapi.json", trust_env=False, timeout=deadline()).content
+    )
     config.write_text("content_type_overrides: {application/x-ndjson: application/octet-stream}")
     making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     files = {"--path": description, "--config": config, "--output-path": tmp_path / "couriers"}
     options = [str(word) for pair in files.items() for word in pair]
-    made = subprocess.run([*making, *options], capture_output=True, check=False, timeout=60)
+    made = subprocess.run([*making, *options], capture_output=True, check=False, timeout=deadline())
     assert made.returncode == 0, made.stdout + made.stderr
     assert b"will not be generated" not in made.stdout, made.stdout
     monkeypatch.syspath_prepend(tmp_path)
@@ -333,10 +341,15 @@ def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
     """What waits, who holds how much since when; with the token, what one of them holds."""
     world.publish("shown", entity="street/1")
     headers = {"authorization": f"Bearer {COURIER}"}
-    api = httpx.Client(base_url=f"{world.url}/api/pools/couriers", headers=headers, trust_env=False)
+    api = httpx.Client(
+        base_url=f"{world.url}/api/pools/couriers",
+        headers=headers,
+        trust_env=False,
+        timeout=deadline(),
+    )
     with api, sync_playwright() as playwright, launch(playwright) as browser:
         wanted = {"limit": 5, "wait": 30}
-        [given] = api.post("/workers/ida/claims", json=wanted, timeout=60).json()["tasks"]
+        [given] = api.post("/workers/ida/claims", json=wanted, timeout=deadline()).json()["tasks"]
         world.publish("waits")
         looked = partial(api.get, f"{world.url}/api/pools/couriers")
         world.rig.until(lambda: looked().json()["plain"] == 1, "a task that waits")

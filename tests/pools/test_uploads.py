@@ -14,6 +14,7 @@ import pytest
 
 from groupflow.pools import uploads
 from groupflow.pools.lists import IN_MEMORY, SLICE_BYTES, SpooledList
+from tests.deadlines import deadline
 from tests.pools.conftest import Shop
 from tests.pools.shop import OTHER, TOKEN, Worker, api_of, as_, ids, lines
 
@@ -132,7 +133,7 @@ async def test_a_token_has_one_list_under_way(shop: Shop, monkeypatch: pytest.Mo
     """And all of them together have a few."""
     held = Held("a")
     first = put(shop.api, held, TOKEN, "couriers")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline()):
         await held.has_begun.wait()
     second = await put(shop.api, b"", TOKEN, "others")
     assert second.status_code == 429, second.text

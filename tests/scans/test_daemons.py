@@ -13,6 +13,7 @@ from groupflow.operate.scans import ScanStory, look_at_shards, story_of
 from groupflow.store.client import StoreClient
 from groupflow.store.scans import ScanRecords
 from tests.databases import Postgres
+from tests.deadlines import deadline, short_lease
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.process import Process, until
 from tests.endtoend.rig import Rig
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)  # on a machine that others use too, daemo
 
 APP = "tests.scans.application:app"
 SICK = {13, 14}
-DEADLINE, LOOK = 60.0, 0.02  # seconds
+LOOK = 0.02  # seconds
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ class World:
         """Wait until all of these orders are shipped."""
         wanted = set(ids)
         found: set[Any] = set()
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             while not wanted <= found:
                 await asyncio.sleep(LOOK)
                 found = set(await self.orders.shipped())
@@ -75,7 +76,7 @@ class World:
         """Wait until the scan's story is so."""
         client = StoreClient(self.rig.store.url, self.rig.keys)
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 while True:
                     record = await ScanRecords(client).look("orders")
                     if record is not None:
@@ -100,7 +101,7 @@ class World:
 @pytest.fixture
 def world(make_rig: MakeRig, orders: Orders, monkeypatch: pytest.MonkeyPatch) -> World:
     """A world whose leases are short."""
-    return World(make_rig(workers={"lease": 2.0}), orders, monkeypatch)
+    return World(make_rig(workers={"lease": short_lease(2.0)}), orders, monkeypatch)
 
 
 def _overlaps(notes: list[list[str]], killed: set[str]) -> list[str]:

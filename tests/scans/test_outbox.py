@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tests.databases import Postgres
+from tests.deadlines import short_lease
 from tests.docs.examples import EXAMPLES
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.process import Process
@@ -27,7 +28,7 @@ async def test_an_outbox_under_kills(
     make_rig: MakeRig, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(16)
-    rig = make_rig(workers={"lease": 1.0})
+    rig = make_rig(workers={"lease": short_lease()})
     far = make_rig()  # where the messages go: another queue, another namespace
     monkeypatch.setenv("OUTBOX_DATABASE", postgres.url)
     monkeypatch.setenv("OUTBOX_RABBITMQ", rig.rabbitmq.url)

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from groupflow import SqlScan, SqlShard
+from tests.deadlines import deadline
 from tests.scans.machine import Machine
 from tests.store.bench import Bench
 
@@ -177,7 +178,8 @@ async def test_an_order_that_somebody_else_has_marked_is_passed_over(
 async def test_rows_of_a_page_go_over_one_connection(bench: Bench, orders: Orders) -> None:
     """And one that took too long in it, or broke it, takes nothing from those behind it."""
     await orders.fill(1, 2, 3, 4)
-    scan, seen = orders.scan(timeout=0.2, interval=-3600.0), []
+    limit = round(deadline(0.3), 1)  # of which three rows take next to nothing
+    scan, seen = orders.scan(timeout=limit, interval=-3600.0), []
 
     @scan.row()
     async def ship(order: Any, shard: SqlShard) -> None:
@@ -198,7 +200,7 @@ async def test_rows_of_a_page_go_over_one_connection(bench: Bench, orders: Order
     assert await orders.status_of() == {1: 0, 2: 1, 3: 0, 4: 1}
     deferred = (await machine.state())["deferred"]
     assert {key: row[3] for key, row in deferred.items()} == {
-        "1": "TimeoutError: the row took over 0.2 s (timeout)",
+        "1": f"TimeoutError: the row took over {limit:g} s (timeout)",
         "3": "ConnectionError: the database has gone",
     }
 

@@ -17,6 +17,7 @@ from groupflow.servers.ports import free_ports
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.servers.server import PrivateServer
 from tests.conftest import _run
+from tests.deadlines import deadline
 
 _Server = TypeVar("_Server", bound=PrivateServer)
 
@@ -74,7 +75,7 @@ class Authority:
 
 
 def _openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=deadline())
 
 
 def _authority(folder: Path) -> Authority:

@@ -25,6 +25,7 @@ from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.headers import json_headers
 from groupflow.core.octets import MARK, as_text
+from tests.deadlines import deadline
 from tests.security.conftest import TlsRabbitmq
 
 
@@ -57,14 +58,14 @@ values: st.SearchStrategy[FieldValue] = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(min_size=1, max_size=20), values, max_size=5))
 def test_sound_tables_read_as_before(table: dict[str, Any]) -> None:
     packed = pamqp.encode.field_table(table)
     assert frames.table(packed + b"what follows") == pamqp.decode.field_table(packed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=300), st.binary(max_size=20))
 def test_garbage_costs_nothing_but_itself(inside: bytes, rest: bytes) -> None:
     end, found = frames.table(_table(inside) + rest)
@@ -72,7 +73,7 @@ def test_garbage_costs_nothing_but_itself(inside: bytes, rest: bytes) -> None:
     assert all(isinstance(name, str) for name in found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=255))
 def test_any_short_string(text: bytes) -> None:
     end, found = frames.short_string(bytes([len(text)]) + text + b"rest")
@@ -82,7 +83,7 @@ def test_any_short_string(text: bytes) -> None:
         assert found == text.decode() or found.startswith(MARK)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(min_size=8, max_size=8))
 def test_any_time(raw: bytes) -> None:
     end, found = frames.timestamp(raw)
@@ -126,7 +127,7 @@ _OVERLAPPING = _table(
 _kinds = st.tuples(st.sampled_from([b"A", b"\x01aF", b"S", b"V", b"D", b"T"]), st.integers(0, 30))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(_kinds, max_size=60))
 def test_lengths_that_overlap_cost_no_more_than_their_bytes(kinds: list[tuple[bytes, int]]) -> None:
     inside = b"\x01aA" + b"".join(kind + struct.pack(">I", length) for kind, length in kinds)
@@ -138,7 +139,7 @@ def test_lists_that_lie_in_each_other_s_middle_are_read_once() -> None:
     assert _calls(_OVERLAPPING) <= len(_OVERLAPPING)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=60), st.binary(max_size=60), st.sampled_from([b"S", b"x", b"A", b"F"]))
 def test_nothing_is_read_beyond_the_table_that_it_is_in(
     inside: bytes, behind: bytes, kind: bytes
@@ -158,7 +159,7 @@ def test_values_are_counted_and_cut() -> None:
     assert not frames.table(_table(b"\x01aV"))[1].is_cut
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_different_bytes_are_different_texts(one: bytes, other: bytes) -> None:
     for raw in (one, as_text(one).encode(), b"\\xff", f"{MARK}ff".encode()):
@@ -195,7 +196,7 @@ from groupflow import Publisher
 import groupflow.broker.consumer, groupflow.broker.archive
 assert pamqp.decode.METHODS == before
 """
-    subprocess.run([sys.executable, "-c", look], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", look], check=True, timeout=deadline())
 
 
 async def test_no_message_stops_intake(
@@ -206,7 +207,7 @@ async def test_no_message_stops_intake(
     channel = await publisher.channel(publisher_confirms=False)
     queue = "poison"
     Properties = aiormq.spec.Basic.Properties  # noqa: N806
-    connection = await connect(tls_rabbitmq.url, heartbeat=10, timeout=10, name="t")
+    connection = await connect(tls_rabbitmq.url, heartbeat=10, timeout=deadline(), name="t")
     await topology.declare(connection, queue)
     late = struct.pack(">Q", 2**64 - 1)
     with monkeypatch.context() as patch:
@@ -230,7 +231,7 @@ async def test_no_message_stops_intake(
     try:
         async with consuming(connection, consumer, 100):
             while len(found) < 7:
-                found += await asyncio.wait_for(consumer.take(100, 1_000_000), 10)
+                found += await asyncio.wait_for(consumer.take(100, 1_000_000), deadline())
     finally:
         await connection.close()
         await publisher.close()

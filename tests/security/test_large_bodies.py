@@ -14,6 +14,7 @@ import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.conftest import _running
+from tests.deadlines import deadline
 from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig
@@ -123,7 +124,7 @@ def test_a_worker_that_pulls_a_hundred_pages_through_them(rig: Rig) -> None:
         base_url=f"{url}/api/pools/couriers/workers/anna",
         headers={"Authorization": f"Bearer {TOKEN}"},
         trust_env=False,
-        timeout=60,
+        timeout=deadline(),
     ) as api:
         while True:
             answer = api.post("/claims", json={"limit": 100}).raise_for_status()

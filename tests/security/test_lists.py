@@ -22,6 +22,7 @@ from redis import Redis
 
 from groupflow.pools import uploads
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 from tests.page.world import TOKEN
@@ -48,15 +49,17 @@ rights = ["pull", "fill"]
 class World:
     """A daemon and its page, on a Redis of its own."""
 
+    POOLS = POOLS
+
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
         limits = {"max_memory": MOST_MEMORY}
         http = {"listen": "127.0.0.1:0", "token": TOKEN}
         self.rig = Rig(folder, rabbitmq, redis, http=http, redis=limits)
         with self.rig.config.open("a") as file:
-            file.write(POOLS)
+            file.write(self.POOLS)
         self.daemon: Process = self.rig.start("d1")
         self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
-        self.http = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=deadline(), trust_env=False)
         self.raw: Redis = self.rig.raw
 
     @property
@@ -162,7 +165,9 @@ def test_a_list_of_large_bodies(world: World, record_property: Any) -> None:
     reset_slowlog(world)
     with watched(world) as seconds:
         path = f"{world.url}/api/pools/couriers/tasks"
-        answer = httpx.put(path, content=pieces(), headers=headers, timeout=300.0, trust_env=False)
+        answer = httpx.put(
+            path, content=pieces(), headers=headers, timeout=5 * deadline(), trust_env=False
+        )
         world.rig.publish([Job("innocent", None)])
         world.rig.wait_for_start("innocent")
     longest = slowest(world)
@@ -182,7 +187,11 @@ def test_a_list_of_large_bodies(world: World, record_property: Any) -> None:
     assert longest < bound, figures
     assert world.resident() < 512 * MIB, figures
     emptied = httpx.put(
-        path, content=b"", headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False
+        path,
+        content=b"",
+        headers={"authorization": f"Bearer {TOKEN}"},
+        trust_env=False,
+        timeout=deadline(),
     )
     assert emptied.status_code == 200, emptied.text
     assert emptied.json()["removed"] > 0
@@ -200,7 +209,7 @@ def test_slow_lists(world: World) -> None:
     assert address.port is not None
     with ExitStack() as stack, watched(world):
         sockets = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", address.port), 60))
+            stack.enter_context(socket.create_connection(("127.0.0.1", address.port), deadline()))
             for _ in range(SLOW)
         ]
         for each in sockets:

@@ -42,6 +42,7 @@ from groupflow.store.history import roll_history
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
+from tests.deadlines import deadline
 from tests.security.conftest import TlsRabbitmq, running
 from tests.security.strict import StrictBroker
 from tests.store.bench import Bench, arrival, bury
@@ -94,7 +95,7 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
             *(arrival(f"year{n}", "y", delay=31_536_000.0) for n in range(2)),
         )
         await bench.enqueue(large("large", "l", priority=-9.0))
-        assert await asyncio.wait_for(heard, 5) in (b"ready", b"due")
+        assert await asyncio.wait_for(heard, deadline()) in (b"ready", b"due")
     held = {c.task.id: c for c in await one.claim("grouped", "w1", "w2")}
     await one.sessions.renew()
     await one.settle(Retry(held["g0"], 0.0, [{"message": "again"}]))
@@ -285,7 +286,7 @@ def _run_script(
         capture_output=True,
         text=True,
         env={**os.environ, **variables, **passwords},
-        timeout=280,
+        timeout=5 * deadline(),
     )
 
 
@@ -348,7 +349,7 @@ class TestRabbitmq:
         assert granted.seen.count(" change_password ") == 2
         assert "-pw" not in granted.seen
         daemon, publisher = granted.daemon(), granted.publisher()
-        connection = await connect(daemon, heartbeat=10, timeout=10, name="t")
+        connection = await connect(daemon, heartbeat=10, timeout=deadline(), name="t")
         try:
             await topology.declare(connection, QUEUE)
             async with publishing(publisher, QUEUE) as out:
@@ -373,7 +374,7 @@ class TestRabbitmq:
 
     async def test_enough_for_partitions(self, granted: Granted) -> None:
         """Daemons declare all of it; publishers reach the exchange, and nothing behind it."""
-        connection = await connect(granted.daemon(), heartbeat=10, timeout=10, name="t")
+        connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
         names = partitions.names_of(QUEUE, 2)
         try:
             await partitions.declare(connection, QUEUE, 2)
@@ -425,7 +426,7 @@ class TestRabbitmq:
 @asynccontextmanager
 async def declared(granted: Granted) -> AsyncIterator[None]:
     """With the queue, as a daemon declares it."""
-    connection = await connect(granted.daemon(), heartbeat=10, timeout=10, name="t")
+    connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
     try:
         await topology.declare(connection, QUEUE)
         yield

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import deadline
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.conftest import make_rig as make_rig  # noqa: PLC0414  a fixture of this file
 from tests.endtoend.process import Process
@@ -39,7 +40,7 @@ def test_a_busy_machine_costs_no_task_its_life(make_rig: MakeRig) -> None:
     )
     busy = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(BUSY)]
     for each in busy:
-        assert each.wait(timeout=10 * SECONDS) == 0
+        assert each.wait(timeout=5 * deadline() + SECONDS) == 0
     rig.wait_for_all()
     assert rig.dead() == []
     lost = sum(len(daemon.events("session.lost")) for daemon in daemons)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
@@ -121,7 +121,7 @@ def _deep(depth: int) -> dict[str, Any]:
 @example(Delivery(1, b"{}", "", "", {"a": _deep(40), "": float("nan")}, 0))
 @example(Delivery(1, b"{}", "\n", "\x1b", {"x": Decimal("sNaN"), "y": 2**70}, 255))
 @example(Delivery(1, b"{}", "i", "t", {"x-delay": datetime.now(UTC), "d": b"\xff"}, None))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_admission_never_raises(delivery: Delivery) -> None:
     arrival = ADMISSION.admit(delivery)
     assert arrival.id
@@ -182,9 +182,7 @@ def _judge_keys(bench: Bench) -> None:
 
 
 @given(st.lists(deliveries, min_size=1, max_size=12))
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20)
 def test_a_batch_never_fails(redis_server: RedisServer, batch: list[Delivery]) -> None:
     asyncio.run(_live_through(redis_server, [ADMISSION.admit(each) for each in batch]))
 
@@ -193,7 +191,7 @@ def test_a_batch_never_fails(redis_server: RedisServer, batch: list[Delivery]) -
 @example(("a:b", "c"), ("a", "b:c"))
 @example(("a%3Ab", "c"), ("a:b", "c"))
 @example(("a", "%"), ("a%", ""))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @pytest.mark.parametrize("key", ["{e}:{t}", "{e}/{t}", "x{e} - {t}y", "{e}::{t}", "{e}aa{t}"])
 def test_no_tenant_renders_another_s_key(
     key: str, one: tuple[str, str], other: tuple[str, str]

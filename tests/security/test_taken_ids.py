@@ -16,6 +16,7 @@ import orjson
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Rig
 from tests.page.world import TOKEN
@@ -45,7 +46,9 @@ class World:
         url = self.rig.start("d1").wait_for("http.listening")["url"].rstrip("/")
         headers = {"authorization": f"Bearer {COURIER}"}
         base = f"{url}/api/pools/couriers"
-        self.http = httpx.Client(base_url=base, headers=headers, timeout=60.0, trust_env=False)
+        self.http = httpx.Client(
+            base_url=base, headers=headers, timeout=deadline(), trust_env=False
+        )
         self.sent, self.filled = 0, 0  # messages, and tasks that came by lists
 
     def attack(self, seed: int) -> None:

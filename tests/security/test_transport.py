@@ -28,6 +28,7 @@ from groupflow.settings.transport import split_tls, stays_here
 from groupflow.settings.types import SecretUrl
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
+from tests.deadlines import deadline
 from tests.security.conftest import Authority, TlsRabbitmq, TlsRedis, running
 
 HERE = (
@@ -137,7 +138,9 @@ def test_what_is_signed_here_passes_the_strictest_verification(authority: Author
     for name in ("server", "client"):
         words = ["openssl", "verify", "-x509_strict", "-CAfile", authority.ca]
         words.append(authority.path(f"{name}.pem"))
-        told = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        told = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=deadline()
+        )
         assert told.returncode == 0, told.stderr
 
 
@@ -188,7 +191,9 @@ class TestRabbitmq:
 
         async def open_once(**files: str) -> None:
             found = settings("rabbitmq", url=url, **files)
-            connection = await connect(found.rabbitmq_url(), heartbeat=10, timeout=10, name="t")
+            connection = await connect(
+                found.rabbitmq_url(), heartbeat=10, timeout=deadline(), name="t"
+            )
             await connection.close()
 
         await open_once(ca_file=authority.ca)
@@ -218,7 +223,7 @@ async def test_a_task_s_whole_way_over_tls(
     try:
         async with publishing(found.rabbitmq_url(), "overtls") as publisher:
             await publisher.publish(Outgoing(b"{}", type="t"))
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), deadline())
     finally:
         daemon.stop()
         await running_daemon
@@ -239,7 +244,7 @@ async def test_a_broken_tls_stream_is_a_failed_attempt(authority: Authority) -> 
     port = server.sockets[0].getsockname()[1]
     url = f"https://127.0.0.1:{port}/hooks/T0KEN"
     trusted = ssl.create_default_context(cafile=authority.ca)
-    async with server, asyncio.timeout(20), httpx.AsyncClient(verify=trusted) as client:
+    async with server, asyncio.timeout(deadline()), httpx.AsyncClient(verify=trusted) as client:
         rule = HandlerRule(http=SecretUrl(url))
         outcome = await HttpRunner(rule, url, client).handle(Task("1", "t", body=b"{}"))
     assert isinstance(outcome, Failed)

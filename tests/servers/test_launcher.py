@@ -25,6 +25,7 @@ from groupflow.servers import (
     private_servers,
 )
 from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline
 
 STORES = pytest.mark.parametrize("make", [RedisServer, ValkeyServer], ids=["redis", "valkey"])
 
@@ -44,8 +45,8 @@ asyncio.run(main())
 """
 
 
-async def _until(condition: Callable[[], bool], within: float = 10.0) -> None:
-    async with asyncio.timeout(within):
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(deadline()):
         while True:
             if condition():
                 return
@@ -140,7 +141,7 @@ async def test_a_paused_server_can_be_stopped(tmp_path: Path) -> None:
     store = RedisServer(tmp_path)
     await store.start()
     await store.pause()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(deadline()):
         await store.stop()
     assert not store.running
 

@@ -25,7 +25,7 @@ names = st.frozensets(st.text(st.sampled_from(":-x2A%é"), min_size=1, max_size=
 
 
 @given(keys, keys, st.lists(st.tuples(names, st.booleans()), min_size=8, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_is_told_apart_has_no_key_in_common(
     one: str, other: str, held: list[tuple[frozenset[str], bool]]
 ) -> None:

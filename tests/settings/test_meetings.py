@@ -211,7 +211,7 @@ texts = st.text(st.sampled_from("a:-%13A"), min_size=1, max_size=4)
 
 
 @given(rules, rules, st.lists(st.tuples(texts, texts, texts, st.sampled_from("ab3")), max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_is_left_alone_never_meets(
     one: dict[str, Any], other: dict[str, Any], messages: list[tuple[str, ...]]
 ) -> None:

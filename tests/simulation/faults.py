@@ -10,6 +10,7 @@ from tests.simulation.fleet import Fleet, Member
 from tests.simulation.places import ANSWERED, CRITICAL, LEAVES, REGISTERS, STOPS
 from tests.simulation.plan import Fault, FaultKind
 from tests.simulation.processes import Process, context_of
+from tests.simulation.pullers import Pullers
 
 AIMS = ("", *CRITICAL)  # where processes are killed, as often
 AIMED = 3  # steps at most, from there on
@@ -19,8 +20,9 @@ PATIENCE = 2.5  # seconds for which a process may not come there
 class Faults:
     """Lets the faults of a plan happen."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, pullers: Pullers) -> None:
         self._fleet = fleet
+        self._pullers = pullers
         self._failing_over = False
         self._kinds: dict[FaultKind, Callable[[Fault, Member], Awaitable[None]]] = {
             "kill": self._kill,
@@ -36,6 +38,11 @@ class Faults:
             "orderly_restart": self._orderly_restart,
             "reload": self._reload,
             "block": self._block,
+            "lost_acks": self._lost_acks,
+            "join": self._join,
+            "leave": self._leave,
+            "kill_page": self._kill_page,
+            "stop_puller": self._stop_puller,
         }
 
     async def run(self) -> None:
@@ -172,3 +179,36 @@ class Faults:
         await asyncio.sleep(fault.seconds)
         process.main.is_blocked = False
         self._fleet.loop.release(process.main)
+
+    async def _lost_acks(self, fault: Fault, member: Member) -> None:
+        """Acks get lost, and then the connection: all that they were for comes again."""
+        process = member.process
+        if process is not None:
+            self._fleet.rabbitmq.lose_acks(process)
+            await asyncio.sleep(min(fault.seconds, 1.0))
+            self._fleet.rabbitmq.cut(process)
+
+    async def _join(self, _fault: Fault, _member: Member) -> None:
+        """One more daemon, from here on."""
+        late = Member(f"d{len(self._fleet.members)}")
+        self._fleet.members.append(late)
+        self._fleet.start(late)
+
+    async def _leave(self, _fault: Fault, member: Member) -> None:
+        """A daemon goes for good, unless it is the last one."""
+        others = [each for each in self._fleet.members if each is not member and each.process]
+        if others and member.process is not None:
+            await self._fleet.stop(member)
+            if not member.process.is_dead:  # else it comes back first
+                member.process = None
+
+    async def _kill_page(self, fault: Fault, _member: Member) -> None:
+        if pages := self._pullers.pages:
+            await pages[fault.daemon % len(pages)].kill(fault.steps)
+
+    async def _stop_puller(self, fault: Fault, _member: Member) -> None:
+        if every := self._pullers.every:
+            process = every[fault.daemon % len(every)].process
+            self._fleet.loop.stop_process(process)
+            await asyncio.sleep(fault.seconds)
+            self._fleet.loop.go_on(process)

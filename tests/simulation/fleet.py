@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
-import orjson
 import structlog
 
-from groupflow import building
 from groupflow.core.errors import SessionReplaced
 from groupflow.daemon import Daemon
-from groupflow.settings.model import Http, RabbitMQ, Redis, RetryDefaults, Settings, Workers
-from groupflow.settings.rules import GroupRule
+from groupflow.settings.model import Settings
 from groupflow.store.partitions import keys_of
 from tests.history.auditor import states_of
 from tests.history.events import Event, State
 from tests.simulation import clock
+from tests.simulation.configured import NAMESPACE, QUEUE, settings_of
 from tests.simulation.handlers import app_of
-from tests.simulation.lease import SimulatedLease
+from tests.simulation.jobs import Job
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
-from tests.simulation.plan import Job, Plan
+from tests.simulation.plan import Plan
 from tests.simulation.processes import OWNER, Process, context_of
 from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
 from tests.simulation.watch import Watch
-from tests.soak.config import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
-
-NAMESPACE = "sim"
-QUEUE = "sim.jobs"
 
 
 @dataclass(slots=True)
@@ -75,7 +66,7 @@ class Fleet:
         self.members = [Member(f"d{n}") for n in range(plan.daemons)]
         self.processes: list[Process] = []
         self.events: list[Event] = []
-        self.watch = Watch(plan, self.raw, self.partitions)
+        self.watch = Watch(plan)
         self.resumed: set[tuple[str, int]] = set()
         self.forgotten: set[tuple[str, int]] = set()
         self.troubles: list[str] = []
@@ -83,6 +74,15 @@ class Fleet:
         self.unpublished = len(plan.jobs)
         self._handlers = Random(f"handlers {plan.seed}")
         self.grouped = plan.grouped
+        self.is_moving = False
+        """Whether the namespace is between two numbers of partitions."""
+        self.calls_lost = 0
+        """Times that a server lost what it was last told."""
+
+    @property
+    def settings(self) -> Settings:
+        """What daemons begin with."""
+        return settings_of(self.plan, self.plan.grouped)
 
     # What is written down:
 
@@ -122,6 +122,7 @@ class Fleet:
         states: dict[str, State] = {}
         for keys in self.partitions:
             states |= states_of(self.raw, keys)
+        self.calls_lost += 1
         over = {id_ for id_, state in states.items() if state not in ("waiting", "running")}
         self.forgotten |= {
             (id_, event.fence)
@@ -129,21 +130,25 @@ class Fleet:
             if event.kind == "start" and (id_ := event.id.partition("#")[0]) not in over
         }
 
+    def make_process(self, name: str) -> Process:
+        """One more process."""
+        process = Process(name, len(self.processes) + 1)
+        self.processes.append(process)
+        return process
+
     # Daemons:
 
     def start(self, member: Member, name: str | None = None) -> None:
         """Start a process for a member."""
         member.name = name or member.name
-        process = Process(member.name, len(self.processes) + 1)
-        self.processes.append(process)
-        member.process = process
+        process = member.process = self.make_process(member.name)
         self.tell(f"{process} starts")
         context = context_of(process.main)
         member.serving = self.loop.create_task(self._serve(member, process), context=context)
 
     async def _serve(self, member: Member, process: Process) -> None:
         daemon = Daemon(
-            settings_of(self.plan, self.plan.grouped),
+            self.settings,
             app_of(self.write, self._handlers),
             process.name,
             load=lambda: settings_of(self.plan, self.grouped),
@@ -197,19 +202,17 @@ class Fleet:
     async def _publish_lane(self, jobs: list[Job]) -> None:
         for job in jobs:
             await asyncio.sleep(job.wait)
-            message = Published(job.id, job.type, orjson.dumps(job.body), {}, None)
+            type_ = None if job.shape == "no type" else job.type
+            message = Published(job.id, type_, job.body, job.headers)
             for _ in range(2 if job.twice else 1):
                 while self.rabbitmq.is_down:
                     await asyncio.sleep(0.1)
                 await asyncio.sleep(self.rabbitmq.delay())
                 self.rabbitmq.publish(message)
             await asyncio.sleep(self.rabbitmq.delay())
-            at = clock.now()
-            self.write(
-                Event(
-                    "published", job.id, at, group=job.group, tenant="7", n=job.n, wall=clock.wall()
-                )
-            )
+            at, tenant = clock.now(), job.tenant_name
+            event = Event("published", job.id, at, group=job.group, tenant=tenant, n=job.n)
+            self.write(replace(event, wall=clock.wall()))
             self.unpublished -= 1
 
     def counts(self) -> dict[str, int]:
@@ -233,59 +236,3 @@ class Fleet:
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
         return not any(counts.get(kind, 0) for kind in kinds)
-
-
-@cache
-def settings_of(plan: Plan, grouped: int) -> Settings:
-    """The configuration of all daemons."""
-    entity = "{entity}:{tenant_id}"
-
-    def rule(name: str, **options: Any) -> GroupRule:
-        app = "sim" if name == "entities" else f"sim-{name}"
-        return GroupRule(name=name, app=app, key=entity, shares=True, **options)
-
-    # Where no rule has a limit, scripts go other ways: so only those that a run needs are there.
-    used = {job.rule for job in plan.jobs}
-    others = (
-        rule("runs", run=RUN),
-        rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
-        rule("batches", batch=BATCH, batch_wait=0.2),
-        rule("bursts", debounce=QUIET),
-    )
-    return Settings(
-        rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20),
-        redis=Redis(
-            namespace=NAMESPACE, partitions=plan.partitions, replicas=plan.replicas, timeout=1.0
-        ),
-        workers=Workers(
-            plain=plan.plain,
-            grouped=grouped,
-            lease=plan.lease,
-            max_block=max(MAX_BLOCK, plan.lease),
-            drain=3.0,
-            max_crashes=10,
-            order=plan.order,
-        ),
-        retry=RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
-        http=Http(listen=""),
-        groups=(rule("entities"), *(each for each in others if each.name in used)),
-    )
-
-
-def _pid() -> int:
-    owner = OWNER.get()
-    return owner.process.pid if owner is not None else 0
-
-
-def patched(fleet: Fleet) -> list[Any]:
-    """What of the product is replaced for a run: RabbitMQ's connections, and the lease's thread."""
-    connect: Callable[..., Any] = fleet.rabbitmq.connect
-    return [
-        patch("groupflow.flow.intake.connect", connect),
-        patch("groupflow.flow.intakes.connect", connect),
-        patch.object(building, "LeaseThread", SimulatedLease),
-        patch("groupflow.daemon.configure_logging"),
-        patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
-        patch("groupflow.account.os", SimpleNamespace(getpid=_pid)),
-        patch("groupflow.account.socket", SimpleNamespace(gethostname=lambda: "simulated")),
-    ]

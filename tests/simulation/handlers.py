@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
@@ -41,13 +42,17 @@ def _event(kind: Kind, task: Task, how: str = "") -> Event:
     )
 
 
-def app_of(write: Write, chance: Random) -> App:
-    """An application whose handlers tell `write` what happens to them."""
-    app = App()
+@dataclass(frozen=True, slots=True)
+class Noting:
+    """How handlers tell what happens to them, and pass time."""
+
+    write: Write
+    chance: Random
 
     @contextmanager
-    def noted(task: Task) -> Iterator[None]:
-        write(_event("start", task))
+    def noted(self, task: Task) -> Iterator[None]:
+        """Write down an attempt's start and end."""
+        self.write(_event("start", task))
         how = "done"
         try:
             yield
@@ -58,10 +63,23 @@ def app_of(write: Write, chance: Random) -> App:
             how = "failed"
             raise
         finally:
-            write(_event("end", task, how))
+            self.write(_event("end", task, how))
 
-    async def pass_time() -> None:
-        await asyncio.sleep(chance.uniform(0.002, 0.05))
+    async def pass_time(self) -> None:
+        """Take some milliseconds."""
+        await asyncio.sleep(self.chance.uniform(0.002, 0.05))
+
+
+def app_of(write: Write, chance: Random) -> App:
+    """An application whose handlers tell `write` what happens to them."""
+    app, noting = App(), Noting(write, chance)
+    _register_quick(app, noting)
+    _register_failing(app, noting)
+    return app
+
+
+def _register_quick(app: App, noting: Noting) -> None:
+    noted, pass_time = noting.noted, noting.pass_time
 
     @app.handler("work")
     async def work(task: Task) -> None:
@@ -71,7 +89,20 @@ def app_of(write: Write, chance: Random) -> App:
     @app.handler("slow")
     async def slow(task: Task) -> None:
         with noted(task):
-            await asyncio.sleep(chance.uniform(0.3, 3.0))
+            await asyncio.sleep(noting.chance.uniform(0.3, 3.0))
+
+    @app.handler("stages")
+    async def stages(task: Task) -> Advance | None:
+        with noted(task):
+            await pass_time()
+            if not task.stage:
+                return Advance("second", {"from": task.fence})
+            await asyncio.sleep(noting.chance.uniform(0.0, 0.4))
+            return None
+
+
+def _register_failing(app: App, noting: Noting) -> None:
+    noted, pass_time = noting.noted, noting.pass_time
 
     @app.handler("flaky")
     async def flaky(task: Task) -> None:
@@ -86,14 +117,17 @@ def app_of(write: Write, chance: Random) -> App:
             await pass_time()
             raise Unlucky("always")
 
-    @app.handler("stages")
-    async def stages(task: Task) -> Advance | None:
+    @app.handler("group-later")
+    async def group_later(task: Task) -> Retry | None:
         with noted(task):
             await pass_time()
-            if not task.stage:
-                return Advance("second", {"from": task.fence})
-            await asyncio.sleep(chance.uniform(0.0, 0.4))
-            return None
+            return Retry(after=0.3, scope="group") if task.attempt == 1 else None
+
+    @app.handler("tenant-later")
+    async def tenant_later(task: Task) -> Retry | None:
+        with noted(task):
+            await pass_time()
+            return Retry(after=0.3, scope="tenant") if task.attempt == 1 else None
 
     @app.batch_handler("batch", size=BATCH)
     async def batch(tasks: Sequence[Task]) -> list[Retry | None]:
@@ -109,5 +143,3 @@ def app_of(write: Write, chance: Random) -> App:
                 break
             told.append(None)
         return told + [None] * (len(tasks) - len(told))
-
-    return app

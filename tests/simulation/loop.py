@@ -79,6 +79,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._waiting: deque[Callback] = deque()
         self._numbers = itertools.count(1)
         self.steps = 0
+        self.broken: Exception | None = None
+        """Ends the run, where something has found that it need not go on."""
         self.on_death: Callable[[Process], None] = lambda process: None
         self.tasks: dict[_Task, None] = {}
         self.set_task_factory(self._make_task)
@@ -125,6 +127,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """All that is ready; where nothing is, what is due next."""
+        if self.broken:
+            raise self.broken
         waiting, timers = self._waiting, self._timers
         while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)

@@ -11,11 +11,14 @@ from random import Random
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from groupflow.store.scripts import Order
+from tests.simulation.acts import Act, Pull, draw_acts, draw_pulls
+from tests.simulation.jobs import Job, draw_jobs
 
 LEASE = 2.0
 FaultKind: TypeAlias = Literal[
     "kill", "stop", "cut", "cut_behind", "part", "redis_restart", "fail_over", "redis_away",
-    "rabbitmq_cut", "rabbitmq_away", "orderly_restart", "reload", "block",
+    "rabbitmq_cut", "rabbitmq_away", "lost_acks", "orderly_restart", "reload", "block", "join", "leave",
+    "kill_page", "stop_puller",
 ]  # fmt: skip
 _FAULTS: dict[FaultKind, int] = {
     "kill": 6,
@@ -31,12 +34,15 @@ _FAULTS: dict[FaultKind, int] = {
     "orderly_restart": 2,
     "reload": 1,
     "block": 1,
+    "lost_acks": 1,
+    "join": 1,
+    "leave": 1,
 }
-BURST = 0.7  # of the messages follow right behind another one
+_FAULTS_OF_PULLERS: dict[FaultKind, int] = {"kill_page": 2, "stop_puller": 2}
+_FEATURES = {"operators": 0.6, "pullers": 0.45, "strangers": 0.6, "tenants": 0.4}
+"""What a seed may have beside daemons and faults, and how many of a hundred have it."""
+AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
-_RULES = ("", "", "", "runs", "several", "batches", "bursts")
-_TYPES = ("work", "slow", "flaky", "bad", "stages", "hold")
-_WEIGHTS = (60, 15, 8, 3, 8, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,50 +70,6 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A message that is published.
-
-    Attributes:
-        n: its number.
-        lane: the publisher that sends it, behind what that has sent before.
-        wait: seconds that the publisher waits before.
-        type: of its handler.
-        entity: its group's entity; empty for a plain task.
-        rule: what the group's rule is called; empty for the plain rule.
-        twice: whether the confirm is lost, so that it is published again.
-        priority: in seconds.
-    """
-
-    n: int
-    lane: int
-    wait: float
-    type: str
-    entity: str
-    rule: str
-    twice: bool
-    priority: int = 0
-
-    @property
-    def id(self) -> str:
-        """Its message id."""
-        return f"m{self.n}"
-
-    @property
-    def group(self) -> str | None:
-        """Its group key."""
-        if not self.entity:
-            return None
-        return f"{self.entity}:7"
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """Its body."""
-        app = f"sim-{self.rule}" if self.rule else "sim"
-        entity = {"entity": self.entity} if self.entity else {}
-        return {"app_name": app if self.entity else "plain", "tenant_id": 7, "n": self.n, **entity}
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """A run, before it begins."""
 
@@ -121,8 +83,13 @@ class Plan:
     replicas: int = 0
     plain: int = 2
     grouped: int = 4
+    features: frozenset[str] = frozenset()
+    acts: tuple[Act, ...] = ()
+    pulls: tuple[Pull, ...] = ()
+    audits: tuple[int, ...] = ()
+    """How many calls to Redis lie between two looks at what it holds."""
 
-    PARTS: ClassVar[tuple[str, ...]] = ("faults", "jobs")
+    PARTS: ClassVar[tuple[str, ...]] = ("faults", "acts", "pulls", "jobs")
     """What a run may go without, each a tuple, those that tell most first."""
 
     def parts(self, kind: str) -> tuple[Any, ...]:
@@ -156,8 +123,11 @@ def plan(
     """
     chance = Random(seed)
     number = daemons or chance.choice((2, 3, 3, 4))
-    jobs = tuple(_jobs(chance, tasks, seconds))
-    kinds, weights = list(_FAULTS), list(_FAULTS.values())
+    others = Random(f"features {seed}")
+    features = frozenset(name for name, share in _FEATURES.items() if others.random() < share)
+    partitions = others.choice((1, 1, 1, 2, 3))
+    faults_of = _FAULTS | (_FAULTS_OF_PULLERS if "pullers" in features else {})
+    kinds, weights = list(faults_of), list(faults_of.values())
     drawn = [
         Fault(
             at=chance.uniform(0.2, seconds),
@@ -169,44 +139,21 @@ def plan(
         )
         for _ in range(faults)
     ]
+    # Where a server begins anew, a group that is partly a pool's may have two at once: ADR 0071.
+    is_mixed = not any(fault.kind in ("redis_restart", "fail_over") for fault in drawn)
+    jobs = draw_jobs(seed, tasks, seconds, partitions, features, is_mixed=is_mixed)
     return Plan(
         seed=seed,
         daemons=number,
-        jobs=jobs,
+        jobs=tuple(jobs),
         faults=tuple(sorted(drawn, key=lambda fault: fault.at)),
         order=chance.choice(_ORDERS),
-        partitions=chance.choice((1, 1, 1, 2, 3)),
+        partitions=partitions,
         replicas=chance.choice((0, 1)),
         plain=chance.randint(1, 3),
         grouped=chance.randint(2, 5),
+        features=features,
+        acts=draw_acts(seed, jobs, seconds) if "operators" in features else (),
+        pulls=draw_pulls(seed, seconds) if "pullers" in features else (),
+        audits=tuple(1 + round(others.expovariate(1 / 60)) for _ in range(AUDITS)),
     )
-
-
-def _jobs(chance: Random, tasks: int, seconds: float) -> list[Job]:
-    lanes = 5
-    rules = [chance.choice(_RULES) for _ in range(lanes)]
-    jobs: list[Job] = []
-    longest = 1.2 * seconds * lanes / tasks / (1 - BURST)
-    for n in range(tasks):
-        lane = chance.randrange(lanes)
-        rule = rules[lane]
-        is_plain = lane == 0 and chance.random() < 0.8
-        prefix = f"{rule}-" if rule else "g"
-        entity = "" if is_plain else f"{prefix}{lane}-{chance.randrange(2)}"
-        types, weights = _TYPES, _WEIGHTS
-        type_ = chance.choices(types, weights)[0]
-        if rule == "batches" and entity:
-            type_ = "batch"
-        jobs.append(
-            Job(
-                n=n,
-                lane=lane,
-                # In bursts: what comes one by one is done before the next one comes.
-                wait=0.0 if chance.random() < BURST else chance.uniform(0.0, longest),
-                type=type_,
-                entity=entity,
-                rule=rule if entity else "",
-                twice=chance.random() < 0.08,
-            )
-        )
-    return jobs

@@ -17,7 +17,9 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import aiormq
+import pamqp.encode
 
+from groupflow.broker import frames
 from groupflow.core.errors import BrokerUnavailable
 from tests.simulation import clock
 from tests.simulation.loop import SimulatedLoop
@@ -32,10 +34,14 @@ class Published:
     """A message as it lies in the queue."""
 
     id: str
-    type: str
+    type: str | None
     body: bytes
     headers: dict[str, Any] = field(default_factory=dict)
     priority: int | None = None
+
+    def read_headers(self) -> Any:
+        """Its headers as groupflow reads them off a frame."""
+        return frames.table(pamqp.encode.field_table(self.headers))[1] if self.headers else None
 
 
 class SimulatedRabbitmq:
@@ -109,6 +115,12 @@ class SimulatedRabbitmq:
             if connection.owner is not None and connection.owner.process is process:
                 connection.cut()
 
+    def lose_acks(self, process: Process) -> None:
+        """What a process acks from here on does not arrive, until its connections break."""
+        for connection in self._connections:
+            if connection.owner is not None and connection.owner.process is process:
+                connection.loses_acks = True
+
     def forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
 
@@ -120,6 +132,7 @@ class Connection:
         self.server = server
         self.owner = OWNER.get()
         self.is_open = True
+        self.loses_acks = False
         self.channels: list[Channel] = []
 
     async def channel(self, **_: Any) -> Channel:
@@ -203,7 +216,7 @@ class Channel:
         self._loop.call_at(self._acked_at, self._acked, tag, context=Context())
 
     def _acked(self, tag: int) -> None:
-        if self._connection.is_open:
+        if self._connection.is_open and not self._connection.loses_acks:
             while self.unacked and self.unacked[0][0] <= tag:
                 self.unacked.popleft()
             self._server.pump()
@@ -220,7 +233,7 @@ class Channel:
             properties = SimpleNamespace(
                 message_id=message.id,
                 message_type=message.type,
-                headers=dict(message.headers),
+                headers=message.read_headers(),
                 priority=message.priority,
             )
             header = SimpleNamespace(properties=properties)

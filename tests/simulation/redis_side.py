@@ -12,7 +12,6 @@ import hashlib
 import re
 import socket
 from collections.abc import Callable
-from functools import cache
 from typing import Any, cast
 
 import hiredis
@@ -84,6 +83,10 @@ class RealRedis:
         """Connect to a Unix socket."""
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
+        # A small hash keeps the order in which its fields came, a large one has a secret order.
+        for setting in (b"hash-max-listpack-entries", b"hash-max-listpack-value"):
+            self.ask([pack(b"CONFIG", b"SET", setting, b"100000000")])
+        self._loaded: dict[tuple[Order, int], frozenset[str]] = {}
         self._scripts: dict[str, str] = {}  # as the product knows them → as they are loaded
         self.raw = VirtualRedis(unix_socket_path=path)
         """For those who look at what lies there."""
@@ -102,15 +105,16 @@ class RealRedis:
         """A script as the real server is given it."""
         return changed(text)
 
-    @cache  # noqa: B019  there is one, for the whole process
     def load_all(self, order: Order, partitions: int) -> frozenset[str]:
         """Load every script of a namespace; the names that the product knows them by."""
-        return frozenset(
-            self.load(Scripts(order, partitions=number)[verb].text)
-            for number in (0, partitions)
-            for room in AnyVerb.__subclasses__()
-            for verb in room
-        )
+        if (order, partitions) not in self._loaded:
+            self._loaded[order, partitions] = frozenset(
+                self.load(Scripts(order, partitions=number)[verb].text)
+                for number in (0, partitions)
+                for room in AnyVerb.__subclasses__()
+                for verb in room
+            )
+        return self._loaded[order, partitions]
 
     def sha(self, sha: str) -> str:
         """What a script that was loaded is called at the real server."""
@@ -157,9 +161,11 @@ class SimulatedRedis:
         """Scripts that this server has been given."""
         self.id = "1" * 40
         """As Redis names who leads."""
-        self._number = 1
         self.began = 0.0
         """When its latest life began."""
+        self.life = 1
+        """How often it has begun."""
+        self.on_restart: Callable[[], None] = lambda: None
         self.replicas = 0
         self.replica_hears = True
         self._subscribed: dict[_Session, set[bytes]] = {}
@@ -193,8 +199,9 @@ class SimulatedRedis:
 
     def restart(self) -> None:
         """Another life of the server: another name, no scripts, no connections."""
-        self._number += 1
-        self.id = f"{self._number:x}" * 40
+        self.on_restart()
+        self.life += 1
+        self.id = f"{self.life:x}" * 40
         self.id = self.id[:40]
         self.known = frozenset()
         self.replica_hears = True
@@ -268,7 +275,6 @@ class SimulatedRedis:
         replies, whole = self._real.ask([*packed, pack(b"LPOP", _WAKES, 100)])
         wakes = replies.pop()
         tail = _NULL if wakes is None else _array(wakes)
-        # Not what was answered: a hash has its fields in an order that is the server's secret.
         for each in packed:
             self._note(each)
         session.transport.reply(whole[: -len(tail)])

@@ -14,13 +14,17 @@ import structlog
 from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.simulation import clock
+from tests.simulation.audits import Audits, Unsound
+from tests.simulation.configured import patched
 from tests.simulation.faults import Faults
-from tests.simulation.fleet import Fleet, patched
+from tests.simulation.fleet import Fleet
+from tests.simulation.judging import judge, left_by
 from tests.simulation.loop import Stuck
+from tests.simulation.operators import Operators
 from tests.simulation.plan import Plan
+from tests.simulation.pullers import Pullers
 from tests.simulation.redis_side import RealRedis
 from tests.simulation.watch import Death
-from tests.soak.judge import judge_events
 
 WITHIN = 60.0  # virtual seconds, after the last fault, in which all tasks have to end
 
@@ -70,6 +74,8 @@ def run(plan: Plan, real: RealRedis) -> Outcome:
             fleet.loop.run(_live(fleet, outcome))
         except Stuck as stuck:
             outcome.violations.append(Violation("L2", str(stuck)))
+        except Unsound as unsound:
+            outcome.violations += unsound.violations
     outcome.digest = fleet.digest
     outcome.story = fleet.story
     outcome.events = fleet.events
@@ -97,31 +103,36 @@ def _bury(fleet: Fleet) -> None:
 
 
 async def _live(fleet: Fleet, outcome: Outcome) -> None:
+    audits, operators, pullers = Audits(fleet), Operators(fleet), Pullers(fleet)
     for member in fleet.members:
         fleet.start(member)
         await asyncio.sleep(fleet.network.delay())
-    auditing = asyncio.create_task(fleet.watch.audit())
     async with asyncio.TaskGroup() as group:
         group.create_task(fleet.publish())
-        group.create_task(Faults(fleet).run())
+        for actor in (Faults(fleet, pullers), operators, pullers):
+            group.create_task(actor.run())
     fleet.tell("the last fault is over, and everything is published")
+    tidying = [asyncio.create_task(actor.tidy()) for actor in (operators, pullers)]
     until = clock.now() + WITHIN
-    while not fleet.is_drained and clock.now() < until:
+    while not (is_over := fleet.is_drained and operators.is_tidy) and clock.now() < until:
         await asyncio.sleep(0.25)
-    if not fleet.is_drained:
+        for each in tidying:
+            if each.done():
+                each.result()
+    if not is_over:
         found = {name: n for name, n in fleet.counts().items() if n}
         text = f"after {WITHIN:g} s not everything has ended: {found}, {fleet.rabbitmq.left} queued"
         outcome.violations.append(Violation("L2", text))
+    operators.end()
+    for each in tidying:
+        each.cancel()
+    await pullers.leave()
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
-    auditing.cancel()
-    outcome.violations += fleet.watch.violations
-    outcome.violations += fleet.watch.left(fleet.running)
+    outcome.figures |= {"audits": audits.done, "pulled": pullers.accepted, "stale": pullers.stale}
+    outcome.violations += pullers.violations
+    outcome.violations += [*fleet.watch.violations, *left_by(fleet)]
     if outcome.violations:
         return
-    verdict = judge_events(
-        *(fleet.events, fleet.raw, fleet.partitions, fleet.rabbitmq.left),
-        resumed=fleet.resumed,
-        forgotten=fleet.forgotten,
-    )
+    verdict = judge(fleet, operators.known)
     outcome.violations += verdict.violations
     outcome.figures |= verdict.figures

@@ -1,22 +1,16 @@
 """What is looked at while a run goes on: things that leave nothing behind to be judged at the end.
 
-The store has to be one consistent whole between any two scripts, not only when all is over. And a
-process whose loop turns has no excuse for going on beside its successor: only one that stands does.
+A process whose loop turns has no excuse for going on beside its successor; one that stands has.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
-from groupflow.store.keys import Keys
-from tests.history.auditor import audit_of
 from tests.history.events import Event
 from tests.history.invariants import Violation
-from tests.history.snapshot import read
 from tests.simulation import clock
 from tests.simulation.fates import Fates
 from tests.simulation.places import HANDLES
@@ -24,7 +18,6 @@ from tests.simulation.plan import Fault, Plan
 from tests.simulation.processes import Process
 from tests.soak.config import concurrency_of
 
-PAUSE = (0.1, 0.7)  # virtual seconds between two looks at the store
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
 _OF_ONE = ("kill", "stop", "block", "part", "cut", "cut_behind", "orderly_restart")
 _HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
@@ -48,19 +41,19 @@ def kind_of(group: str | None) -> str:
     if group is None:
         return "plain"
     front = group.partition("-")[0]
-    return front if front in ("runs", "several", "batches", "bursts") else "strict"
+    return front if front in RULES else "strict"
+
+
+RULES = ("plain", "strict", "runs", "several", "batches", "bursts", "aside", "parks", "paced")
 
 
 class Watch:
     """Looks at one run."""
 
-    def __init__(self, plan: Plan, raw: Any, partitions: Sequence[Keys]) -> None:
+    def __init__(self, plan: Plan) -> None:
         """Nothing has happened yet."""
         self.violations: list[Violation] = []
-        self.audits = 0
         self._plan = plan
-        self._raw = raw
-        self._partitions = partitions
         self.deaths: list[Death] = []
         self.fates = Fates()
         self._running: dict[tuple[str, int], tuple[Event, Process]] = {}
@@ -102,6 +95,7 @@ class Watch:
         plan = self._plan
         own = [event for event, whose in self._running.values() if whose is process]
         features = {plan.order} | ({"anew"} if is_led_anew else set())
+        features |= {f"with {feature}" for feature in plan.features}
         features |= {"partitions"} if plan.partitions > 1 else set()
         features |= {"replicas"} if plan.replicas else set()
         for event in own:
@@ -137,27 +131,6 @@ class Watch:
             return True
         number = fault.daemon % self._plan.daemons
         return fault.kind in _OF_ONE and name.rstrip("'") == f"d{number}"
-
-    # What the store holds:
-
-    async def audit(self) -> None:
-        """Look at the store again and again."""
-        chance = Random(f"audits {self._plan.seed}")
-        while not self.violations:
-            await asyncio.sleep(chance.uniform(*PAUSE))
-            self.audits += 1
-            for keys in self._partitions:
-                self.violations += audit_of(read(self._raw, keys))[:5]
-
-    def left(self, processes: Sequence[Process]) -> list[Violation]:
-        """Of those that were stopped in order, at peace, no session is left."""
-        names = {process.name.encode() for process in processes}
-        return [
-            Violation("L7", f"{name!r} has stopped, and its session is left in {keys.tag}")
-            for keys in self._partitions
-            for name in self._raw.zrange(keys("daemons"), 0, -1)
-            if name in names
-        ]
 
     def _is_broken(self, invariant: str, text: str) -> None:
         self.violations.append(Violation(invariant, text))

@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import orjson
@@ -33,6 +34,7 @@ from tests.soak.stores import Store
 
 _Known = TypeVar("_Known")
 
+NOTHING: Mapping[str, int] = MappingProxyType({})
 UNSENT = 1.0  # seconds for which replicas may lack what a server has answered
 
 
@@ -78,11 +80,16 @@ def judge_events(
     *,
     resumed: Set[tuple[str, int]],
     forgotten: Set[tuple[str, int]] | None = None,
+    raised: Mapping[str, int] = NOTHING,
+    aside: Set[str] = frozenset(),
+    delayed: Set[str] = frozenset(),
 ) -> Verdict:
     """The same of events, and of claims (task and fence) that daemons of one name took up.
 
     `forgotten` has the attempts (task and fence) of which a server may have forgotten the claim or
     the settle, where that is known; else the times in which a server may have lost writes tell.
+    `raised` has how many tasks of a group somebody let run at once by hand; `aside` and `delayed`
+    are `History`'s.
     """
     verdict, states, all_totals = Verdict(), dict[str, State](), list[Totals]()
     superseded = dict[str, str]()
@@ -97,20 +104,26 @@ def judge_events(
     totals = Totals(*(sum(each) for each in zip(*map(astuple, all_totals), strict=True)))
     found = [unique_fence(event, len(partitions)) for event in journal]
     events = _with_stages(in_order(found))
-    stale = stale_starts(events)
+    most = {
+        group: max(concurrency_of(group), raised.get(group, 1))
+        for group in {event.group for event in events if event.group is not None}
+    }
+    stale = stale_starts(events, most)
     sound = [e for e in events if (e.id, e.fence) not in stale]
     if forgotten is None:
         undone = undone_starts(sound, len(partitions))
     else:
         undone = starts_of(sound, forgotten, len(partitions))
     back = starts_of(sound, resumed, len(partitions))
-    groups = {event.group for event in events if event.group is not None}
     history = History(
         *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
         superseded=_with_stage_states(events, superseded),
         hands_back=True,
-        concurrency={group: concurrency_of(group) for group in groups},
-        runs={group: run_of(group) for group in groups},
+        concurrency=most,
+        runs={group: run_of(group) for group in most},
+        redriven=redrives_in(events),
+        aside=aside,
+        delayed=delayed,
     )
     verdict.violations += check(history)
     ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}
@@ -129,7 +142,7 @@ def judge_events(
 
 def unique_fence(event: Event, partitions: int) -> Event:
     """The same, its fence unique among all partitions: each has fences of its own."""
-    id_ = event.id.partition("#")[0]
+    id_ = event.id.partition("#")[0].partition("~")[0]  # a derived id lies where its message's does
     place = partition_of(event.group, id_, partitions)
     return replace(event, fence=event.fence * partitions + place)
 
@@ -172,17 +185,29 @@ def starts_of(events: list[Event], claims: Set[tuple[str, int]], partitions: int
     }
 
 
-def stale_starts(events: list[Event]) -> set[tuple[str, int]]:
+def redrives_in(events: list[Event]) -> dict[str, list[float]]:
+    """When somebody redrove each dead letter."""
+    found: dict[str, list[float]] = {}
+    for event in events:
+        if event.kind == "redriven":
+            found.setdefault(event.id, []).append(event.at)
+    return found
+
+
+def stale_starts(events: list[Event], most: Mapping[str, int] = NOTHING) -> set[tuple[str, int]]:
     """The attempts (id and fence) whose task, or whose group, was already beyond them.
 
-    Where several of a group may run, another one may begin before one that was claimed earlier.
+    Where several of a group may run, another one may begin before one that was claimed earlier;
+    `most` has how many may.
     """
     newest: dict[str, int] = {}
     stale: set[tuple[str, int]] = set()
     for event in events:
         if event.kind != "start":
             continue
-        is_serial = event.group is not None and concurrency_of(event.group) == 1
+        is_serial = event.group is not None and (
+            most.get(event.group, concurrency_of(event.group)) == 1
+        )
         line = f"group {event.group}" if is_serial else f"task {event.id}"
         if event.fence < newest.get(line, 0):
             stale.add((event.id, event.fence))

@@ -22,6 +22,7 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Settlement
+from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, arrival
 
 
@@ -66,7 +67,9 @@ async def test_a_message_for_a_queue_that_is_gone_is_refused(
     queue = "soak.found.gone"
     async with publishing(rabbitmq_server.url, queue) as publisher:
         await publisher.publish(Outgoing(b"{}"))
-        connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=5.0, name="test")
+        connection = await connect(
+            rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test"
+        )
         async with connection:
             await topology.delete(connection, queue)
         with pytest.raises(PublishFailed):
@@ -106,13 +109,13 @@ async def test_a_claim_that_was_slept_over_is_not_begun(redis_server: RedisServe
         exchanger = Exchanger(hall, claims, lambda: claims.holds_lease)
         serving = asyncio.create_task(exchanger.run())
         claiming = asyncio.create_task(hall.wait("w-0"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(deadline()):
             await claims.was_settled.wait()
         assert not claiming.done()
         assert bench.lane("a") == ["a1"]  # released, at its place
         claims.holds_lease = True
         hall.wake()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(deadline()):
             slot = await claiming
         assert slot is not None
         assert slot.held.task.crashes == 0
@@ -146,7 +149,7 @@ async def test_an_attempt_that_was_slept_over_is_not_begun(redis_server: RedisSe
             rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
             work = [Worker(f"w-{n}", hall, rules).run() for n in range(2)]
             running = [asyncio.create_task(each) for each in (*work, exchanger.run())]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(deadline()):
                 while not began or bench.lane("b") != ["b1"]:
                     await asyncio.sleep(0.01)
             for each in running:

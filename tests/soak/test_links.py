@@ -35,7 +35,6 @@ def number_of(node: ClusterNode) -> int:
     return node.number
 
 
-@pytest.mark.timeout(120)
 async def test_a_primary_is_parted_from_others_and_not_from_clients(
     linked: tuple[RedisCluster, Links],
 ) -> None:
@@ -57,7 +56,6 @@ async def test_a_primary_is_parted_from_others_and_not_from_clients(
     assert await cluster.replica_of(replica) is leader
 
 
-@pytest.mark.timeout(120)
 async def test_a_replica_is_parted_from_its_primary_alone(
     linked: tuple[RedisCluster, Links],
 ) -> None:
@@ -77,7 +75,6 @@ async def test_a_replica_is_parted_from_its_primary_alone(
         assert await client.get(KEY) == b"1"
 
 
-@pytest.mark.timeout(120)
 async def test_a_primary_is_parted_from_clients_alone(linked: tuple[RedisCluster, Links]) -> None:
     """What they ask is answered late."""
     cluster, links = linked

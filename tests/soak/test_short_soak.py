@@ -10,7 +10,6 @@ from tests.soak.__main__ import show, soak
 from tests.soak.nemesis import plan
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_a_dozen_faults_break_nothing(tmp_path: Path) -> None:
     result = await soak(tmp_path, seed=12, faults=12, slow=False)

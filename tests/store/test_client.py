@@ -23,8 +23,7 @@ from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, translated
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wire, Wires
-
-DEADLINE = 20.0
+from tests.deadlines import deadline
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
 
     monkeypatch.setattr(Wire, "call", call)
     first = asyncio.create_task(client.run_all([_renewal()] * 3))
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await loading.wait()
         second = asyncio.create_task(client.run_all([_renewal()] * 2))
         for _ in range(10):
@@ -284,7 +283,7 @@ async def test_a_server_that_says_nothing_is_away(
     port = server.sockets[0].getsockname()[1]
     client = StoreClient(f"redis://127.0.0.1:{port}/0", Keys("n"), timeout=0.05)
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             with pytest.raises(StoreUnavailable):
                 await ask(client)
     finally:
@@ -315,7 +314,7 @@ async def test_a_server_that_is_not_there_is_away(
 async def test_wakes_begin_with_one_and_end_with_the_subscription(
     client: StoreClient,
 ) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         async with client.wakes() as wakes:
             assert await anext(wakes) == b"due"
             await (await client._located()).publish(client.keys.wake, "ready")

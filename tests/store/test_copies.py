@@ -15,6 +15,7 @@ from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.epochs import Seen
 from groupflow.store.scans import ScanRecords
+from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, ids
 
 PATIENCE = 0.2  # seconds
@@ -79,7 +80,7 @@ async def test_a_batch_waits_for_its_replica_and_is_written_once(pair: Pair) -> 
 
 async def within_patience(enqueuer: Enqueuer, batch: list[Arrival]) -> list[bool]:
     """Try until enough replicas are there."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline()):
         while True:
             try:
                 return (await enqueuer.enqueue(batch)).taken
@@ -119,7 +120,7 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
     other = Bench(pair.primary.url, keys=pair.bench.keys)
     try:
         await pair.replica.pause()
-        async with asyncio.timeout(60), other.client.wakes() as wakes:
+        async with asyncio.timeout(deadline()), other.client.wakes() as wakes:
             assert await anext(wakes) == b"due"
             writing = asyncio.create_task(
                 Enqueuer(other.client, "d1", copies=Copies(1, 30.0)).enqueue([arrival("p0")])

@@ -20,6 +20,7 @@ from groupflow.operate.tasks import WaitingTasks, list_tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.history import roll_history
 from groupflow.store.settlements import Advance, Complete, Release
+from tests.deadlines import deadline
 from tests.history.held_bytes import DELAY_COSTS
 from tests.store.bench import Bench, arrival, bury, ids
 from tests.store.life import HOUR, Standing, dead_ids, found, pass_time, redrive, retry, why
@@ -184,7 +185,7 @@ async def test_who_was_held_behind_it_goes_on_at_once(bench: Bench) -> None:
     await bench.enqueue(changed("c1"), arrival("b", "g"))
     assert (await why(bench, "g")).state == "delayed"
     daemon = await bench.daemon("d2")
-    async with bench.client.wakes() as wakes, asyncio.timeout(10):
+    async with bench.client.wakes() as wakes, asyncio.timeout(deadline()):
         await anext(wakes)  # it begins with one, for what was missed
         await bench.enqueue(changed("c2"))
         assert await anext(wakes) == b"ready"

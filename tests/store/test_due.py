@@ -11,6 +11,7 @@ from groupflow.operate.tasks import list_tasks
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Settlement
+from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury
 from tests.store.life import HOUR, fill, found, pass_time, retry, why
 
@@ -23,7 +24,7 @@ async def test_a_real_due_time_is_obeyed_and_told(shop: Bench) -> None:
     promoted, wait = await shop.client.run(Verb.PROMOTE, 200)
     seen = promoted
     assert wait <= 200_000
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(deadline()):
         while wait >= 0:
             await asyncio.sleep(wait / 1_000_000)
             promoted, wait = await shop.client.run(Verb.PROMOTE, 200)
@@ -53,7 +54,7 @@ async def test_a_due_time_is_told_to_whoever_promotes(shop: Bench, ending: str) 
     daemon = await fill(shop, "a0")
     await shop.enqueue(arrival("a1", "a", delay=HOUR))
     claim = await daemon.claim_one()
-    async with shop.client.wakes() as wakes, asyncio.timeout(10):
+    async with shop.client.wakes() as wakes, asyncio.timeout(deadline()):
         assert await anext(wakes) == b"due"  # it begins with one, for what was missed
         await daemon.settle(ENDINGS[ending](claim))
         shop.raw.publish(shop.keys.wake, "that was all")

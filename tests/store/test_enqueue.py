@@ -10,6 +10,7 @@ from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer, pools_of
 from groupflow.store.given import Claim
+from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, ids
 
 
@@ -142,7 +143,7 @@ async def test_who_enqueues_is_not_told_of_it(bench: Bench) -> None:
     numbers = itertools.count()
 
     async def hears(daemon: str) -> bool:
-        async with bench.client.wakes() as wakes, asyncio.timeout(10):
+        async with bench.client.wakes() as wakes, asyncio.timeout(deadline()):
             await anext(wakes)  # it begins with one
             await Enqueuer(bench.client, daemon).enqueue([arrival(f"a{next(numbers)}")])
             bench.raw.publish(bench.keys.wake, "that was all")

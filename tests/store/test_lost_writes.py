@@ -19,11 +19,11 @@ from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.sessions import Sessions
+from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, arrival, ids
 
 _Answer = TypeVar("_Answer")
 
-DEADLINE = 60.0
 LEASE = 3600.0  # seconds; nobody waits for it here
 
 
@@ -40,7 +40,7 @@ async def begin(bench: Bench, *names: str) -> list[Daemon]:
 
 async def persist(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
     """Call, as soon as there is a server that answers: Sentinel ends connections as it goes on."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while True:
             try:
                 return await call()
@@ -121,7 +121,7 @@ class TestRestart:
 async def watched(tmp_path: Path) -> AsyncIterator[tuple[WatchedRedis, Bench]]:
     async with WatchedRedis(tmp_path, replicas=1) as servers:
         bench = Bench(servers.nodes[0].url, keys=Keys("watched"))
-        bench.client = StoreClient(servers.url, bench.keys, timeout=1.0)
+        bench.client = StoreClient(servers.url, bench.keys, timeout=deadline(1.0))
         try:
             yield servers, bench
         finally:
@@ -156,7 +156,7 @@ class TestFailOver:
         self, watched: tuple[WatchedRedis, Bench]
     ) -> None:
         servers, store = watched
-        writer = Enqueuer(store.client, copies=Copies(1, 5.0))
+        writer = Enqueuer(store.client, copies=Copies(1, deadline(5.0)))
         await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
         first, second = await begin(store, "d1", "d2")
         held = await first.claim_one()
@@ -203,8 +203,8 @@ class TestFailOver:
         servers, store = watched
         primary, _ = servers.nodes
         (daemon,) = await begin(store, "d1")
-        await Enqueuer(store.client, copies=Copies(1, 5.0)).enqueue([arrival("a0", "a")])
-        path = StoreClient(servers.url, store.keys, timeout=DEADLINE)
+        await Enqueuer(store.client, copies=Copies(1, deadline(5.0))).enqueue([arrival("a0", "a")])
+        path = StoreClient(servers.url, store.keys, timeout=deadline())
         claims = Claims(path, daemon.session, "grouped")
         try:
             await Claims(path, daemon.session, "plain").exchange([], ["p1"])
@@ -212,7 +212,7 @@ class TestFailOver:
             await renew(daemon)
             with pytest.raises(StoreUnavailable, match="another one leads"):
                 await claims.exchange([], ["w1"])
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 assert ids((await claims.exchange([], ["w1"])).claims) == ["a0"]
             await primary.resume()
         finally:

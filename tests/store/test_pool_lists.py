@@ -13,12 +13,12 @@ from groupflow.operate.pools import read_pools
 from groupflow.operate.tasks import WaitingTasks
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
-from groupflow.store.enqueue import READ_WHOLE, Arrival
+from groupflow.store.enqueue import CARRIED, READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import roll_history
-from groupflow.store.pulling import Pulling
+from groupflow.store.pulling import Listed, Pulling
 from groupflow.store.scans import present
-from groupflow.store.settlements import Release, Retry
+from groupflow.store.settlements import Bury, Release, Retry
 from tests.store.bench import Bench, arrival, ids
 from tests.store.life import found, pass_time
 from tests.store.test_pools import LEASE, POOL, Worker, listed, pool, pooled, put
@@ -283,7 +283,7 @@ class TestVisits:
         assert ids([claim for claim, _ in some.claims]) == [two.task.id] != [one.task.id]
         assert not (await pool(shop)).workers[0].is_silent
         late = microseconds(told.now + LEASE / 3)
-        shop.raw.zadd(shop.keys("pullers"), {anna.puller.daemon: late})
+        shop.raw.zadd(shop.keys("pool_pullers", POOL), {anna.puller.daemon: late})
         seen = await pool(shop)
         assert (seen.workers[0].is_silent, seen.silent) == (True, 1)
 
@@ -291,3 +291,49 @@ class TestVisits:
 def _arrival(shop: Bench, id_: str) -> str:
     packed: Any = shop.raw.hget(shop.keys("life", id_), "arrival")
     return str(packed.decode())
+
+
+class TestLargeLines:
+    """A line that is too large for a script is laid in Redis in front of it."""
+
+    async def test_it_becomes_what_a_small_one_does(self, shop: Bench) -> None:
+        lines = [listed("a"), large("b"), listed("c"), large("d"), large("e")]
+        assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "added")
+        assert await put(shop, *lines) == (dict.fromkeys("abcde", "kept"), 0)
+        anna = Worker(shop)
+        claims = await anna.claim(9)
+        assert ids(claims) == [*"abcde"], "in the order of the list"
+        assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "assigned")
+        for claim in claims:
+            assert not claim.apart or await claim.fetch()
+        sizes = {claim.task.id: len(claim.task.body) for claim in claims}
+        assert {id_ for id_, size in sizes.items() if size >= CARRIED} == {*"bde"}
+        await anna.complete(*claims)
+        assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "over")
+        assert shop.raw.hlen(shop.keys("tasks")) == 0, "no envelope is left behind"
+
+    async def test_one_whose_id_others_have_comes_under_another(self, shop: Bench) -> None:
+        await shop.enqueue(of(THEIRS, "x", None))
+        mine = large("x", scope=OURS)
+        assert (await put(shop, mine))[0] == {"x": "added"}
+        assert (await put(shop, mine))[0] == {"x": "kept"}
+        [claim] = await Worker(shop).claim(9)
+        assert claim.task.id.startswith("x~")
+        assert not claim.apart or await claim.fetch()
+        assert len(claim.task.body) == CARRIED
+        assert set(shop.raw.hkeys(shop.keys("tasks"))) == {b"x", claim.task.id.encode()}
+
+    async def test_a_dead_letter_keeps_its_own_body(self, shop: Bench) -> None:
+        await put(shop, large("x"))
+        anna = Worker(shop)
+        await anna.settle(*(Bury(claim, "no", []) for claim in await anna.claim(1)))
+        before = shop.raw.hget(shop.keys("tasks"), "x")
+        assert (await put(shop, large("x", more=5)))[0] == {"x": "dead"}
+        assert shop.raw.hget(shop.keys("tasks"), "x") == before
+
+
+def large(id_: str, *, scope: str = "", more: int = 0) -> Listed:
+    """A line of a list whose envelope no script is given."""
+    body = b"x" * (CARRIED + more)
+    envelope = Envelope("deliver", None, None, None, {}, body, scope, POOL)
+    return Listed(id_, 0.0, envelope.pack(), envelope.pack_facts(), scope)

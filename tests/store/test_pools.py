@@ -58,7 +58,9 @@ class Worker:
         return ids([claim for claim, _ in found.claims])
 
     def expire(self) -> None:
-        self.bench.raw.zadd(self.bench.keys("pullers"), {self.puller.daemon: 1})
+        self.bench.raw.zadd(
+            self.bench.keys("pool_pullers", self.puller.pool), {self.puller.daemon: 1}
+        )
 
 
 async def pool(bench: Bench) -> PoolStatus:

@@ -19,6 +19,7 @@ from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
+from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.life import pass_time, redrive, why
 
@@ -133,7 +134,7 @@ async def test_its_end_lets_the_next_one_run(shop: Bench, ending: str) -> None:
     await crashed(shop, "a0", "p0")
     daemon = await shop.daemon()
     claim = await daemon.claim_one()
-    async with shop.client.wakes() as wakes, asyncio.timeout(10):
+    async with shop.client.wakes() as wakes, asyncio.timeout(deadline()):
         await anext(wakes)  # it begins with one, for what was missed
         await daemon.settle(ENDINGS[ending](claim))
         shop.raw.publish(shop.keys.wake, "that was all")

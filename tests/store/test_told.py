@@ -13,6 +13,7 @@ from groupflow.operate.groups import Groups
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
+from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury
 from tests.store.life import pass_time
 
@@ -22,7 +23,7 @@ HOUR = 3600.0
 async def heard(bench: Bench, work: Callable[[], Awaitable[Any]]) -> list[bytes]:
     """What everybody is told while something is done."""
     told = []
-    async with bench.client.wakes() as wakes, asyncio.timeout(10):
+    async with bench.client.wakes() as wakes, asyncio.timeout(deadline()):
         await anext(wakes)  # it begins with one, for what was missed
         await work()
         bench.raw.publish(bench.keys.wake, "that was all")

@@ -17,15 +17,15 @@ from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.whereabouts import Address, Ask, Nodes, most_say
 from tests.clusters import begin_move, end_move, move_keys
+from tests.deadlines import deadline
 from tests.store.bench import arrival
 
-DEADLINE = 60.0
 HERE, THERE = ("here", 1), ("there", 1)
 
 
 async def enqueue(client: StoreClient, id_: str) -> None:
     """Enqueue one task, however often it takes."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while True:
             try:
                 await Enqueuer(client).enqueue([arrival(id_)])
@@ -63,7 +63,7 @@ class TestMostSay:
     async def test_most_are_believed(
         self, nodes: dict[str, Address | Exception | None], where: Address
     ) -> None:
-        assert await most_say(list(nodes), saying(**nodes), DEADLINE) == where
+        assert await most_say(list(nodes), saying(**nodes), deadline()) == where
 
     @pytest.mark.parametrize(
         ("nodes", "error"),
@@ -128,7 +128,7 @@ class TestCluster:
     async def test_wakes_come_from_the_node_that_has_the_slot(self, cluster: RedisCluster) -> None:
         client, listening = (StoreClient(cluster.url, Keys("woken")) for _ in range(2))
         try:
-            async with asyncio.timeout(DEADLINE), listening.wakes() as wakes:
+            async with asyncio.timeout(deadline()), listening.wakes() as wakes:
                 assert await anext(wakes) == b"due"
                 await enqueue(client, "a")
                 assert await anext(wakes) == b"ready"

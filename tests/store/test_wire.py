@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -19,6 +21,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wires, pack
+from tests.deadlines import deadline
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -32,7 +35,9 @@ def test_an_answer_that_came_while_the_loop_stood_counts(
         try:
             asking = asyncio.create_task(wire.call([pack("PING")], 0.2))
             await asyncio.sleep(0)
-            time.sleep(0.5)  # noqa: ASYNC251  a handler that blocks
+            time.sleep(0.3)  # noqa: ASYNC251  a handler that blocks
+            stream = cast(Any, wire._transport).get_extra_info("socket")
+            assert select.select([stream.fileno()], [], [], deadline())[0]
             assert await asking in ([b"PONG"], ["PONG"])
             assert wire.is_open
         finally:
@@ -63,7 +68,7 @@ async def test_a_call_that_was_given_up_is_not_brought_to_the_server_later() -> 
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
         listening.bind(("127.0.0.1", 0))
         server = await asyncio.start_server(serve, sock=listening, limit=1 << 12)
-        async with server, asyncio.timeout(20.0):
+        async with server, asyncio.timeout(deadline()):
             wire = await Wires(f"redis://127.0.0.1:{listening.getsockname()[1]}").open(5.0)
             await came.wait()
             with pytest.raises(RedisTimeoutError):

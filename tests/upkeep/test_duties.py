@@ -14,9 +14,8 @@ from groupflow.operate.sampling import INTERVAL, Latencies
 from groupflow.store.client import StoreClient
 from groupflow.upkeep import promote, roll, sample, sweep
 from groupflow.upkeep.duty import Duty
+from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury
-
-DEADLINE = 20.0
 
 
 class Passes:
@@ -46,7 +45,7 @@ async def _settle_down() -> None:
 async def test_a_duty_sleeps_as_long_as_its_pass_says() -> None:
     passes = Passes(0.0, 3600.0)
     running = asyncio.create_task(passes.duty.run())
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await passes.all_done.wait()
         await _settle_down()
         assert not running.done()
@@ -60,7 +59,7 @@ async def test_a_wake_cuts_its_sleep_short_once() -> None:
     await _settle_down()
     assert passes.done == 1
     passes.duty.wake()
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         await passes.all_done.wait()
     await _settle_down()
     assert not running.done()
@@ -78,7 +77,7 @@ async def test_a_pass_that_fails_is_tried_again_and_said(error: Exception, level
     passes = Passes(error, 3600.0)
     with capture_logs() as logs:
         running = asyncio.create_task(passes.duty.run())
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await passes.all_done.wait()
     assert [(each["event"], each["log_level"]) for each in logs] == [("promote.failed", level)]
     running.cancel()

@@ -22,9 +22,9 @@ from groupflow.upkeep import renew
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.lease import Kept, LeaseThread
 from groupflow.upkeep.renew import BLOCKED, Renewer
+from tests.deadlines import deadline
 from tests.store.bench import Bench
 
-DEADLINE = 20.0
 LEASE = 600.0  # never over by itself
 INFO = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
 
@@ -103,7 +103,7 @@ class TestRenewer:
         monkeypatch.setattr(asyncio, "timeout", noted_timeout)
         monkeypatch.setattr(asyncio, "sleep", noted_sleep)
         running = asyncio.create_task(renewer.run())
-        until = monotonic() + DEADLINE
+        until = monotonic() + deadline()
         while not holder.heard:
             assert monotonic() < until
             await sleep(0.01)
@@ -131,7 +131,7 @@ class TestRenewer:
         renewer = Renewer(Late(bench.client, session, LEASE), Alone(session), LEASE, lambda: INFO)
         await renewer.open()
         renewing = asyncio.create_task(renewer.run_once())
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline()):
             await has_run.wait()
         ran = monotonic()
         await asyncio.sleep(0.05)
@@ -279,7 +279,7 @@ def lease_thread(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(deadline()):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -290,14 +290,14 @@ class TestLeaseThread:
     ) -> None:
         session = Session("d1")
         listening = Listening(session)
-        thread = lease_thread(bench, redis_server.url, listening, session, lease=0.2)
+        thread = lease_thread(bench, redis_server.url, listening, session, lease=1.0)
         async with thread.running():
             assert thread.watch._loop is asyncio.get_running_loop()
             await thread.open()
             held = lease_end(bench)
             renewing = asyncio.create_task(thread.carry(thread.renewers[0].run()))
             await asyncio.sleep(0)
-            end = monotonic() + DEADLINE
+            end = monotonic() + deadline()
             while lease_end(bench) <= held:  # blocks: nothing else here turns
                 assert monotonic() < end
                 time.sleep(0.01)  # noqa: ASYNC251
@@ -325,7 +325,7 @@ class TestLeaseThread:
             await asyncio.sleep(0)
             # Time enough to open another one, for a thread that doesn't wait.
             time.sleep(0.5)  # noqa: ASYNC251
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 while not listening.opened.is_set():
                     await other.sessions.renew()
                     await asyncio.sleep(0.01)
@@ -342,7 +342,7 @@ class TestLeaseThread:
         async with thread.running():
             await thread.open()
             await bench.daemon("d1")  # another process under its name
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(deadline()):
                 with pytest.raises(SessionReplaced):
                     await thread.carry(thread.renewers[0].run())
 

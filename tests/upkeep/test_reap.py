@@ -29,8 +29,8 @@ class World(Sessions):
         self.passes += 1
         return self.wait, self.handed
 
-    def reaper(self) -> Reaper:
-        return Reaper(self, LEASE, lambda: self.failed_at, self.measures)
+    def reaper(self, shortest: float | None = None) -> Reaper:
+        return Reaper(self, LEASE, lambda: self.failed_at, self.measures, shortest)
 
 
 @pytest.fixture
@@ -49,6 +49,17 @@ async def test_it_looks_when_the_next_lease_may_end(
     world.wait = wait
     assert await world.reaper().run_once() == pause
     assert world.passes == 1
+
+
+async def test_it_looks_as_often_as_the_shortest_lease_ends(world: World) -> None:
+    """A worker that pulls may come, and fall silent, behind its back."""
+    assert await world.reaper(2.0).run_once() == 2.0
+
+
+async def test_where_there_is_more_to_take_it_looks_soon(world: World) -> None:
+    """A pass takes so many; and 100,000 may be over at once."""
+    world.wait = 0.0
+    assert await world.reaper().run_once() == reap.AGAIN <= 0.02
 
 
 async def test_what_it_took_over_is_counted(world: World) -> None:

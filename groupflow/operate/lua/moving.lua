@@ -9,12 +9,14 @@
 local function key_in(where, pool) return TAG .. where .. (pool == '' and '' or ':' .. pool) end
 
 local function living(now)
-  local daemons = call('ZRANGE', K.daemons, 0, -1, 'WITHSCORES')
-  for _, value in ipairs(call('ZRANGE', K.pullers, 0, -1, 'WITHSCORES')) do daemons[#daemons + 1] = value end
   local names = {}
-  for i = 1, #daemons, 2 do
-    if tonumber(daemons[i + 1]) > now then names[#names + 1] = daemons[i] end
+  local function look(leases)
+    local some = call('ZRANGE', leases, '+inf', '(' .. digits(now), 'BYSCORE', 'REV', 'LIMIT', 0, 100)
+    for _, daemon in ipairs(some) do names[#names + 1] = daemon end
   end
+  look(K.daemons)
+  look(K.pullers)
+  for _, pool in ipairs(pools()) do look(K.pool_pullers .. pool) end
   return #names > 0 and names
 end
 

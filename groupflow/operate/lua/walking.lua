@@ -1,19 +1,27 @@
 -- Behind the session rules in the scripts that look at many groups: who runs, and who is held.
 
--- The live claims, `most` of them at most, over every slot of every daemon and of every worker that pulls; of
--- groups alone where that is asked.
+-- The live claims, `most` of them at most, over every slot of every daemon and of workers that pull and hold
+-- something; of groups alone where that is asked.
 local function claims(most, of_groups)
-  local found, holders = {}, call('ZRANGE', K.daemons, 0, 999)
-  for _, puller in ipairs(call('ZRANGE', K.pullers, 0, 9999)) do holders[#holders + 1] = puller end
-  for _, daemon in ipairs(holders) do
+  local found, looked = {}, 0
+  local function look(daemon)
     local checkpoints = call('HGETALL', K.worker .. daemon)
     for i = 1, #checkpoints, 2 do
-      if #found >= most then return found end
+      if #found >= most then return end
       local claim = claim_of(checkpoints[i + 1])
       if claim and not (of_groups and claim.group == '') then
         claim.daemon, claim.slot = daemon, checkpoints[i]
         found[#found + 1] = claim
       end
+    end
+    looked = looked + #checkpoints / 2
+  end
+  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do look(daemon) end
+  looked = 0
+  for _, pool in ipairs(pools()) do
+    for _, puller in ipairs(call('ZRANGE', K.pool_holders .. pool, 0, most)) do
+      if #found >= most or looked >= MOST_LOOKED_AT then return found end
+      if puller ~= '' then look(puller) end
     end
   end
   return found

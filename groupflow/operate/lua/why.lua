@@ -18,7 +18,7 @@ local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
 local claim = running[1] or {}
-local lease = claim.daemon and (call('ZSCORE', K.daemons, claim.daemon) or call('ZSCORE', K.pullers, claim.daemon))
+local lease = claim.daemon and call('ZSCORE', leases_of(claim.daemon), claim.daemon)
 local suspect, busy = call('ZSCORE', K.suspect_groups, group), {}
 local ready, pool = suspect or call('ZSCORE', K.ready, group), nil
 for _, name in ipairs(ready and {} or pools()) do

@@ -3,6 +3,9 @@
 Redis does one thing at a time. So those without the token read one after another, and for a share
 of the time only: who asks for a little is answered at once, and a flood waits for itself. Those
 with the token are trusted with more.
+
+A page gives way to everything else on its machine. What it waits for a core is no time of Redis's:
+counted as such, a look on a busy machine would have the next one wait for minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 from time import monotonic
 
 from groupflow.ops.page.problems import Refused
@@ -21,6 +25,7 @@ WAITING = 64  # callers without the token that wait for their turn
 AT_ONCE = 4  # reads of callers with the token
 BODIES = 16 * 1024 * 1024  # bytes of bodies that callers without the token send at a time
 _SHORTEST = 0.001  # seconds of a wait: one that rounds to nothing would be for ever
+_SCHEDULED = Path("/proc/thread-self/schedstat")  # ns on a core, ns of waiting for one, times
 _BUSY = "Too many look at this page just now. Try again soon, or show the token."
 
 
@@ -55,11 +60,11 @@ class Turns:
             self._waiting -= 1
         try:
             await self._save_up()
-            began = monotonic()
+            began = monotonic() - _waited_for_core()
             try:
                 yield
             finally:
-                self._saved -= monotonic() - began
+                self._saved -= max(0.0, monotonic() - _waited_for_core() - began)
         finally:
             self._one.release()
 
@@ -88,3 +93,11 @@ class Turns:
             yield
         finally:
             self._bodies -= counted
+
+
+def _waited_for_core() -> float:
+    """Seconds that this thread was ready to run and did not; 0 where the system doesn't say."""
+    try:
+        return int(_SCHEDULED.read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0

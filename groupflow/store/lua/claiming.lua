@@ -2,7 +2,7 @@
 
 -- From where tasks are claimed: a worker that pulls finds in the indexes of its pool what a daemon's workers
 -- find in those of all. No pool has a list in order of arrival.
-local pool_asked = string.match(ARGV[1], '^pool/([^/]+)/')
+local pool_asked = pool_of(ARGV[1])
 local FROM = {
   ready = index_of('ready', pool_asked), suspect_groups = index_of('suspect_groups', pool_asked),
   ordered = index_of('ordered', pool_asked), suspect_plain = index_of('suspect_plain', pool_asked),
@@ -81,7 +81,7 @@ local function split_slots(daemon, slots, now)
       idle[count], before[slot] = slot, checkpoint
     end
   end
-  local lease = tonumber(call('ZSCORE', pool_asked and K.pullers or K.daemons, daemon) or 0)
+  local lease = tonumber(call('ZSCORE', leases_of(daemon), daemon) or 0)
   if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then
     idle = {}
     -- Where a settle was lost, a claim comes to light that nobody runs. Others may have gone on behind it.
@@ -132,6 +132,7 @@ local function give(daemon, claims, before, rows, now)
     end
   end
   if set > 0 then call('HSET', K.worker .. daemon, unpack(checkpoints)) end
+  count_held(daemon, set / 2)
   if #passed > 0 then
     call('HINCRBY', K.count, 'missing', #passed)
     wake() -- their slots are idle still

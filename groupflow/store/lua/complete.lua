@@ -53,6 +53,7 @@ if done > 0 then
     call('DEL', unpack(gone))
   end
   call('HSET', K.worker .. daemon, unpack(settled))
+  count_held(daemon, -done)
   call('HSET', K.history_new, unpack(lines))
   call('HINCRBY', K.count, 'done', done)
   if place_freed(freed, now) and ARGV[3] == 'wake' then wake() end

@@ -17,4 +17,4 @@ for i = 1, #checkpoints, 2 do
     rows[last] = claim.since
   end
 end
-return { clock(), tonumber(call('ZSCORE', K.pullers, daemon) or 0), rows }
+return { clock(), tonumber(call('ZSCORE', leases_of(daemon), daemon) or 0), rows }

@@ -60,11 +60,13 @@ end
 -- Whether a task of that id is here: it waits, runs, or is a dead letter.
 local function is_here(id) return call('HEXISTS', K.tasks, id) == 1 or call('ZSCORE', K.dead, id) end
 
--- The ids under which a scope's message id is known: the derived ones, the newest first, and the id itself.
-local function names_of(id, scope)
+-- The ids under which a scope's message id is known: the derived ones, the newest first, and the id itself. Under
+-- `laid_at`, where that is given, lies a new envelope, and no task (`keeping.lua`).
+local function names_of(id, scope, laid_at)
   local names = {}
   local function note(name)
-    if (is_here(name) or has_ended(name)) and belongs(name, scope) then names[#names + 1] = name end
+    local is_known = (name ~= laid_at and is_here(name)) or has_ended(name)
+    if is_known and belongs(name, scope) then names[#names + 1] = name end
   end
   any_derived(scope, id, tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0, note)
   note(id)

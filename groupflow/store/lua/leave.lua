@@ -11,4 +11,4 @@ local loser = call('LINDEX', K.lost .. ARGV[1], 0)
 if loser == sub(ARGV[2], 17) then judge_loss(ARGV[1], loser) end -- its last sign of life
 if session_state(ARGV[1], ARGV[2]) ~= 'OK' then return {} end
 if is_awaited(ARGV[1]) then arrive(false) end -- what it was told nobody will know
-return hand_over(ARGV[1], now, 'died')
+return (hand_over(ARGV[1], now, 'died'))

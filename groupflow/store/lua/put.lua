@@ -7,10 +7,11 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 pool · 2 for how long a dead letter keeps its id (µs): as long as it is there · 3 random text, for a
 --          salt where there is none yet · 4 the list's number, '' to be given one · then five a task: id · priority
---          (µs) · envelope and body · its type, tenant, rule and pool (JSON) · scope
+--          (µs) · envelope and body, or where that was laid (`keeping.lua`) · its type, tenant, rule and pool (JSON)
+--          · scope
 -- returns  { the list's number, one word a task: added, kept, assigned (somebody holds it), over (it was done
---          within the dedup window), dead (it is a dead letter), or foreign (its scope's task of that id is none of
---          the plain ones of this pool) }
+--          within the dedup window), dead (it is a dead letter), foreign (its scope's task of that id is none of
+--          the plain ones of this pool), or { the id under which its envelope has to be laid } }
 local refusal = other_layout()
 if refusal then return refusal end
 local pool = ARGV[1]
@@ -32,8 +33,8 @@ local function was_done(id)
 end
 
 local function add(i)
-  local id = keep(ARGV[i], ARGV[i + 4], ARGV[i + 2])
-  if not id then return 'foreign' end -- somebody changed keys by hand
+  local id, wanted = keep(ARGV[i], ARGV[i + 4], ARGV[i + 2])
+  if not id then return wanted and { wanted } or 'foreign' end -- the latter: somebody changed keys by hand
   local element, facts = digits(arrival) .. '+' .. id, cjson.decode(ARGV[i + 3])
   call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', '', 'priority', ARGV[i + 1], 'type', facts[1],
     'tenant', facts[2], 'scope', ARGV[i + 4], 'pool', pool, 'list', number)
@@ -66,13 +67,13 @@ local function stay(id, priority)
   return reprioritise(id, life, priority)
 end
 
-local function word_of(i)
-  local names = names_of(ARGV[i], ARGV[i + 4])
+local function word_of(i, laid_at)
+  local names = names_of(ARGV[i], ARGV[i + 4], laid_at)
   local is_dead, is_over = false, false
   for _, id in ipairs(names) do
     if call('ZSCORE', K.dead, id) then
       is_dead = true
-    elseif call('HEXISTS', K.tasks, id) == 1 then
+    elseif id ~= laid_at and call('HEXISTS', K.tasks, id) == 1 then
       return stay(id, ARGV[i + 1])
     else
       is_over = is_over or was_done(id)
@@ -84,7 +85,13 @@ local function word_of(i)
   return add(i)
 end
 
-for i = 5, #ARGV, 5 do words[#words + 1] = word_of(i) end
+for i = 5, #ARGV, 5 do
+  local bytes, at = laid(ARGV[i + 2])
+  local laid_at = bytes and is_laid(at, bytes) and at
+  local word = word_of(i, laid_at)
+  if laid_at and word ~= 'added' then call('HDEL', K.tasks, laid_at) end
+  words[#words + 1] = word
+end
 if added > 0 then
   call('HSET', K.count, 'arrival', digits(arrival - 1))
   call('HINCRBY', K.count, 'taken', added)

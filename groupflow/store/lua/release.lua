@@ -15,7 +15,7 @@ for i = 3, #ARGV, 4 do
   if claim == 'live' then
     released[#released + 1] = { element, group }
     -- Who pulls may not have heard that its limit gave this one back: nothing that it says of it holds.
-    if sub(daemon, 1, 5) == 'pool/' then call('HDEL', K.worker .. daemon, ARGV[i]) end
+    if pool_of(daemon) then call('HDEL', K.worker .. daemon, ARGV[i]) end
     count_end(group)
   end
   verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1

@@ -6,6 +6,25 @@
 -- element, and the group. So the last settled fence is always there: a settle that is run a second
 -- time, since its first reply was lost, finds it and answers as it did the first time.
 
+-- The pool of a worker that pulls, which the store knows as `pool/<pool>/<worker>`; nil for a daemon.
+local function pool_of(daemon) return string.match(daemon, '^pool/([^/]+)/') end
+
+-- Where it stands until when a daemon's, or such a worker's, lease runs.
+local function leases_of(daemon)
+  local pool = pool_of(daemon)
+  return pool and K.pool_pullers .. pool or K.daemons
+end
+
+-- A worker that pulls holds so many tasks more, or fewer: so what a pool's workers hold is known without a walk.
+local function count_held(daemon, number)
+  local pool = number ~= 0 and pool_of(daemon)
+  if not pool then return end
+  for _, whose in ipairs({ daemon, '' }) do
+    local held = call('ZADD', K.pool_holders .. pool, 'INCR', number, whose)
+    if tonumber(held) <= 0 then call('ZREM', K.pool_holders .. pool, whose) end
+  end
+end
+
 -- A daemon runs one suspect at a time, a task with crashes: so who kills its daemon again is known, and
 -- no other suspect dies with it. Its `suspect` field is the mark of that claim: 16 digits of fence, and
 -- 16 of since when (µs) where that is the task's first crash. Then a renewal clears the mark once the
@@ -44,7 +63,7 @@ end
 local function unmark_ended(daemon, fence)
   if not mark or sub(mark, 1, 16) ~= fence then return end
   unmark(daemon)
-  if sub(daemon, 1, 5) == 'pool/' then
+  if pool_of(daemon) then
     tell('pool')
   elseif call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then
     wake()
@@ -112,6 +131,7 @@ local function end_claim(daemon, slot, fence, group)
   unlock(group, fence, clock())
   if group ~= '' then call('HDEL', K.runs, group) end
   unmark_ended(daemon, fence)
+  count_held(daemon, -1)
   return 'live'
 end
 
@@ -188,18 +208,23 @@ end
 -- Takes every claim away from a daemon that can no longer settle them: each task goes back to its
 -- place, the first of its group, and the daemon is forgotten. `fate` is what is known of its process: it 'lived', so
 -- nothing is counted; it 'died', a crash of each; nil where its lease ran out (of a worker that pulls, which has no
--- process that could be known again, that is a crash too). Returns one row a task: id, group, fence.
-local function hand_over(daemon, now, fate)
-  local rows, claims = {}, {}
-  local lose = not fate and sub(daemon, 1, 5) ~= 'pool/' and losing(daemon, now)
-  local checkpoints = call('HVALS', K.worker .. daemon)
-  for _, checkpoint in ipairs(checkpoints) do
-    local claim = claim_of(checkpoint)
-    if claim then claims[#claims + 1] = claim end
+-- process that could be known again, that is a crash too). Where it holds more than `most`, these stay, and so
+-- does the session: to be called again. Returns one row a task (id, group, fence), and whether the session is over.
+local function hand_over(daemon, now, fate, most)
+  local rows, claims, slots, pool = {}, {}, {}, pool_of(daemon)
+  local lose = not fate and not pool and losing(daemon, now)
+  local checkpoints = call('HGETALL', K.worker .. daemon)
+  for i = 1, #checkpoints, 2 do
+    local claim = claim_of(checkpoints[i + 1])
+    if claim then
+      claim.slot = checkpoints[i]
+      claims[#claims + 1] = claim
+    end
   end
   -- The oldest is put back last, so that it stands first.
   table.sort(claims, function(a, b) return a.element > b.element end)
-  for _, claim in ipairs(claims) do
+  for n = 1, math.min(most or #claims, #claims) do
+    local claim = claims[n]
     local id = id_of(claim.element)
     local ends = fate ~= 'lived' and call('HINCRBY', K.life .. id, 'crashes', 1)
     local due = lose and lose(claim, id, ends)
@@ -220,14 +245,37 @@ local function hand_over(daemon, now, fate)
     else
       put_back(with_life(claim.element), claim.group, now)
     end
-    rows[#rows + 1] = { id, claim.group, claim.fence }
+    rows[n], slots[n] = { id, claim.group, claim.fence }, claim.slot
   end
-  call('DEL', K.worker .. daemon, K.daemon .. daemon)
-  call('ZREM', K.daemons, daemon)
-  call('ZREM', K.pullers, daemon)
+  count_held(daemon, -#rows)
   if #rows > 0 then
     if fate ~= 'lived' then call('HINCRBY', K.count, 'crashed', #rows) end
     wake()
   end
-  return rows
+  if #rows < #claims then
+    call('HDEL', K.worker .. daemon, unpack(slots))
+    return rows, false
+  end
+  call('DEL', K.worker .. daemon, K.daemon .. daemon)
+  call('ZREM', leases_of(daemon), daemon)
+  return rows, true
+end
+
+-- So many tasks are taken away from workers that pull in one script, and so many of their slots looked at.
+local MOST_TAKEN, MOST_LOOKED_AT = 100, 1000
+
+-- An earlier version had the workers of all pools in `pullers`, and counted nothing: moves one of them to its
+-- pool's. Returns until when its lease runs (µs), and how many slots were looked at; nil where it is none of these.
+local function adopt(puller, now)
+  local ends = call('ZSCORE', K.pullers, puller)
+  if not ends then return nil end
+  local pool, held, checkpoints = pool_of(puller), 0, call('HVALS', K.worker .. puller)
+  for _, checkpoint in ipairs(checkpoints) do
+    if byte(checkpoint) == LIVE then held = held + 1 end
+  end
+  call('ZREM', K.pullers, puller)
+  call('ZADD', K.pool_pullers .. pool, ends, puller)
+  call('HSETNX', K.pools, pool, digits(now))
+  count_held(puller, held)
+  return tonumber(ends), #checkpoints
 end

@@ -6,30 +6,37 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 worker, `pool/<pool>/<worker>` · 2 its lease (µs) · 3 a daemon's (µs) · 4 how many claims it may
 --          hold in all, 0 where it asks for none · 5 'open', or '' where it gets no session that it has not
--- returns  { 1 where it has a session, else 0; that session, as it shows it; Redis's clock (µs); when its lease
+--          6 how many workers its pool may have with it, 0 where another partition counts them
+-- returns  { HAS one; NONE; FULL, where its pool has as many workers as it may; or GOING, where what it held is
+--          still to be taken away: call again; its session, as it shows it; Redis's clock (µs); when its lease
 --          runs out (µs); the epoch; its slots and checkpoints as a flat list; what it could claim, the best
 --          first, as a flat list of two each: 'g' or 'p' for a group or a plain task · order (16 digits, behind
 --          a '-' of a suspect, which goes first) }
 local now = clock()
 local daemon, lease = ARGV[1], tonumber(ARGV[2])
-local pool = string.match(daemon, '^pool/([^/]+)/')
-local key = K.daemon .. daemon
+local pool = pool_of(daemon)
+local key, leases = K.daemon .. daemon, K.pool_pullers .. pool
 local refusal = other_layout()
 if refusal then return refusal end
 enter_epoch(now, tonumber(ARGV[3]))
 local known = call('HMGET', key, 'session', 'process', 'epoch', 'suspect')
-local session, ends = known[1], tonumber(call('ZSCORE', K.pullers, daemon) or 0)
+local session, ends = known[1], tonumber(call('ZSCORE', leases, daemon) or nil) or adopt(daemon, now) or 0
+local function without(state) return { state, '', now, 0, epoch.id, {}, {} } end
 if session and (ends < now or known[3] ~= epoch.id) then
-  hand_over(daemon, now, ends >= now and 'lived' or 'died')
+  local _, is_over = hand_over(daemon, now, ends >= now and 'lived' or 'died', MOST_TAKEN)
+  if not is_over then return without('GOING') end
   session, known[4] = false, false
 end
 if not session then
-  if ARGV[5] == '' then return { 0, '', now, 0, epoch.id, {}, {} } end
+  if ARGV[5] == '' then return without('NONE') end
+  local most = tonumber(ARGV[6])
+  if most > 0 and call('ZCARD', leases) >= most then return without('FULL') end
   session = digits(call('INCR', K.fence))
   call('HSET', key, 'session', session, 'process', 'pull', 'epoch', epoch.id, 'info', '{}')
+  call('HSETNX', K.pools, pool, digits(now)) -- so that `reap` finds it
 end
 call('HSET', key, 'lease', lease)
-call('ZADD', K.pullers, digits(now + lease), daemon)
+call('ZADD', leases, digits(now + lease), daemon)
 
 local checkpoints, held = call('HGETALL', K.worker .. daemon), 0
 for i = 2, #checkpoints, 2 do
@@ -57,4 +64,4 @@ local flat = {}
 for i = 1, math.min(room, #found) do
   flat[2 * i - 1], flat[2 * i] = found[i][1], found[i][2]
 end
-return { 1, session .. 'pull', now, now + lease, epoch.id, checkpoints, flat }
+return { 'HAS', session .. 'pull', now, now + lease, epoch.id, checkpoints, flat }

@@ -1,0 +1,115 @@
+"""A pool has so many workers, over however many partitions, processes and names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from groupflow.servers import RedisServer
+from tests.operate.spread import Spread
+from tests.pools.conftest import Shop
+from tests.pools.shop import LEASE, SETTINGS, TOKEN, Worker, api_of, as_, ids
+from tests.pools.test_claims import expire
+from tests.store.test_pools import pooled
+
+MOST = 3
+ZOE = "/couriers/workers/zoe"
+
+
+@pytest.fixture(params=[1, 3])
+async def small(redis_server: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    """Two processes, and a pool of few workers; sound at the end."""
+    spread = Spread(redis_server.url, request.param)
+    couriers = {**SETTINGS["pools"]["couriers"], "max_workers": MOST}
+    pools = {**SETTINGS["pools"], "couriers": couriers}
+    try:
+        async with AsyncExitStack() as stack:
+            apis = [
+                await stack.enter_async_context(api_of(spread.namespace, pools=pools))
+                for _ in range(2)
+            ]
+            yield Shop(spread, *apis)
+        assert [wrong for bench in spread.benches for wrong in bench.audit()] == []
+    finally:
+        await spread.close()
+
+
+async def ask(api: httpx.AsyncClient, name: str, **more: Any) -> httpx.Response:
+    return await api.post(f"/couriers/workers/{name}/claims", json={"limit": 1, **more})
+
+
+async def test_one_too_many_is_told_so(small: Shop) -> None:
+    """By a claim and a renewal: which bound, of which pool, and what to do; others go on."""
+    await small.spread.put(*(pooled(f"p{n}") for n in range(5)), pooled("x", pool="others"))
+    workers = [Worker(small.api, f"w{n}") for n in range(MOST)]
+    held = [await worker.claim(1) for worker in workers]
+    for refused in (await ask(small.api, "zoe"), await small.other.post(f"{ZOE}/renewal")):
+        assert refused.status_code == 429, refused.text
+        assert int(refused.headers["retry-after"]) == min(LEASE, 10)
+        detail = refused.json()["detail"]
+        assert all(each in detail for each in ("'couriers'", "3 workers", "max_workers", "'zoe'"))
+    assert (await small.api.get(ZOE)).json() == {"tasks": [], "more": False, "lease_until": None}
+    assert (await small.api.delete(ZOE)).json() == {"returned": 0}
+    for worker, tasks in zip(workers, held, strict=True):
+        assert await worker.done(*tasks) == ["accepted"]
+    assert await workers[0].claim(1)
+    olga = await small.api.post(
+        "/others/workers/olga/claims", json={"limit": 1}, headers=as_(TOKEN)
+    )
+    assert ids(olga.json()["tasks"]) == ["x"]
+    seen = (await small.api.get("/couriers")).json()
+    assert (seen["known"], len(seen["workers"])) == (MOST, MOST)
+    await small.api.delete("/couriers/workers/w1")
+    assert (await ask(small.api, "zoe")).status_code == 200
+    assert (await ask(small.api, "w1")).status_code == 429
+
+
+async def test_of_many_that_come_at_once_as_many_as_may_be_get_in(small: Shop) -> None:
+    """Whatever process and partition each comes to first; in all partitions it is the same ones."""
+    apis = (small.api, small.other)
+    answers = await asyncio.gather(*(ask(apis[n % 2], f"w{n}") for n in range(40)))
+    inside = {f"w{n}" for n, answer in enumerate(answers) if answer.status_code == 200}
+    assert len(inside) == MOST
+    assert {answer.status_code for answer in answers} == {200, 429}
+    for bench in small.spread.benches:
+        found: Any = bench.raw.zrange(bench.keys("pool_pullers", "couriers"), 0, -1)
+        assert {name.decode().rpartition("/")[2] for name in found} == inside
+
+
+async def test_who_is_refused_takes_from_the_silent(small: Shop) -> None:
+    """No daemon runs, and nobody else asks: the next try finds room."""
+    for n in range(MOST):
+        await Worker(small.api, f"w{n}").claim(1)
+    expire(small, "w0")
+    assert (await ask(small.other, "zoe")).status_code == 429
+    assert (await ask(small.other, "zoe")).status_code == 200
+
+
+async def test_who_waited_too_long_for_its_session_keeps_nobody_waiting(small: Shop) -> None:
+    """Its lease ran out while it waited, and others came: it hears so, and the next is served."""
+    late = asyncio.create_task(ask(small.api, "late", wait=30))
+    await _until_known(small, "late")
+    others = [Worker(small.api, f"w{n}") for n in range(MOST - 1)]
+    waiting = asyncio.create_task(others[0].claim(1, wait=30))
+    await _until_known(small, "w0")
+    await others[1].claim(1)
+    expire(small, "late")
+    while (await ask(small.other, "zoe")).status_code != 200:
+        await asyncio.sleep(0.05)
+    assert (await late).status_code == 429
+    await small.spread.put(pooled("p0"))
+    assert ids(await waiting) == ["p0"]
+
+
+async def _until_known(shop: Shop, name: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            seen = (await shop.other.get("/couriers")).json()
+            if name in [each["name"] for each in seen["workers"]]:
+                return
+            await asyncio.sleep(0.02)

@@ -1,0 +1,152 @@
+"""What acts on a fleet beside daemons, as a seed decides it: operators, and workers that pull."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, TypeAlias
+
+from tests.simulation.jobs import Job
+
+ActKind: TypeAlias = Literal[
+    "pause", "pause_for", "pause_all", "resume", "limit_group", "limit_tenant", "end_limit",
+    "drop", "run_now", "redrive", "redrive_all", "drop_letter",
+]  # fmt: skip
+PullKind: TypeAlias = Literal[
+    "claim", "settle", "renew", "late", "silent", "leave", "die", "look"
+]  # fmt: skip
+Said: TypeAlias = Literal["done", "retry", "advance", "dead"]
+
+_ACTS: dict[ActKind, int] = {
+    "pause": 4,
+    "pause_for": 2,
+    "pause_all": 1,
+    "resume": 3,
+    "limit_group": 2,
+    "limit_tenant": 2,
+    "end_limit": 2,
+    "drop": 4,
+    "run_now": 3,
+    "redrive": 3,
+    "redrive_all": 1,
+    "drop_letter": 1,
+}
+_PULLS: dict[PullKind, int] = {
+    "claim": 10,
+    "settle": 12,
+    "renew": 2,
+    "late": 2,
+    "silent": 1,
+    "leave": 1,
+    "die": 1,
+    "look": 1,
+}
+_SAID: dict[Said, int] = {"done": 14, "retry": 3, "advance": 2, "dead": 1}
+ACTS = 12  # of a run
+PULLS = 30  # of a worker that pulls
+PULLERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that an operator does.
+
+    Attributes:
+        at: virtual seconds after the beginning.
+        kind: what.
+        group: to which group, where it is done to one.
+        tenant: to which tenant.
+        seconds: for how long.
+        most: a limit.
+        pick: from 0 to 1, which of those that there are by then.
+        steps: after so many callbacks the operator's process dies, and another does it again; 0:
+            it lives.
+    """
+
+    at: float
+    kind: ActKind
+    group: str
+    tenant: int
+    seconds: float
+    most: int
+    pick: float
+    steps: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.group}, tenant {self.tenant}) for {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Something that a worker which pulls does, behind what it did before.
+
+    Attributes:
+        worker: which one.
+        wait: seconds before.
+        kind: what.
+        limit: how many tasks it wants to hold; how many it settles.
+        patience: seconds for which it waits for something to claim.
+        said: what became of tasks.
+        after: seconds, of what it said.
+        page: from 0 to 1, which process answers it.
+        is_lost: whether the answer gets lost.
+        is_again: whether it says it twice.
+        pick: from 0 to 1, which of those it holds or has held.
+    """
+
+    worker: int
+    wait: float
+    kind: PullKind
+    limit: int
+    patience: float
+    said: Said
+    after: float | None
+    page: float
+    is_lost: bool
+    is_again: bool
+    pick: float
+
+
+def draw_acts(seed: int, jobs: Sequence[Job], seconds: float) -> tuple[Act, ...]:
+    """What operators do in a run of that seed."""
+    chance = Random(f"operators {seed}")
+    groups = sorted({job.group for job in jobs if job.group}) or ["g0-0:7"]
+    kinds, weights = list(_ACTS), list(_ACTS.values())
+    acts = [
+        Act(
+            at=chance.uniform(0.2, seconds),
+            kind=chance.choices(kinds, weights)[0],
+            group=chance.choice(groups),
+            tenant=chance.choice(jobs).tenant,
+            seconds=chance.uniform(0.3, 3.0),
+            most=chance.randint(1, 4),
+            pick=chance.random(),
+            steps=chance.randint(1, 80) if chance.random() < 0.15 else 0,
+        )
+        for _ in range(chance.randint(3, ACTS))
+    ]
+    return tuple(sorted(acts, key=lambda act: act.at))
+
+
+def draw_pulls(seed: int, seconds: float) -> tuple[Pull, ...]:
+    """What workers that pull do in a run of that seed."""
+    chance = Random(f"pullers {seed}")
+    kinds, weights = list(_PULLS), list(_PULLS.values())
+    return tuple(
+        Pull(
+            worker=worker,
+            wait=chance.expovariate(PULLS / seconds),
+            kind=chance.choices(kinds, weights)[0],
+            limit=chance.randint(1, 4),
+            patience=chance.choice((0.0, 0.0, 0.3, 2.0)),
+            said=chance.choices(list(_SAID), list(_SAID.values()))[0],
+            after=chance.choice((None, 0.0, 0.2)),
+            page=chance.random(),
+            is_lost=chance.random() < 0.08,
+            is_again=chance.random() < 0.1,
+            pick=chance.random(),
+        )
+        for worker in range(chance.randint(1, PULLERS))
+        for _ in range(PULLS)
+    )

@@ -1,0 +1,47 @@
+"""Looks at what Redis holds, between calls: each script is atomic, so all is sound at any time."""
+
+from __future__ import annotations
+
+from tests.history.auditor import audit_of
+from tests.history.invariants import Violation
+from tests.history.snapshot import read
+from tests.simulation import clock
+from tests.simulation.fleet import Fleet
+
+
+class Unsound(Exception):
+    """What lies in Redis contradicts itself."""
+
+    def __init__(self, violations: list[Violation]) -> None:
+        super().__init__(str(violations[0]))
+        self.violations = violations
+
+
+class Audits:
+    """Looks between calls, a number of them after the last look."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Begins with the first call of a run."""
+        self._fleet = fleet
+        self._gaps = iter(fleet.plan.audits)
+        self._left = next(self._gaps, 0)
+        self.done = 0
+        fleet.redis.before_call = self._count
+
+    def _count(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._left = next(self._gaps, 0)
+            self._look()
+
+    def _look(self) -> None:
+        if self._fleet.is_moving or self._fleet.loop.broken:
+            return
+        self.done += 1
+        found = [
+            Violation(each.invariant, f"{clock.now() - clock.BEGIN:.4f} s: {each.text}")
+            for keys in self._fleet.partitions
+            for each in audit_of(read(self._fleet.raw, keys))
+        ]
+        if found:
+            self._fleet.loop.broken = Unsound(found)

@@ -1,0 +1,108 @@
+"""How simulated daemons are configured, and what of the product a run replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from groupflow import building
+from groupflow.settings.model import (
+    Http,
+    RabbitMQ,
+    Redis,
+    RetryDefaults,
+    Settings,
+    Tenants,
+    Workers,
+)
+from groupflow.settings.pools import PoolRule
+from groupflow.settings.rules import GroupRule, TenantRule
+from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, POOL, POOLED
+from tests.simulation.lease import SimulatedLease
+from tests.simulation.processes import OWNER
+from tests.soak.config import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet import Fleet
+    from tests.simulation.plan import Plan
+
+NAMESPACE = "sim"
+QUEUE = "sim.jobs"
+PULL_LEASE = 1.5  # seconds
+ASIDE = "aside-"  # how groups begin whose tasks step aside while they wait
+
+
+@cache
+def settings_of(plan: Plan, grouped: int) -> Settings:
+    """The configuration of all daemons."""
+    entity = "{entity}:{tenant_id}"
+
+    def rule(name: str, **options: Any) -> GroupRule:
+        app = "sim" if name == "entities" else f"sim-{name}"
+        return GroupRule(name=name, app=app, key=entity, shares=True, **options)
+
+    # Where no rule has a limit, scripts go other ways: so only those that a run needs are there.
+    used = {job.rule for job in plan.jobs}
+    aside = dict.fromkeys(("on_retry", "on_delay", "stage_order"), "step-aside")
+    others = (
+        rule("runs", run=RUN),
+        rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
+        rule("batches", batch=BATCH, batch_wait=0.2),
+        rule("bursts", debounce=QUIET),
+        rule("aside", **aside),
+        rule("parks", on_dead="park"),
+        rule("paced", rate="10/s burst 3"),
+    )
+    return Settings(
+        rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20, max_body=MAX_BODY, max_headers=MAX_HEADERS),
+        redis=Redis(
+            namespace=NAMESPACE, partitions=plan.partitions, replicas=plan.replicas, timeout=1.0
+        ),
+        workers=Workers(
+            plain=plan.plain,
+            grouped=grouped,
+            lease=plan.lease,
+            max_block=max(MAX_BLOCK, plan.lease),
+            drain=3.0,
+            max_crashes=10,
+            order=plan.order,
+        ),
+        retry=RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
+        http=Http(listen=""),
+        tenants=_TENANTS if "tenants" in plan.features else Tenants(),
+        groups=(rule("entities"), *(each for each in others if each.name in used)),
+        pools={POOL: PoolRule(types=POOLED, lease=PULL_LEASE)}
+        if "pullers" in plan.features
+        else {},
+    )
+
+
+_TENANTS = Tenants(
+    named={
+        "7": TenantRule(weight=3),
+        "8": TenantRule(concurrency=2),
+        "9": TenantRule(rate="20/s burst 5", weight=2),
+    }
+)
+
+
+def _pid() -> int:
+    owner = OWNER.get()
+    return owner.process.pid if owner is not None else 0
+
+
+def patched(fleet: Fleet) -> list[Any]:
+    """What of the product is replaced for a run: RabbitMQ's connections, and the lease's thread."""
+    connect: Callable[..., Any] = fleet.rabbitmq.connect
+    return [
+        patch("groupflow.flow.intake.connect", connect),
+        patch("groupflow.flow.intakes.connect", connect),
+        patch.object(building, "LeaseThread", SimulatedLease),
+        patch("groupflow.daemon.configure_logging"),
+        patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
+        patch("groupflow.account.os", SimpleNamespace(getpid=_pid)),
+        patch("groupflow.account.socket", SimpleNamespace(gethostname=lambda: "simulated")),
+    ]

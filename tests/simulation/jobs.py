@@ -1,0 +1,215 @@
+"""What is published in a run: messages as an application sends them, and as strangers do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from groupflow.store.partitions import partition_of
+
+MAX_BODY, MAX_HEADERS = 9_000, 2_000  # bytes, of the simulated daemons
+READ_APART = 6_000  # bytes of a body that is large, and a task's
+LANES = 5
+BURST = 0.7  # of the messages follow right behind another one
+POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
+TENANTS = (7, 7, 8, 9)
+DELAYS = (0.1, 0.4, 1.5)  # seconds
+
+Shape: TypeAlias = Literal[
+    "", "no json", "no object", "no key", "no type", "too large", "fat headers", "bad delay",
+    "bad priority",
+]  # fmt: skip
+_SHAPES: tuple[Shape, ...] = (
+    "no json", "no object", "no key", "no type", "too large", "fat headers", "bad delay",
+    "bad priority",
+)  # fmt: skip
+_NEVER = ("no json", "no object", "no key", "too large")  # whose group nobody can read
+_RULES = ("", "", "", "runs", "several", "batches", "bursts", "aside", "parks", "paced")
+_TYPES = (
+    "work", "slow", "flaky", "bad", "stages", "unknown", "group-later", "tenant-later",
+)  # fmt: skip
+_WEIGHTS = (60, 15, 8, 3, 8, 1, 2, 1)
+_ODD = ("m{n} with spaces", "m{n}\"'\\", "m{n}:{{x}}|||*?[a]", "m{n}-é-漢-💥", "m{n}%s%d\u2028")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A message that is published.
+
+    Attributes:
+        n: its number.
+        lane: the publisher that sends it, behind what that has sent before.
+        wait: seconds that the publisher waits before.
+        type: of its handler.
+        entity: its group's entity; empty for a plain task.
+        rule: what the group's rule is called; empty for the plain rule.
+        twice: whether the confirm is lost, so that it is published again.
+        tenant: whose it is.
+        priority: in seconds.
+        delay: in seconds.
+        fill: bytes that its body has beside what it says.
+        fat: bytes of a header that means nothing.
+        shape: what is wrong with it, so that it can't become a task.
+        name: its message id, where that is not the usual one.
+    """
+
+    n: int
+    lane: int
+    wait: float
+    type: str
+    entity: str
+    rule: str
+    twice: bool
+    tenant: int = 7
+    priority: int = 0
+    delay: float = 0.0
+    fill: int = 0
+    fat: int = 0
+    shape: Shape = ""
+    name: str = ""
+
+    @property
+    def id(self) -> str:
+        """Its message id."""
+        return self.name or f"m{self.n}"
+
+    @property
+    def group(self) -> str | None:
+        """Its group key, where it has one, or gets one once somebody redrives it."""
+        is_named = self.entity and self.shape not in _NEVER
+        return f"{self.entity}:{self.tenant}" if is_named else None
+
+    def place(self, partitions: int) -> int:
+        """The partition that it lies in."""
+        return partition_of(None if self.shape else self.group, self.id, partitions)
+
+    @property
+    def tenant_name(self) -> str | None:
+        """Its tenant, likewise."""
+        return None if self.shape in _NEVER else str(self.tenant)
+
+    @property
+    def body(self) -> bytes:
+        """What is published."""
+        if self.shape == "no json":
+            return b'{"app_name": "sim", '
+        if self.shape == "no object":
+            return b"[1, 2]"
+        app = f"sim-{self.rule}" if self.rule else "sim"
+        said: dict[str, Any] = {"app_name": app if self.entity else "plain", "n": self.n}
+        said["tenant_id"] = self.tenant
+        if self.entity and self.shape != "no key":
+            said["entity"] = self.entity
+        if self.shape == "no key":
+            said["app_name"] = app
+        fill = MAX_BODY if self.shape == "too large" else self.fill
+        return orjson.dumps(said | {"fill": "x" * fill} if fill else said)
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Its AMQP headers."""
+        found: dict[str, Any] = {}
+        if self.delay:
+            found["x-delay"] = round(self.delay * 1000)
+        if self.priority:
+            found["x-priority"] = self.priority
+        if self.fat:
+            found["x-fat"] = bytearray(b"\xff\xc3" * (self.fat // 2))
+        if self.shape == "fat headers":
+            found["x-fat"] = "f" * (MAX_HEADERS + 1)
+        if self.shape == "bad delay":
+            found["x-delay"] = "soon"
+        if self.shape == "bad priority":
+            found["x-priority"] = [1]
+        return found
+
+
+def draw_jobs(
+    seed: int,
+    tasks: int,
+    seconds: float,
+    partitions: int,
+    features: frozenset[str],
+    *,
+    is_mixed: bool,
+) -> list[Job]:
+    """The messages of a seed, for a namespace of so many partitions.
+
+    Where it `is_mixed`, groups may have tasks both of a pool and of daemons.
+    """
+    jobs = [*_drawn(Random(f"jobs {seed}"), tasks, seconds)]
+    if "pullers" in features:
+        pooled = Random(f"pooled {seed}")
+        entities = {name for name in sorted({job.entity for job in jobs}) if pooled.random() < 0.3}
+        jobs = [_maybe_pooled(job, pooled, entities, is_mixed) for job in jobs]
+    if "strangers" in features:
+        jobs = _strange(jobs, Random(f"strangers {seed}"), partitions)
+    return jobs
+
+
+def _drawn(chance: Random, tasks: int, seconds: float) -> Iterator[Job]:
+    rules = [chance.choice(_RULES) for _ in range(LANES)]
+    share = chance.choice((0.2, 0.5, 0.9))  # of the time: then all is published, about
+    longest = 2 * seconds * share * LANES / tasks / (1 - BURST)
+    for n in range(tasks):
+        lane = chance.randrange(LANES)
+        rule = rules[lane]
+        is_plain = lane == 0 and chance.random() < 0.8
+        prefix = f"{rule}-" if rule else "g"
+        entity = "" if is_plain else f"{prefix}{lane}-{chance.randrange(2)}"
+        type_ = chance.choices(_TYPES, _WEIGHTS)[0]
+        if rule == "batches" and entity:
+            type_ = "batch"
+        yield Job(
+            n=n,
+            lane=lane,
+            # In bursts: what comes one by one is done before the next one comes.
+            wait=0.0 if chance.random() < BURST else chance.uniform(0.0, longest),
+            type=type_,
+            entity=entity,
+            rule=rule if entity else "",
+            twice=chance.random() < 0.08,
+        )
+
+
+def _maybe_pooled(job: Job, chance: Random, entities: set[str], is_mixed: bool) -> Job:
+    """Some are a pool's, but for batches, which are handed to daemons alone."""
+    draw, type_ = chance.random(), chance.choice(POOLED)
+    is_pooled = draw < 0.3 if is_mixed or not job.entity else job.entity in entities
+    return replace(job, type=type_) if is_pooled and job.rule != "batches" else job
+
+
+def _strange(jobs: list[Job], chance: Random, partitions: int) -> list[Job]:
+    """The same as many applications and tenants send them, with what is wrong in some."""
+    tenants = [chance.choice(TENANTS) for _ in range(LANES)]
+    strange: list[Job] = []
+    for job in jobs:
+        changes: dict[str, Any] = {"tenant": tenants[job.lane]}
+        if chance.random() < 0.12:
+            changes["priority"] = chance.choice((-20, 5, 30))
+        if chance.random() < 0.1:
+            changes["delay"] = chance.choice(DELAYS)
+        if chance.random() < 0.06:
+            changes["fill"] = chance.choice((300, READ_APART))
+        if chance.random() < 0.06:
+            changes["fat"] = chance.choice((60, MAX_HEADERS // 2))
+        if chance.random() < 0.06:
+            changes["shape"] = chance.choice(_SHAPES)
+        if chance.random() < 0.1:
+            changes["name"] = chance.choice(_ODD).format(n=job.n)
+        own = {each.id for each in strange if each.tenant == tenants[job.lane]}
+        others = [each for each in strange if each.id not in own and not each.shape]
+        if others and chance.random() < 0.06 and not changes.get("shape"):
+            other = chance.choice(others)
+            named = replace(job, **changes | {"name": other.id})
+            # In two partitions both would have that id, and nothing would tell them apart.
+            if named.place(partitions) == other.place(partitions):
+                changes["name"] = other.id
+        if changes.get("shape") == "no key" and not job.entity:
+            changes["shape"] = "no object"
+        strange.append(replace(job, **changes))
+    return strange

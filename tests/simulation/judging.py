@@ -1,0 +1,120 @@
+"""The verdict on a run: the soak's judge, and what only a simulation knows to the moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from groupflow.store.partitions import partition_of
+from tests.history.auditor import states_of
+from tests.history.events import Event, State
+from tests.history.invariants import Violation
+from tests.simulation.configured import ASIDE
+from tests.simulation.fleet import Fleet
+from tests.simulation.operators import Hold, Known
+from tests.soak.judge import Verdict, judge_events
+
+GRAIN = 0.001  # seconds that clocks are read to
+
+
+def judge(fleet: Fleet, known: Known) -> Verdict:
+    """Judge a run that has drained, and whose daemons have left."""
+    states: dict[str, State] = {}
+    for keys in fleet.partitions:
+        states |= states_of(fleet.raw, keys)
+    ids = ids_of(fleet, states)
+    events = [
+        replace(event, id=ids[event.n]) if event.kind == "published" else event
+        for event in fleet.events
+    ]
+    delays = {ids[job.n]: job.delay for job in fleet.plan.jobs if job.delay}
+    verdict = judge_events(
+        *(events, fleet.raw, fleet.partitions, fleet.rabbitmq.left),
+        resumed=fleet.resumed,
+        forgotten=fleet.forgotten,
+        raised=known.raised,
+        aside={event.group for event in events if event.group and event.group.startswith(ASIDE)},
+        delayed=delays.keys(),
+    )
+    verdict.violations += [
+        *early_starts(events, delays, known.hurried),
+        *starts_under_holds(events, known.holds),
+        *starts_of_dropped(fleet, events, states, known),
+    ]
+    return verdict
+
+
+def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:
+    """The id of each message's task, by its number.
+
+    Where several applications or tenants sent one id, the starts tell whose is whose. What never
+    began is told by nothing, and has one of those that are left.
+    """
+    ids = {job.n: job.id for job in fleet.plan.jobs}
+    sharing: dict[str, list[int]] = defaultdict(list)
+    for number, id_ in ids.items():
+        sharing[id_].append(number)
+    ran = {event.n: event.id.partition("#")[0] for event in fleet.events if event.kind == "start"}
+    for id_, numbers in sharing.items():
+        if len(numbers) == 1:
+            continue
+        family = sorted(each for each in states if each == id_ or each.startswith(f"{id_}~"))
+        taken = {ran[number] for number in numbers if number in ran}
+        left = iter([each for each in family if each not in taken])
+        for number in numbers:
+            ids[number] = ran.get(number) or next(left, f"{id_} of number {number}")
+    return ids
+
+
+def early_starts(
+    events: list[Event], delays: dict[str, float], hurried: set[str]
+) -> Iterator[Violation]:
+    """Nothing starts before its delay is over, unless somebody says so."""
+    for event in events:
+        delay = delays.get(event.id)
+        if event.kind != "start" or delay is None or not event.enqueued_at:
+            continue
+        early = event.enqueued_at + delay - event.wall
+        if early > GRAIN and event.id not in hurried:
+            yield Violation("L8", f"{event.id} began {early:.3f} s before its delay was over")
+
+
+def starts_under_holds(events: list[Event], holds: list[Hold]) -> Iterator[Violation]:
+    """Nothing of what is paused is claimed."""
+    for hold in holds:
+        for event in events:
+            if event.kind != "start" or hold.group not in ("", event.group):
+                continue
+            id_ = event.id.partition("#")[0].partition("~")[0]
+            place = partition_of(event.group, id_, len(hold.fences))
+            if hold.since < event.at < hold.until and event.fence > hold.fences[place]:
+                what = hold.group or "everything"
+                yield Violation(
+                    "P1",
+                    f"{event.id} was claimed ({event.fence}) and began at {event.at:.3f}, while "
+                    f"{what} was paused, from {hold.since:.3f} to {hold.until:.3f}",
+                )
+
+
+def starts_of_dropped(
+    fleet: Fleet, events: list[Event], states: dict[str, State], known: Known
+) -> Iterator[Violation]:
+    """What somebody dropped is over, unless a server has forgotten that."""
+    for id_, (at, lost) in known.dropped.items():
+        if lost != fleet.calls_lost:
+            continue
+        if states.get(id_) != "dropped":
+            yield Violation("P2", f"{id_} was dropped, and is {states.get(id_)}")
+        for event in events:
+            if event.kind == "start" and event.at > at and event.id.partition("#")[0] == id_:
+                yield Violation("P2", f"{id_} was dropped at {at:.3f}, and began at {event.at:.3f}")
+
+
+def left_by(fleet: Fleet) -> Iterator[Violation]:
+    """Daemons that have stopped in order, at peace, leave no session behind."""
+    names = {process.name.encode() for process in fleet.running}
+    for keys in fleet.partitions:
+        for name in fleet.raw.zrange(keys("daemons"), 0, -1):
+            if name in names:
+                yield Violation("L7", f"{name!r} has stopped, and has a session in {keys.tag}")

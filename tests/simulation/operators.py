@@ -1,0 +1,338 @@
+"""Operators: what people do by the command line, each time in a process of its own.
+
+A call that gets no answer is made again, as people do; a process that dies in the middle too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from groupflow.core.errors import ServerUnreachable, StoreUnavailable, Unroutable
+from groupflow.core.limits import HandLimit
+from groupflow.operate.groups import ALL
+from groupflow.operate.whole.groups import AllGroups
+from groupflow.operate.whole.letters import AllLetters, AnyLying
+from groupflow.operate.whole.limits import LimitsByHand
+from groupflow.operate.whole.namespace import Namespace, check_number
+from groupflow.operate.whole.tasks import AllTasks
+from groupflow.store.keys import split_element
+from groupflow.store.partitions import open_partitions
+from tests.history.auditor import states_of
+from tests.history.events import Event, State
+from tests.simulation import clock
+from tests.simulation.acts import Act, ActKind
+from tests.simulation.fleet import Fleet
+from tests.simulation.processes import context_of
+
+BY = "somebody"
+HAND = 30.0  # seconds for which a limit by hand holds, unless somebody ends it
+AGAIN = 0.4  # seconds until a call without an answer is made again
+PATIENCE = 20.0  # seconds for which somebody goes on with that
+SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
+
+Ask = Callable[[Namespace], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Hold:
+    """A time in which nothing of a group, or of anything, may be started.
+
+    Attributes:
+        group: which; empty for all.
+        fences: of each partition, the highest that was given out before.
+        since: monotonic seconds.
+        until: likewise.
+    """
+
+    group: str
+    fences: list[int]
+    since: float
+    until: float = float("inf")
+
+
+@dataclass(slots=True)
+class Known:
+    """What operators know to hold, for the judge.
+
+    Attributes:
+        holds: pauses that were answered, and over.
+        dropped: tasks whose drop was answered: when, and how often servers had lost writes by then.
+        hurried: tasks that somebody let run before their time.
+        raised: the most tasks of a group that somebody let run at once.
+    """
+
+    holds: list[Hold] = field(default_factory=list)
+    dropped: dict[str, tuple[float, int]] = field(default_factory=dict)
+    hurried: set[str] = field(default_factory=set)
+    raised: dict[str, int] = field(default_factory=dict)
+
+
+class Operators:
+    """Those of one run."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.known = Known()
+        self._open: dict[str, tuple[Hold, int]] = {}
+        self._under_way: dict[str, int] = {}  # acts on a group's pauses
+        self._kinds: dict[ActKind, Callable[[Act], Awaitable[None]]] = {
+            "pause": self._pause,
+            "pause_for": self._pause_for,
+            "pause_all": self._pause_all,
+            "resume": self._resume,
+            "limit_group": self._limit_group,
+            "limit_tenant": self._limit_tenant,
+            "end_limit": self._end_limit,
+            "drop": self._drop,
+            "run_now": self._run_now,
+            "redrive": self._redrive,
+            "redrive_all": self._redrive_all,
+            "drop_letter": self._drop_letter,
+        }
+
+    async def run(self) -> None:
+        """All acts, each at its time, until each is over."""
+        async with asyncio.TaskGroup() as group:
+            for act in self._fleet.plan.acts:
+                group.create_task(self._act(act))
+
+    async def _act(self, act: Act) -> None:
+        await asyncio.sleep(act.at)
+        self._fleet.tell(f"operator: {act}")
+        await self._kinds[act.kind](act)
+
+    async def tidy(self) -> None:
+        """Let all go on that somebody holds; for as long as the run drains."""
+        while True:
+            await self._tidy_once()
+            await asyncio.sleep(0.5)
+
+    async def _tidy_once(self) -> None:
+        raw: Any = self._fleet.raw
+        for keys in self._fleet.partitions:
+            if raw.exists(keys("paused_all")):
+                await self._let_go(ALL)
+            for group in sorted(raw.hkeys(keys("paused"))):
+                await self._let_go(group.decode())
+            for whose in sorted(raw.hkeys(keys("by_hand"))):
+                await self._unlimit(whose.decode())
+            for group in sorted(raw.hkeys(keys("parked"))):
+                await self._unpark(group.decode())
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether nobody holds anything."""
+        kinds = ("paused_all", "paused", "by_hand", "parked")
+        raw = self._fleet.raw
+        return not any(raw.exists(keys(kind)) for keys in self._fleet.partitions for kind in kinds)
+
+    # How somebody asks:
+
+    async def _ask(self, ask: Ask, steps: int = 0) -> object:
+        """What the store answers in the end; `None` where it doesn't, or nothing was found.
+
+        The first process dies after so many callbacks, unless that is 0.
+        """
+        until = clock.now() + PATIENCE
+        while clock.now() < until:
+            process = self._fleet.make_process("operator")
+            process.fuse, steps = steps, 0
+            work = self._ask_once(ask)
+            asking = self._fleet.loop.create_task(work, context=context_of(process.main))
+            while not asking.done() and not process.is_dead and clock.now() < until:
+                await asyncio.wait([asking], timeout=AGAIN)
+            if asking.done():
+                try:
+                    return asking.result()
+                except (StoreUnavailable, ServerUnreachable, TimeoutError):
+                    pass
+            elif not process.is_dead:
+                self._fleet.troubles.append(f"an operator got no answer in {PATIENCE} s: {asking}")
+                self._fleet.loop.kill(process)
+            await asyncio.sleep(AGAIN)
+        return None
+
+    async def _ask_once(self, ask: Ask) -> object:
+        settings = self._fleet.settings
+        partitions = open_partitions(settings)
+        namespace = Namespace(partitions)
+        try:
+            await check_number(settings, partitions)
+            return await ask(namespace)
+        finally:
+            await partitions.close()
+
+    # Pauses:
+
+    async def _pause(self, act: Act) -> None:
+        await self._hold(act.group, act.steps)
+
+    async def _pause_for(self, act: Act) -> None:
+        await self._hold(act.group, act.steps, act.seconds)
+
+    async def _pause_all(self, act: Act) -> None:
+        await self._hold(ALL, act.steps)
+        await asyncio.sleep(act.seconds)
+        await self._let_go(ALL)
+
+    async def _resume(self, act: Act) -> None:
+        await self._let_go(act.group, act.steps)
+
+    async def _hold(self, group: str, steps: int, for_: float | None = None) -> None:
+        self._begins(group)
+        began = clock.now()
+        answer = await self._ask(lambda all_: AllGroups(all_).pause(group, BY, for_), steps)
+        self._under_way[group] -= 1
+        await asyncio.sleep(SETTLED)
+        if answer is None or self._under_way[group] or (for_ and group in self._open):
+            return
+        until = began + for_ if for_ else float("inf")
+        fences = [int(self._fleet.raw.get(k("fence")) or 0) for k in self._fleet.partitions]
+        hold = Hold(group, fences, clock.now(), until)
+        self._open[group] = hold, self._fleet.calls_lost
+
+    async def _let_go(self, group: str, steps: int = 0) -> None:
+        self._begins(group)
+        await self._ask(lambda all_: AllGroups(all_).resume(group), steps)
+        self._under_way[group] -= 1
+
+    def _begins(self, group: str) -> None:
+        """Somebody changes whether a group is paused: what holds now may end."""
+        self._under_way[group] = self._under_way.get(group, 0) + 1
+        self._end_hold(group)
+
+    def _end_hold(self, group: str) -> None:
+        hold, lost = self._open.pop(group, (None, 0))
+        if hold is not None and lost == self._fleet.calls_lost:
+            hold.until = min(hold.until, clock.now())
+            self.known.holds.append(hold)
+
+    def end(self) -> None:
+        """Nothing more happens."""
+        for group in [*self._open]:
+            self._end_hold(group)
+
+    # Limits:
+
+    async def _limit_group(self, act: Act) -> None:
+        most = act.most if act.group.startswith(("several-", "g")) else 1
+        self.known.raised[act.group] = max(most, self.known.raised.get(act.group, 1))
+        limit = HandLimit("group", act.group, most)
+        await self._ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
+
+    async def _limit_tenant(self, act: Act) -> None:
+        limit = HandLimit("tenant", str(act.tenant), act.most)
+        await self._ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
+
+    async def _end_limit(self, act: Act) -> None:
+        whose = f"g{act.group}" if act.pick < 0.5 else f"t{act.tenant}"
+        await self._unlimit(whose, act.steps)
+
+    async def _unlimit(self, whose: str, steps: int = 0) -> None:
+        kind, name = whose[0], whose[1:]
+        await self._ask(
+            lambda all_: LimitsByHand(all_).end("group" if kind == "g" else "tenant", name, BY),
+            steps,
+        )
+
+    # Tasks that wait:
+
+    async def _drop(self, act: Act) -> None:
+        id_ = self._some("waiting", act.pick)
+        if id_ is None:
+            return
+        if await self._ask(lambda all_: self._left(AllTasks(all_).drop(id_)), act.steps) == "done":
+            self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
+
+    async def _run_now(self, act: Act) -> None:
+        id_ = self._some("waiting", act.pick)
+        if act.pick < 0.7:  # one that is delayed rather than any
+            delayed = self._delayed()
+            id_ = delayed[int(act.pick / 0.7 * len(delayed))] if delayed else id_
+        if id_ is not None:
+            self.known.hurried.add(id_)
+            hurried = id_
+            await self._ask(lambda all_: self._left(AllTasks(all_).run_now(hurried)), act.steps)
+
+    async def _left(self, work: Awaitable[str | None]) -> str:
+        left = await work
+        return "done" if left is None else left
+
+    def _some(self, state: str, pick: float) -> str | None:
+        """One of the tasks that are in a state just now."""
+        states: dict[str, State] = {}
+        for keys in self._fleet.partitions:
+            states |= states_of(self._fleet.raw, keys)
+        ids = sorted(id_ for id_, each in states.items() if each == state)
+        return ids[int(pick * len(ids))] if ids else None
+
+    def _delayed(self) -> list[str]:
+        raw: Any = self._fleet.raw
+        return sorted(
+            split_element(element)[1]
+            for keys in self._fleet.partitions
+            for element in raw.zrange(keys("delayed"), 0, -1)
+        )
+
+    # Dead letters:
+
+    async def _redrive(self, act: Act) -> None:
+        id_ = self._some("dead", act.pick)
+        if id_ is not None:
+            await self._redrive_one(id_, act.steps)
+
+    async def _redrive_one(self, id_: str, steps: int = 0) -> None:
+        async def ask(namespace: Namespace) -> object:
+            letters = AllLetters(namespace)
+            lying = await letters.find(id_)
+            return False if lying is None else await self._redriven(letters, lying)
+
+        await self._ask(ask, steps)
+
+    async def _redrive_all(self, act: Act) -> None:
+        async def ask(namespace: Namespace) -> object:
+            letters = AllLetters(namespace)
+            every = [lying async for lying in letters.each()]
+            return [await self._redriven(letters, lying) for lying in every]
+
+        await self._ask(ask, act.steps)
+
+    async def _redriven(self, letters: AllLetters, lying: AnyLying) -> bool:
+        """Redrive one; what may have run is written down, and what surely hasn't is not."""
+        event = Event("redriven", lying.letter.id, clock.now())
+        self._fleet.write(event)
+        try:
+            is_done = await letters.redrive(self._fleet.settings, lying)
+        except Unroutable:
+            is_done = False
+        if not is_done:
+            self._fleet.events.remove(event)
+        return is_done
+
+    async def _drop_letter(self, act: Act) -> None:
+        id_ = self._some("dead", act.pick)
+        if id_ is not None:
+            await self._drop_one(id_, act.steps)
+
+    async def _drop_one(self, id_: str, steps: int = 0) -> None:
+        async def ask(namespace: Namespace) -> object:
+            letters = AllLetters(namespace)
+            lying = await letters.find(id_)
+            return lying is not None and await letters.drop(lying)
+
+        await self._ask(ask, steps)
+
+    async def _unpark(self, group: str) -> None:
+        """A group that a dead letter holds: redrive it once, then drop it."""
+
+        async def ask(namespace: Namespace) -> object:
+            return (await AllGroups(namespace).why(group)).behind
+
+        behind = await self._ask(ask)
+        if not isinstance(behind, str):
+            return
+        redriven = any(e.kind == "redriven" and e.id == behind for e in self._fleet.events)
+        await (self._drop_one(behind) if redriven else self._redrive_one(behind))

@@ -1,0 +1,110 @@
+"""The page's processes: they answer workers that pull, without HTTP, and may die at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import BaseModel
+
+from groupflow.core.errors import GroupflowError
+from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.ops.health.answers import Answers
+from groupflow.ops.metrics import StoreMetrics
+from groupflow.ops.page.context import PageContext
+from groupflow.ops.page.endpoints import Caller
+from groupflow.ops.page.facts import Facts
+from groupflow.ops.page.problems import Refused
+from groupflow.pools.calls import Pools
+from groupflow.store.partitions import open_partitions
+from tests.simulation.fleet import Fleet
+from tests.simulation.jobs import POOL
+from tests.simulation.processes import Process, context_of
+
+PATIENCE = 6.0  # seconds that a caller waits for an answer
+AWAY = 0.5  # seconds until one that died is there again
+
+Handle = Callable[[Any, Caller], Awaitable[Any]]
+
+
+class NoAnswer(Exception):
+    """A call may have been served, and nobody hears of it."""
+
+
+class Page:
+    """A place for a page's process, and the one that has it now."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        """Begins at once."""
+        self._fleet = fleet
+        self._name = name
+        self.process: Process
+        self._handles: dict[str, tuple[type[BaseModel], Handle]] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self.process = process = self._fleet.make_process(self._name)
+        context_of(process.main).run(self._open)
+
+    def _open(self) -> None:
+        settings = self._fleet.settings
+        namespace = Namespace(open_partitions(settings))
+        letters = AllLetters(namespace)
+        health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
+        context = PageContext(
+            Facts(self._name, settings, {}),
+            namespace,
+            lambda lying: letters.redrive(settings, lying),
+            lambda lying: letters.whole(settings, lying),
+            health,
+        )
+        self._handles = {
+            f"{each.method} {each.path}": (each.asks, each.handle)
+            for each in Pools(context).endpoints()
+        }
+
+    async def kill(self, steps: int) -> None:
+        """Let it die within so many callbacks; another process comes in its place."""
+        process = self.process
+        process.fuse = steps
+        await asyncio.sleep(AWAY)
+        self._fleet.loop.kill(process)
+        self._start()
+
+    async def ask(self, path: str, worker: str, said: object, *, is_lost: bool = False) -> Any:
+        """What it answers to a worker.
+
+        Raises:
+            NoAnswer: it died, Redis did not answer, or the answer got lost.
+        """
+        network, loop = self._fleet.network, self._fleet.loop
+        model, handle = self._handles[path]
+        asked = model.model_validate(said)
+        caller = Caller(
+            "simulated", None, sees_contents=True, path={"pool": POOL, "worker": worker}
+        )
+        await asyncio.sleep(network.delay())
+        if self.process.is_dead:
+            raise NoAnswer("connection refused")
+        work = self._served(handle(asked, caller))
+        serving = loop.create_task(work, context=context_of(self.process.main))
+        await asyncio.wait([serving], timeout=PATIENCE)
+        await asyncio.sleep(network.delay())
+        if not serving.done() or is_lost or self.process.is_stopped:
+            raise NoAnswer("no answer")
+        if isinstance(serving.result(), NoAnswer):
+            raise serving.result()
+        return serving.result()
+
+    async def _served(self, work: Awaitable[Any]) -> Any:
+        try:
+            return await work
+        except Refused as error:
+            self._fleet.troubles.append(f"a page refused a worker's call: {error!r}")
+        except GroupflowError as error:
+            return NoAnswer(str(error))  # 503
+        except Exception as error:
+            self._fleet.troubles.append(f"a page ended a call with {error!r}")
+        return NoAnswer("an error")

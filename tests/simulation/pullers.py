@@ -1,0 +1,328 @@
+"""Workers that pull: they claim, settle late and twice, fall silent, die, and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import orjson
+
+from tests.history.events import Event, Kind
+from tests.history.invariants import Violation
+from tests.simulation import clock
+from tests.simulation.acts import Pull, Said
+from tests.simulation.configured import PULL_LEASE
+from tests.simulation.fleet import Fleet
+from tests.simulation.pages import NoAnswer, Page
+from tests.simulation.processes import Process, context_of
+
+PAGES = 2
+_WORKER = "/pools/{pool}/workers/{worker}"
+Key: TypeAlias = tuple[str, int]  # a task with its stage, and the fence of a claim
+
+STEADY = 0.2  # seconds between two calls of a worker that only does its work
+TRIES = 5  # of a worker that leaves
+_CLAIM = Pull(
+    worker=0,
+    wait=0.0,
+    kind="claim",
+    limit=3,
+    patience=0.0,
+    said="done",
+    after=None,
+    page=0.0,
+    is_lost=False,
+    is_again=False,
+    pick=0.0,
+)
+_SETTLE = replace(_CLAIM, kind="settle")
+
+
+@dataclass(slots=True)
+class Having:
+    """A task that a worker believes to hold.
+
+    Attributes:
+        id: the task, and its stage behind a ``#``.
+        fence: of the claim.
+        start: what was written down when it began.
+        said: how often it was said what became of it.
+        is_cut: whether the worker has given it up.
+        is_over: whether the store took what was said of it.
+    """
+
+    id: str
+    fence: int
+    start: Event
+    said: int = 0
+    is_cut: bool = False
+    is_over: bool = False
+
+
+class Puller:
+    """One worker, on a machine that its process may leave and come back to."""
+
+    def __init__(self, fleet: Fleet, pages: Sequence[Page], name: str) -> None:
+        self.name = name
+        self.process: Process
+        self._fleet = fleet
+        self._pages = pages
+        self._pid = 0
+        self._held: dict[Key, Having] = {}
+        self._known: dict[Key, Having] = {}
+        self._heard_at = float("-inf")  # when it sent the last call that was answered
+        self._life = 0  # of the server, by then
+        self.violations: list[Violation] = []
+        self.accepted = self.stale = 0
+        self._revive()
+
+    def _revive(self) -> None:
+        self.process = self._fleet.make_process(self.name)
+        self._pid = self._pid or self.process.pid  # its attempts are its machine's
+
+    async def run(self, pulls: Sequence[Pull]) -> None:
+        """Do all that a plan says, each in the process that there is by then."""
+        for pull in pulls:
+            await asyncio.sleep(pull.wait)
+            if pull.kind == "die":
+                self._fleet.tell(f"{self.process} dies")
+                self._fleet.loop.kill(self.process)
+                await asyncio.sleep(pull.pick * 2 * PULL_LEASE)
+                self._revive()
+                continue
+            await self._do(pull)
+
+    async def work(self) -> None:
+        """Only do what there is to do; for as long as the run drains."""
+        for number in itertools.count():
+            await asyncio.sleep(STEADY)
+            await self._do(_SETTLE if number % 2 else _CLAIM)
+
+    async def say_good_bye(self) -> None:
+        """Let go of all, as nothing is left."""
+        await self._do(replace(_CLAIM, kind="leave"))
+
+    async def _do(self, pull: Pull) -> None:
+        """One thing, in its own process, which may stand meanwhile."""
+        doing = self._fleet.loop.create_task(
+            self._kinds(pull), context=context_of(self.process.main)
+        )
+        await asyncio.wait([doing])
+        doing.result()
+
+    async def _kinds(self, pull: Pull) -> None:
+        try:
+            match pull.kind:
+                case "claim":
+                    await self._claim(pull)
+                case "settle":
+                    await self._settle(pull, [*self._held.values()][: pull.limit])
+                case "late":
+                    over = [have for key, have in self._known.items() if key not in self._held]
+                    chosen = over[int(pull.pick * len(over)) :][:1]
+                    await self._settle(pull, chosen)
+                case "renew":
+                    answer = await self._ask(pull, f"POST {_WORKER}/renewal", {})
+                    self._keep({key for key in self._held if key[1] in answer.fences})
+                case "silent":
+                    await asyncio.sleep(PULL_LEASE * (0.3 + 2 * pull.pick))
+                case "leave":
+                    await self._leave(pull)
+                case _:
+                    await self._ask(pull, f"GET {_WORKER}", {}, is_heard=False)
+        except NoAnswer:
+            pass
+
+    async def _ask(self, pull: Pull, path: str, said: Any, *, is_heard: bool = True) -> Any:
+        page = self._pages[int(pull.page * len(self._pages))]
+        sent, life = clock.now(), self._fleet.redis.life
+        answer = await page.ask(path, self.name, said, is_lost=pull.is_lost)
+        if is_heard:
+            self._heard(sent, life)
+        return answer
+
+    def _heard(self, sent: float, life: int) -> None:
+        """The store answered a call that pushed its lease back: so it has a session there."""
+        self.look()
+        self._heard_at, self._life = sent, life
+
+    def look(self) -> None:
+        """What was not heard of for its lease it gave up by then."""
+        ended = self._heard_at + PULL_LEASE
+        if ended < clock.now():
+            self._cut(self._held.values(), ended)
+
+    def hand_over(self) -> None:
+        """A server that begins anew lets all that it holds go, without a crash."""
+        for have in self._known.values():
+            if not have.is_over:
+                self._fleet.resumed.add((have.id.partition("#")[0], have.fence))
+
+    async def _claim(self, pull: Pull) -> None:
+        if len(self._held) > pull.limit:  # the newest go back, so it stops them first
+            newest = sorted(self._held.values(), key=lambda have: have.start.at)[pull.limit :]
+            self._cut(self._held.values() if self._fleet.plan.partitions > 1 else newest)
+        holding = len(self._held)
+        wanted = {"limit": pull.limit, "wait": pull.patience, "holding": holding}
+        answer = await self._ask(pull, f"POST {_WORKER}/claims", wanted)
+        self._keep({_key_of(task) for task in answer["tasks"]})
+        for task in answer["tasks"]:
+            self._take(task)
+
+    def _keep(self, keys: set[Key]) -> None:
+        """What isn't its own any more it gives up."""
+        for key, have in [*self._held.items()]:
+            if key not in keys:
+                self._cut([have])
+                del self._held[key]
+
+    def _take(self, task: dict[str, Any]) -> None:
+        key = id_, fence = _key_of(task)
+        if key not in self._known:
+            body = orjson.loads(orjson.dumps(task["body"]))
+            start = Event(
+                *("start", id_, clock.now(), task["group"], task["tenant"], int(body["n"])),
+                fence=fence,
+                attempt=task["attempt"],
+                crashes=task["crashes"],
+                pid=self._pid,
+                wall=clock.wall(),
+            )
+            self._known[key] = Having(id_, fence, start)
+            self._fleet.write(start)
+        self._held[key] = self._known[key]
+
+    def _cut(self, those: Iterable[Having], at: float = 0.0) -> None:
+        for have in those:
+            if not have.is_cut and not have.said:
+                self._write("end", have, "cut", max(at, have.start.at))
+            have.is_cut = True
+
+    def _write(self, kind: Kind, have: Having, how: str, at: float = 0.0) -> None:
+        start = have.start
+        event = Event(
+            *(kind, have.id, at or clock.now(), start.group, start.tenant, start.n, have.fence),
+            attempt=start.attempt,
+            crashes=start.crashes,
+            pid=self._pid,
+            wall=clock.wall(),
+            how=how,
+        )
+        self._fleet.write(event)
+
+    async def _settle(self, pull: Pull, those: Sequence[Having]) -> None:
+        """Say what became of some, once or twice."""
+        self.look()
+        once: dict[str, Having] = {have.id.partition("#")[0]: have for have in those}
+        if not once:
+            return
+        said: Said = pull.said
+        settlements = []
+        for id_, have in once.items():
+            told: dict[str, Any] = {"id": id_, "fence": have.fence, "outcome": said}
+            if said == "advance" and "#" in have.id:
+                told["outcome"] = "done"
+            elif said == "advance":
+                told["stage"] = "second"
+            if pull.after is not None and told["outcome"] in ("retry", "advance"):
+                told["after"] = pull.after
+            settlements.append(told)
+            if not have.said and not have.is_cut:
+                is_well = told["outcome"] in ("done", "advance")
+                self._write("end", have, "done" if is_well else "failed")
+        for _ in range(1 + pull.is_again):
+            await self._say(pull, [*once.values()], settlements)
+
+    async def _say(self, pull: Pull, those: Sequence[Having], settlements: list[Any]) -> None:
+        sent, heard_at, life = clock.now(), self._heard_at, self._life
+        firsts = [not have.said for have in those]
+        for have in those:
+            have.said += 1
+        life_now, path = self._fleet.redis.life, f"POST {_WORKER}/settlements"
+        rows = await self._ask(pull, path, settlements, is_heard=False)
+        has_lease = clock.now() - heard_at < PULL_LEASE and life == self._fleet.redis.life
+        if any(row.verdict == "accepted" for row in rows):  # else it may have no session any more
+            self._heard(sent, life_now)
+        for have, row, is_first in zip(those, rows, firsts, strict=True):
+            was_held = self._held.pop((have.id, have.fence), None) is not None
+            if row.verdict == "accepted":
+                self.accepted += 1
+                have.is_over = True
+                if is_first:
+                    self._write("settle", have, "accepted", sent)
+                continue
+            self.stale += 1
+            if was_held and has_lease and is_first and not have.is_cut:
+                text = f"{self.name} settled {have.id} under {have.fence} within its lease: stale"
+                self.violations.append(Violation("S3", text))
+
+    async def _leave(self, pull: Pull) -> None:
+        self._cut(self._held.values())
+        for _ in range(TRIES):
+            try:
+                await self._ask(pull, f"DELETE {_WORKER}", {}, is_heard=False)
+            except NoAnswer:
+                await asyncio.sleep(STEADY)
+            else:
+                self._held.clear()
+                self._heard_at = float("-inf")
+                return
+
+
+def _key_of(task: dict[str, Any]) -> Key:
+    id_ = f"{task['id']}#{task['stage']}" if task["stage"] else task["id"]
+    return id_, task["fence"]
+
+
+class Pullers:
+    """Those of one run, and the pages that answer them."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        numbers = sorted({pull.worker for pull in fleet.plan.pulls})
+        has_any = "pullers" in fleet.plan.features
+        self.pages = [Page(fleet, f"page{n}") for n in range(PAGES)] if has_any else []
+        self.every = [Puller(fleet, self.pages, f"p{n}") for n in numbers or range(has_any)]
+        self._numbers = numbers
+        fleet.redis.on_restart = self._hand_over
+
+    def _hand_over(self) -> None:
+        for puller in self.every:
+            puller.hand_over()
+
+    async def run(self) -> None:
+        """All that a plan says."""
+        async with asyncio.TaskGroup() as group:
+            for number, puller in zip(self._numbers, self.every, strict=False):
+                pulls = [pull for pull in self._fleet.plan.pulls if pull.worker == number]
+                group.create_task(puller.run(pulls))
+
+    async def tidy(self) -> None:
+        """Work on what is left, for as long as the run drains."""
+        async with asyncio.TaskGroup() as group:
+            for puller in self.every:
+                group.create_task(puller.work())
+
+    async def leave(self) -> None:
+        """Say good-bye, as the leases of those that don't are left behind."""
+        for puller in self.every:
+            puller.look()
+        await asyncio.gather(*(puller.say_good_bye() for puller in self.every))
+
+    @property
+    def violations(self) -> list[Violation]:
+        """Verdicts that they should not have got."""
+        return [each for puller in self.every for each in puller.violations]
+
+    @property
+    def accepted(self) -> int:
+        """How often the store took what they said of a task."""
+        return sum(puller.accepted for puller in self.every)
+
+    @property
+    def stale(self) -> int:
+        """How often it did not."""
+        return sum(puller.stale for puller in self.every)

@@ -1,0 +1,323 @@
+"""Workers of pools by the thousand: bounded by name, counted without a walk, reaped fairly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import pytest
+from redis import Redis
+
+from groupflow.core.errors import PoolFull
+from groupflow.operate.pools import PoolStatus, read_pools
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.given import Claim
+from groupflow.store.keys import Keys
+from groupflow.store.pulling import Puller, daemon_name
+from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
+from tests.store.bench import Bench, arrival, bury, ids
+from tests.store.life import why
+from tests.store.test_pools import LEASE, POOL, Worker, pool, pooled
+
+TAKEN = 100  # tasks and sessions that one script takes away, about
+
+
+class Where(Protocol):
+    """A namespace, to look behind the scripts."""
+
+    @property
+    def keys(self) -> Keys: ...
+
+    @property
+    def raw(self) -> Redis: ...
+
+
+class Bound(Worker):
+    """A worker of a pool that may have so many."""
+
+    def __init__(self, bench: Bench, name: str, most: int, pool: str = POOL) -> None:
+        super().__init__(bench, name, pool)
+        self.puller = Puller(pool, name, LEASE, most)
+
+
+def crowd(
+    bench: Where, names: Iterable[str], ends: int = 1, *, of: str = POOL, earlier: bool = False
+) -> None:
+    """Sessions that are there without a call, as this version leaves them, or an earlier one."""
+    key = bench.keys("pullers") if earlier else bench.keys("pool_pullers", of)
+    bench.raw.hsetnx(bench.keys("pools"), of, "1")
+    every = list(enumerate(names))
+    for first in range(0, len(every), 1000):
+        writes = bench.raw.pipeline(transaction=False)
+        for n, name in every[first : first + 1000]:
+            daemon = daemon_name(of, name)
+            facts = ("session", f"{n:016d}", "process", "pull", "lease", str(int(LEASE * 1e6)))
+            writes.hset(bench.keys("daemon", daemon), items=[*facts, "epoch", "", "info", "{}"])
+            writes.zadd(key, {daemon: ends})
+        writes.execute()
+
+
+def sessions(bench: Bench, of: str = POOL) -> int:
+    found: Any = bench.raw.zcard(bench.keys("pool_pullers", of))
+    return int(found)
+
+
+async def test_a_pool_has_no_more_workers_than_it_may(bench: Bench) -> None:
+    """One more is refused, however often it asks, and leaves nothing; all others go on."""
+    await bench.enqueue(*(pooled(f"p{n}") for n in range(3)), pooled("x", pool="others"))
+    anna, carl, zoe = (Bound(bench, name, 2) for name in ("anna", "carl", "zoe"))
+    [first] = await anna.claim(1)
+    await carl.visit()
+    before = bench.dump()
+    for _ in range(2):
+        with pytest.raises(PoolFull, match=r"'couriers' has 2 workers.*max_workers.*'zoe'"):
+            await zoe.visit(5)
+    assert (await zoe.visit(opens=False)).session is None
+    assert bench.dump() == before
+    assert ids(await anna.claim(2)) == ["p1"]
+    assert await anna.complete(first) == []
+    assert ids(await Bound(bench, "zoe", 2, "others").claim(1)) == ["x"]
+
+
+@pytest.mark.parametrize("way", ["leaves", "is reaped"])
+async def test_whose_session_ends_makes_room(bench: Bench, way: str) -> None:
+    anna, zoe = Bound(bench, "anna", 1), Bound(bench, "zoe", 1)
+    await anna.visit()
+    if way == "leaves":
+        await anna.store.leave(await anna.visit())
+    else:
+        anna.expire()
+        with pytest.raises(PoolFull):
+            await zoe.visit()
+        await (await bench.daemon()).sessions.reap()
+    assert (await zoe.visit()).session
+    with pytest.raises(PoolFull):
+        await anna.visit()
+
+
+async def test_a_lower_bound_ends_nobody(bench: Bench) -> None:
+    """Who has a session goes on under it; one that lost it isn't let in before there is room."""
+    names = ("anna", "carl", "zoe")
+    for name in names:
+        await Bound(bench, name, 3).visit()
+    anna, carl, zoe = (Bound(bench, name, 2) for name in names)
+    for one in (anna, carl, zoe):
+        assert (await one.visit()).session
+    zoe.expire()
+    with pytest.raises(PoolFull):
+        await zoe.visit()
+    carl.expire()
+    assert (await carl.visit()).session, "its own end made room"
+
+
+async def test_what_is_held_is_counted_whatever_becomes_of_it(bench: Bench) -> None:
+    """The auditor compares each count with the checkpoints."""
+    await bench.enqueue(*(pooled(f"p{n}") for n in range(6)), *(pooled(f"g{n}", "g") for n in "01"))
+    anna, carl = Worker(bench), Worker(bench, "carl")
+    claims = await anna.claim(7)
+    assert (await pool(bench)).held == 7
+    ways: list[Callable[[Claim], Settlement]] = [
+        *(Complete, lambda claim: Retry(claim, 60.0, []), bury, Release),
+        lambda claim: Advance(claim, "next", b"{}"),
+    ]
+    for n, (claim, way) in enumerate(zip(claims, ways, strict=False)):
+        for _ in range(2):  # a repeat counts once
+            await anna.settle(way(claim))
+        assert (await pool(bench)).held == 6 - n
+        assert bench.audit() == []
+    anna.expire()
+    await anna.visit()
+    assert (await pool(bench)).held == 0
+    assert len(await carl.claim(1)) == 1
+    await carl.store.leave(await carl.visit())
+    assert bench.raw.exists(bench.keys("pool_holders", POOL)) == 0
+
+
+async def _commands(bench: Bench) -> int:
+    bench.raw.config_resetstat()
+    await read_pools(bench.client, [POOL], workers=0)
+    stats: Any = bench.raw.info("commandstats")
+    return sum(each["calls"] for each in stats.values())
+
+
+async def test_a_look_at_pools_costs_the_same_for_any_number(bench: Bench) -> None:
+    """Its figures are counts."""
+    await Worker(bench).visit()
+    few = await _commands(bench)
+    now = bench.server_time()
+    crowd(bench, (f"s{n}" for n in range(1000)), now + int(0.3 * LEASE * 1e6))
+    crowd(bench, (f"gone{n}" for n in range(500)))
+    assert await _commands(bench) == few
+    seen = await pool(bench)
+    assert (seen.known, seen.silent) == (1001, 1000)
+    assert len((await read_pools(bench.client, [POOL], workers=150)).pools[0].workers) == 150
+
+
+async def test_workers_are_told_by_pages_and_none_is_passed_over(bench: Bench) -> None:
+    """Who is heard of between two pages is told again; the most silent come first."""
+    for name in "abcdef":
+        await Worker(bench, name).visit()
+    told, last, ends = list[str](), "", ""
+    for page in range(4):
+        reply = await bench.client.run(OperatorVerb.POOL_WORKERS, POOL, 2, last, ends)
+        rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in reply[1]]
+        told += [row[b"name"].decode() for row in rows]
+        if rows:
+            last, ends = rows[-1][b"name"].decode(), rows[-1][b"ends"].decode()
+        if page == 0:
+            await Worker(bench, "b").visit()  # the last one that was told
+        if page == 1:
+            await Worker(bench, "e").visit()  # the next one to be told
+    assert told == ["a", "b", "c", "d", "f", "b", "e"]
+    seen: PoolStatus = (await read_pools(bench.client, [POOL], workers=3)).pools[0]
+    assert [each.name for each in seen.workers] == ["a", "c", "d"]
+
+
+async def test_a_page_of_workers_looks_at_so_many_slots(bench: Bench) -> None:
+    """Those that hold much come in more pages; all are told, and since when each holds."""
+    for n in range(6):
+        await bench.enqueue(*(pooled(f"p{n}-{m}") for m in range(300)))
+        worker = Worker(bench, f"w{n}")
+        assert len(await worker.claim(300)) == 300
+    reply = await bench.client.run(OperatorVerb.POOL_WORKERS, POOL, 100, "", "")
+    assert len(reply[1]) == 4, "1000 slots, about"
+    workers = (await pool(bench)).workers
+    assert [(each.name, each.held) for each in workers] == [(f"w{n}", 300) for n in range(6)]
+    assert all(each.since for each in workers)
+
+
+async def test_a_crowd_keeps_nobody_waiting(bench: Bench) -> None:
+    """One script takes a share of each pool, beside a daemon's tasks; and no more than so much."""
+    await bench.enqueue(pooled("x", pool="others"), arrival("a", "a"))
+    dead, olga = await bench.daemon("dead"), Worker(bench, "olga", "others")
+    await dead.claim_one()
+    assert len(await olga.claim(1)) == 1
+    crowd(bench, (f"gone{n}" for n in range(2000)))
+    olga.bench.raw.zadd(bench.keys("pool_pullers", "others"), {olga.puller.daemon: 2})
+    bench.expire("dead")
+    bench.with_faults = True
+    reaper = await bench.daemon("d2")
+    wait, rows = await reaper.sessions.reap()
+    assert {row.id for row in rows} == {"x", "a"}
+    assert wait == 0, "there is more"
+    assert 2000 - TAKEN <= sessions(bench) <= 2000 - TAKEN // 2
+    passes = 1
+    while wait == 0:
+        wait, _ = await reaper.sessions.reap()
+        passes += 1
+    assert passes <= 2000 // TAKEN + 2
+    assert sessions(bench) == 0
+
+
+async def test_more_pools_than_a_script_takes_from_have_their_turns(bench: Bench) -> None:
+    for n in range(TAKEN + 20):
+        crowd(bench, [f"gone{m}" for m in range(3)], of=f"pool{n}")
+    reaper = await bench.daemon()
+    wait: float | None = 0.0
+    while wait == 0:
+        before = sum(sessions(bench, f"pool{n}") for n in range(TAKEN + 20))
+        wait, _ = await reaper.sessions.reap()
+        left = sum(sessions(bench, f"pool{n}") for n in range(TAKEN + 20))
+        assert before - TAKEN <= left <= before
+    assert left == 0
+
+
+@pytest.mark.parametrize("by", ["reaper", "worker", "page"])
+async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, by: str) -> None:
+    """All of it, once, in its order; what is left of it meanwhile is still the worker's own."""
+    names = [f"p{n:03d}" for n in range(350)]
+    await bench.enqueue(*(pooled(name) for name in names))
+    anna, reaper = Worker(bench), await bench.daemon()
+    claims = await anna.claim(350)
+    visit = await anna.visit()
+    anna.expire()
+    taken = list[str]()
+    if by == "worker":
+        assert (await anna.visit(opens=False)).session is None
+    elif by == "page":
+        while await anna.store.tend():
+            pass
+    else:
+        wait, rows = await reaper.sessions.reap()
+        assert len(rows) < TAKEN + 1
+        assert bench.audit() == []
+        assert (await pool(bench)).held == 350 - len(rows)
+        taken += [row.id for row in rows]
+        by_id = {claim.task.id: claim for claim in claims}
+        gone, kept = by_id[taken[0]], by_id[names[0]]
+        assert await anna.store.settle(visit, [Complete(gone)]) == [Complete(gone)]
+        assert await anna.store.settle(visit, [Complete(kept)]) == []
+        while wait == 0:
+            wait, rows = await reaper.sessions.reap()
+            taken += [row.id for row in rows]
+        assert sorted(taken) == names[1:]
+        names = names[1:]
+    assert await anna.held() == []
+    carl = Worker(bench, "carl")
+    again = [await carl.claim(1) for _ in range(3)]  # suspects come one at a time
+    assert ids(again[0]) == names[:1]
+    assert again[0][0].task.crashes == 1
+    assert bench.count("queued_plain") == len(names) - 1
+    assert bench.count("crashed") == len(names)
+
+
+def as_earlier(bench: Bench, *workers: Worker, ends: int | None = None) -> None:
+    """They are as an earlier version would have left them."""
+    for one in workers:
+        pool, daemon = one.puller.pool, one.puller.daemon
+        found: Any = bench.raw.zscore(bench.keys("pool_pullers", pool), daemon)
+        bench.raw.zadd(bench.keys("pullers"), {daemon: int(found) if ends is None else ends})
+        bench.raw.delete(bench.keys("pool_pullers", pool), bench.keys("pool_holders", pool))
+        bench.raw.hdel(bench.keys("pools"), pool)
+
+
+@pytest.mark.parametrize("first", ["visit", "reap"])
+async def test_workers_of_an_earlier_version_go_on(bench: Bench, first: str) -> None:
+    """With what they hold, counted from here on."""
+    await bench.enqueue(*(pooled(f"p{n}") for n in range(3)), pooled("a", "a"))
+    anna = Bound(bench, "anna", 1)
+    claims = await anna.claim(4)
+    as_earlier(bench, anna)
+    if first == "visit":
+        assert len((await anna.visit()).held) == 4
+    else:
+        wait, rows = await (await bench.daemon()).sessions.reap()
+        assert rows == []
+        assert wait
+    assert (await pool(bench)).held == 4
+    assert "held by anna" in (await why(bench, "a")).reason
+    with pytest.raises(PoolFull):
+        await Bound(bench, "zoe", 1).visit()
+    assert await anna.complete(*claims) == []
+    assert bench.raw.exists(bench.keys("pullers")) == 0
+
+
+async def test_a_crowd_of_an_earlier_version_is_counted_soon(bench: Bench) -> None:
+    """Its leases run: it is known before the first of them ends, and nobody lost one."""
+    now = bench.server_time()
+    crowd(bench, (f"s{n}" for n in range(350)), now + int(LEASE * 1e6), earlier=True)
+    reaper = await bench.daemon()
+    for left in (250, 150, 50):
+        assert (await reaper.sessions.reap())[0] == 0
+        assert bench.raw.zcard(bench.keys("pullers")) == left
+    wait, _ = await reaper.sessions.reap()
+    assert wait
+    assert (await pool(bench)).known == 350
+
+
+async def test_a_crowd_of_an_earlier_version_goes_by_pieces(bench: Bench) -> None:
+    await bench.enqueue(pooled("x", pool="others"))
+    olga = Worker(bench, "olga", "others")
+    await olga.claim(1)
+    as_earlier(bench, olga, ends=1)
+    crowd(bench, (f"gone{n}" for n in range(1500)), earlier=True)
+    reaper, passes, taken = await bench.daemon(), 0, list[str]()
+    wait: float | None = 0.0
+    while wait == 0:
+        wait, rows = await reaper.sessions.reap()
+        passes, taken = passes + 1, taken + [row.id for row in rows]
+        assert bench.raw.zcard(bench.keys("pullers")) >= 1501 - passes * TAKEN
+        assert bench.audit() == []
+    assert taken == ["x"]
+    assert 1500 // TAKEN <= passes <= 2 * 1500 // TAKEN + 3
+    assert bench.raw.exists(bench.keys("pullers")) == 0
