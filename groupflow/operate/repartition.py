@@ -17,6 +17,7 @@ from groupflow.store.partitions import keys_of
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE
 
+_SHARING = ("g", "p")  # of workers, tenants have shares for groups and for plain tasks
 _GROUPS = 300  # groups a look
 _STAYS = ("partitions", "scans")  # what is known of a partition that is none any more
 _IN_TURN: tuple[ListedGroups, ...] = ("ready", "delayed")
@@ -170,6 +171,7 @@ class Repartition:
         packed, *_ = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
         await heir.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "1")
         gone = [key for kind, key in source.keys.every() if kind not in _STAYS and key[-1] != ":"]
+        gone += [source.keys("shares", kind) for kind in _SHARING]
         left = await source.run(OperatorVerb.MOVE_END, "1", *gone)
         if left:
             raise TasksLeft(

@@ -413,6 +413,21 @@ async def test_where_there_is_nothing_to_do(make_world: Callable[[int], World]) 
     assert (report.before, report.after, report.tasks) == (4, 4, 0)
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
+async def test_shares_of_workers_go_with_their_partition(
+    make_world: Callable[[int], World], before: int, after: int
+) -> None:
+    """Else tenants would be behind, or ahead, by what was long ago, should it be one again."""
+    world = make_world(before)
+    await fill(world)
+    for bench in world.at(before):
+        for kind in ("g", "p"):
+            bench.raw.zadd(bench.keys("shares", kind), {"=": 1, "0a0a0a0a7": 2})
+    was = world.read(before)
+    await world.move(after)
+    assert_moved(world, was, after)
+
+
 async def test_without_an_answer_it_ends_as_any_verb(tmp_path: Any) -> None:
     made = StoreClient("redis://127.0.0.1:1/0", Keys("nobody"))
     with pytest.raises(StoreUnavailable):

@@ -1,4 +1,7 @@
-"""What acts on a fleet beside daemons, as a seed decides it: operators, and workers that pull."""
+"""What acts on a fleet beside daemons, as a seed decides it.
+
+Operators, workers that pull, schedules, and rows of a table that a scan works through.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,9 @@ _PULLS: dict[PullKind, int] = {
     "look": 1,
 }
 _SAID: dict[Said, int] = {"done": 14, "retry": 3, "advance": 2, "dead": 1}
+Overlap: TypeAlias = Literal["queue", "skip"]
+Missed: TypeAlias = Literal["once", "skip", "all"]
+ROWS = 40  # of a run, at most
 ACTS = 12  # of a run
 PULLS = 30  # of a worker that pulls
 PULLERS = 3
@@ -108,6 +114,76 @@ class Pull:
     pick: float
 
 
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A schedule of the configuration.
+
+    Attributes:
+        name: its name.
+        every: seconds.
+        type: of its ticks' handler.
+        is_grouped: whether its ticks run one after another.
+    """
+
+    name: str
+    every: float
+    type: str
+    is_grouped: bool
+    overlap: Overlap
+    missed: Missed
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table.
+
+    Attributes:
+        at: virtual seconds after which it wants work.
+        id: its key.
+        fails: how many attempts at it fail.
+    """
+
+    at: float
+    id: int
+    fails: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scanning:
+    """How a scan works through the table.
+
+    Attributes:
+        shards: how many.
+        page: rows of a page.
+        keeps_place: whether it keeps a place, since no row is ever marked.
+        finds: whether it finds rows by their keys.
+        holds: whether a shard waits behind a row that failed.
+    """
+
+    shards: int = 2
+    page: int = 4
+    keeps_place: bool = False
+    finds: bool = True
+    holds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A namespace's move to another number of partitions.
+
+    Attributes:
+        wait: virtual seconds before.
+        partitions: how many it then has.
+        kills: after how many callbacks each process that moves it dies, one behind the other.
+        rest: seconds between its end and the next fleet's beginning.
+    """
+
+    wait: float
+    partitions: int
+    kills: tuple[int, ...]
+    rest: float
+
+
 def draw_acts(seed: int, jobs: Sequence[Job], seconds: float) -> tuple[Act, ...]:
     """What operators do in a run of that seed."""
     chance = Random(f"operators {seed}")
@@ -149,4 +225,53 @@ def draw_pulls(seed: int, seconds: float) -> tuple[Pull, ...]:
         )
         for worker in range(chance.randint(1, PULLERS))
         for _ in range(PULLS)
+    )
+
+
+def draw_moves(seed: int, seconds: float, partitions: int) -> tuple[Move, ...]:
+    """How the namespace is moved in a run of that seed."""
+    chance = Random(f"moves {seed}")
+    return (
+        Move(
+            wait=chance.uniform(0.15, 0.7) * seconds,
+            partitions=chance.choice([n for n in (1, 2, 3, 4) if n != partitions]),
+            kills=tuple(chance.randint(5, 400) for _ in range(chance.choice((0, 0, 1, 2, 3)))),
+            rest=chance.choice((0.0, 0.5)),
+        ),
+    )
+
+
+def draw_timers(seed: int) -> tuple[Timer, ...]:
+    """The schedules of a run of that seed."""
+    chance = Random(f"timers {seed}")
+    return tuple(
+        Timer(
+            name=f"tick{number}",
+            every=chance.choice((0.5, 1.0, 1.0, 2.0)),
+            type=chance.choice(("work", "work", "flaky", "slow")),
+            is_grouped=chance.random() < 0.6,
+            overlap=chance.choice(("queue", "skip")),
+            missed=chance.choice(("once", "skip", "all")),
+        )
+        for number in range(chance.randint(1, 3))
+    )
+
+
+def draw_rows(seed: int, seconds: float) -> tuple[tuple[Row, ...], Scanning]:
+    """The table of a run of that seed, and how it is worked through."""
+    chance = Random(f"rows {seed}")
+    times = sorted(chance.uniform(0.0, seconds) for _ in range(chance.randint(10, ROWS)))
+    rows = tuple(
+        Row(at if chance.random() < 0.6 else 0.0, number, chance.choice((0,) * 12 + (1, 2, 9)))
+        for number, at in enumerate(times)
+    )
+    keeps_place = chance.random() < 0.3
+    if keeps_place:  # none comes in front of one that was there before
+        rows = tuple(Row(at, row.id, row.fails) for row, at in zip(rows, times, strict=True))
+    return rows, Scanning(
+        shards=chance.randint(1, 3),
+        page=chance.randint(1, 6),
+        keeps_place=keeps_place,
+        finds=keeps_place or chance.random() < 0.5,
+        holds=chance.random() < 0.25,
     )

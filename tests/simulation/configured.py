@@ -20,23 +20,27 @@ from groupflow.settings.model import (
 )
 from groupflow.settings.pools import PoolRule
 from groupflow.settings.rules import GroupRule, TenantRule
+from groupflow.settings.schedules import ScheduleRule
 from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, POOL, POOLED
 from tests.simulation.lease import SimulatedLease
 from tests.simulation.processes import OWNER
 from tests.soak.config import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
 
 if TYPE_CHECKING:
+    from tests.simulation.acts import Timer
     from tests.simulation.fleet import Fleet
     from tests.simulation.plan import Plan
 
 NAMESPACE = "sim"
 QUEUE = "sim.jobs"
 PULL_LEASE = 1.5  # seconds
+TICKS = 1000  # the number of a task that the first schedule makes, as its body says
+TICKS_TENANT = 7
 ASIDE = "aside-"  # how groups begin whose tasks step aside while they wait
 
 
 @cache
-def settings_of(plan: Plan, grouped: int) -> Settings:
+def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
     """The configuration of all daemons."""
     entity = "{entity}:{tenant_id}"
 
@@ -59,7 +63,7 @@ def settings_of(plan: Plan, grouped: int) -> Settings:
     return Settings(
         rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20, max_body=MAX_BODY, max_headers=MAX_HEADERS),
         redis=Redis(
-            namespace=NAMESPACE, partitions=plan.partitions, replicas=plan.replicas, timeout=1.0
+            namespace=NAMESPACE, partitions=partitions, replicas=plan.replicas, timeout=1.0
         ),
         workers=Workers(
             plain=plan.plain,
@@ -74,9 +78,24 @@ def settings_of(plan: Plan, grouped: int) -> Settings:
         http=Http(listen=""),
         tenants=_TENANTS if "tenants" in plan.features else Tenants(),
         groups=(rule("entities"), *(each for each in others if each.name in used)),
+        schedules=tuple(_schedule(number, timer) for number, timer in enumerate(plan.timers)),
         pools={POOL: PoolRule(types=POOLED, lease=PULL_LEASE)}
         if "pullers" in plan.features
         else {},
+    )
+
+
+def _schedule(number: int, timer: Timer) -> ScheduleRule:
+    entity = {"entity": f"g-{timer.name}"} if timer.is_grouped else {}
+    return ScheduleRule(
+        name=timer.name,
+        every=timer.every,
+        app="sim" if timer.is_grouped else "plain",
+        tenant=TICKS_TENANT,
+        type=timer.type,
+        body={"n": TICKS + number, **entity},
+        overlap=timer.overlap,
+        missed=timer.missed,
     )
 
 

@@ -37,6 +37,8 @@ class Fates:
         """An attempt begins: what its task says of those before it can't be otherwise."""
         id_ = event.id.partition("#")[0]
         attempts = self._attempts[id_]
+        if attempts and event.crashes < attempts[-1].start.crashes:
+            attempts.clear()  # somebody redrove it, which begins anew
         attempts.append(_Attempt(event, process))
         if self.is_lossy:
             return []

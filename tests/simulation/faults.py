@@ -53,9 +53,11 @@ class Faults:
 
     async def _run(self, fault: Fault) -> None:
         await asyncio.sleep(fault.at)
-        member = self._fleet.members[fault.daemon % len(self._fleet.members)]
+        member = self._fleet.members[fault.daemon % self._fleet.plan.daemons]
         self._fleet.tell(f"fault: {fault}")
+        began = self._fleet.begin_trouble()
         await self._kinds[fault.kind](fault, member)
+        self._fleet.end_trouble(began)
 
     async def _kill(self, fault: Fault, member: Member) -> None:
         """Kill a process some steps later: anywhere, or once a task of it is where it is aimed."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from groupflow import Scan
 from groupflow.core.errors import SessionReplaced
 from groupflow.daemon import Daemon
 from groupflow.settings.model import Settings
@@ -29,6 +30,8 @@ from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
 from tests.simulation.watch import Watch
 
+RECOVERY = 4.0  # seconds behind a fault in which a fleet may still see to what it has left
+
 
 @dataclass(slots=True)
 class Member:
@@ -38,6 +41,8 @@ class Member:
     process: Process | None = None
     daemon: Daemon | None = None
     serving: asyncio.Task[None] | None = None
+    is_due: bool = False
+    """Whether it starts once the namespace has been moved."""
 
     @property
     def is_up(self) -> bool:
@@ -59,6 +64,9 @@ class Fleet:
         self.network = Network(self.loop, network)
         self.redis = SimulatedRedis(real, self.network, self._digest.update)
         self.redis.replicas = plan.replicas
+        self.layout = plan.partitions
+        self.layouts = [(0.0, plan.partitions)]
+        """Since when (monotonic seconds) the namespace has had how many partitions."""
         self.redis.known = real.load_all(plan.order, plan.partitions)
         self.rabbitmq = SimulatedRabbitmq(self.loop, Random(f"rabbitmq {plan.seed}"), QUEUE)
         self.raw = real.raw
@@ -74,6 +82,10 @@ class Fleet:
         self.unpublished = len(plan.jobs)
         self._handlers = Random(f"handlers {plan.seed}")
         self.grouped = plan.grouped
+        self.troubled: list[tuple[float, float]] = []
+        """When faults began, and when a fleet is itself again behind them."""
+        self.scans: tuple[Scan, ...] = ()
+        """What daemons that start from now on have."""
         self.is_moving = False
         """Whether the namespace is between two numbers of partitions."""
         self.calls_lost = 0
@@ -82,7 +94,7 @@ class Fleet:
     @property
     def settings(self) -> Settings:
         """What daemons begin with."""
-        return settings_of(self.plan, self.plan.grouped)
+        return settings_of(self.plan, self.plan.grouped, self.layout)
 
     # What is written down:
 
@@ -141,6 +153,9 @@ class Fleet:
     def start(self, member: Member, name: str | None = None) -> None:
         """Start a process for a member."""
         member.name = name or member.name
+        member.is_due = self.is_moving
+        if self.is_moving:
+            return
         process = member.process = self.make_process(member.name)
         self.tell(f"{process} starts")
         context = context_of(process.main)
@@ -149,9 +164,9 @@ class Fleet:
     async def _serve(self, member: Member, process: Process) -> None:
         daemon = Daemon(
             self.settings,
-            app_of(self.write, self._handlers),
+            app_of(self.write, self._handlers, self.scans),
             process.name,
-            load=lambda: settings_of(self.plan, self.grouped),
+            load=lambda: settings_of(self.plan, self.grouped, self.layout),
         )
         member.daemon = daemon
         try:
@@ -163,8 +178,9 @@ class Fleet:
 
     def _died(self, process: Process) -> None:
         self.tell(f"{process} dies in {process.died_at}")
-        is_led_anew = clock.now() < self.redis.began + self.plan.lease
-        self.watch.died(process, is_led_anew=is_led_anew)
+        if any(member.process is process for member in self.members):
+            is_led_anew = clock.now() < self.redis.began + self.plan.lease
+            self.watch.died(process, is_led_anew=is_led_anew)
         self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
         self.rabbitmq.cut(process)
         for transport in self.network.connections_of(process):
@@ -187,6 +203,25 @@ class Fleet:
         await asyncio.wait([serving], timeout=30.0)
         if not process.is_dead and not serving.done():
             self.troubles.append(f"{process} did not stop within 30 s")
+
+    def settle(self, partitions: int) -> None:
+        """The namespace has so many partitions from here on: all that left start again."""
+        self.layout, self.is_moving = partitions, False
+        self.partitions = keys_of(NAMESPACE, partitions)
+        self.layouts.append((clock.now(), partitions))
+        for member in self.members:
+            if member.is_due or (member.process and not member.process.is_dead):
+                self.start(member)
+
+    def begin_trouble(self) -> float:
+        """Something goes wrong from here on, until `end_trouble` of what this answers."""
+        self.troubled.append((clock.now(), float("inf")))
+        return clock.now()
+
+    def end_trouble(self, began: float) -> None:
+        """It is over, but for what it has left."""
+        self.troubled.remove((began, float("inf")))
+        self.troubled.append((began, clock.now() + RECOVERY))
 
     # What is published:
 
@@ -232,7 +267,7 @@ class Fleet:
         if clock.now() < self.redis.began + self.plan.lease:
             return False  # not every daemon has come to the server as it is now
         if any(self.raw.exists(keys("recovering")) for keys in self.partitions):
-            return False
+            return False  # a server's return is not over
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
         return not any(counts.get(kind, 0) for kind in kinds)

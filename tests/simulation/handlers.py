@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
-from groupflow import Advance, App, Retry, Task
+from groupflow import Advance, App, Retry, Scan, Task
 from tests.history.events import Event, Kind
 from tests.simulation import clock
 from tests.simulation.processes import OWNER
@@ -70,11 +70,13 @@ class Noting:
         await asyncio.sleep(self.chance.uniform(0.002, 0.05))
 
 
-def app_of(write: Write, chance: Random) -> App:
+def app_of(write: Write, chance: Random, scans: Sequence[Scan] = ()) -> App:
     """An application whose handlers tell `write` what happens to them."""
     app, noting = App(), Noting(write, chance)
     _register_quick(app, noting)
     _register_failing(app, noting)
+    for scan in scans:
+        app.include(scan)
     return app
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal, TypeAlias
@@ -132,12 +132,12 @@ def draw_jobs(
     seed: int,
     tasks: int,
     seconds: float,
-    partitions: int,
+    layouts: Sequence[int],
     features: frozenset[str],
     *,
     is_mixed: bool,
 ) -> list[Job]:
-    """The messages of a seed, for a namespace of so many partitions.
+    """The messages of a seed, for a namespace of so many partitions, one number behind another.
 
     Where it `is_mixed`, groups may have tasks both of a pool and of daemons.
     """
@@ -147,14 +147,14 @@ def draw_jobs(
         entities = {name for name in sorted({job.entity for job in jobs}) if pooled.random() < 0.3}
         jobs = [_maybe_pooled(job, pooled, entities, is_mixed) for job in jobs]
     if "strangers" in features:
-        jobs = _strange(jobs, Random(f"strangers {seed}"), partitions)
+        jobs = _strange(jobs, Random(f"strangers {seed}"), layouts)
     return jobs
 
 
 def _drawn(chance: Random, tasks: int, seconds: float) -> Iterator[Job]:
     rules = [chance.choice(_RULES) for _ in range(LANES)]
-    share = chance.choice((0.2, 0.5, 0.9))  # of the time: then all is published, about
-    longest = 2 * seconds * share * LANES / tasks / (1 - BURST)
+    share = chance.choice((0.3, 0.6, 1.2))  # of the time: then all is published, about
+    longest = share * seconds * LANES / tasks / (1 - BURST)
     for n in range(tasks):
         lane = chance.randrange(LANES)
         rule = rules[lane]
@@ -183,7 +183,7 @@ def _maybe_pooled(job: Job, chance: Random, entities: set[str], is_mixed: bool) 
     return replace(job, type=type_) if is_pooled and job.rule != "batches" else job
 
 
-def _strange(jobs: list[Job], chance: Random, partitions: int) -> list[Job]:
+def _strange(jobs: list[Job], chance: Random, layouts: Sequence[int]) -> list[Job]:
     """The same as many applications and tenants send them, with what is wrong in some."""
     tenants = [chance.choice(TENANTS) for _ in range(LANES)]
     strange: list[Job] = []
@@ -207,7 +207,7 @@ def _strange(jobs: list[Job], chance: Random, partitions: int) -> list[Job]:
             other = chance.choice(others)
             named = replace(job, **changes | {"name": other.id})
             # In two partitions both would have that id, and nothing would tell them apart.
-            if named.place(partitions) == other.place(partitions):
+            if all(named.place(number) == other.place(number) for number in layouts):
                 changes["name"] = other.id
         if changes.get("shape") == "no key" and not job.entity:
             changes["shape"] = "no object"

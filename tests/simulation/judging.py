@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 from groupflow.store.partitions import partition_of
 from tests.history.auditor import states_of
 from tests.history.events import Event, State
 from tests.history.invariants import Violation
-from tests.simulation.configured import ASIDE
+from tests.simulation import clock
+from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Hold, Known
 from tests.soak.judge import Verdict, judge_events
@@ -28,18 +31,22 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         replace(event, id=ids[event.n]) if event.kind == "published" else event
         for event in fleet.events
     ]
+    events += published_by_themselves(fleet, states)
     delays = {ids[job.n]: job.delay for job in fleet.plan.jobs if job.delay}
+    unique = Fences(fleet, events)
+    events = [unique.event(event) for event in events]
     verdict = judge_events(
         *(events, fleet.raw, fleet.partitions, fleet.rabbitmq.left),
-        resumed=fleet.resumed,
-        forgotten=fleet.forgotten,
-        raised=known.raised,
+        resumed=unique.claims(fleet.resumed),
+        forgotten=unique.claims(fleet.forgotten),
+        raised=fleet.watch.raised,
         aside={event.group for event in events if event.group and event.group.startswith(ASIDE)},
         delayed=delays.keys(),
     )
     verdict.violations += [
+        *left_behind(fleet),
         *early_starts(events, delays, known.hurried),
-        *starts_under_holds(events, known.holds),
+        *starts_under_holds(fleet, known.holds),
         *starts_of_dropped(fleet, events, states, known),
     ]
     return verdict
@@ -67,6 +74,71 @@ def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:
     return ids
 
 
+def place_of(event: Event, partitions: int) -> int:
+    """Where a task lies: one of a derived id where its message would, a tick with its schedule."""
+    id_ = event.id.partition("#")[0].partition("~")[0]
+    if id_.startswith("schedule:"):
+        id_ = ":".join(id_.split(":", 2)[:2])
+    return partition_of(event.group, id_, partitions)
+
+
+class Fences:
+    """Makes fences unique among all partitions, of which each has fences of its own.
+
+    They rise when a namespace is moved, so it may have had other partitions before.
+    """
+
+    def __init__(self, fleet: Fleet, events: list[Event]) -> None:
+        self._layouts = fleet.layouts
+        self._width = max(number for _, number in fleet.layouts)
+        self._places = {
+            (event.id.partition("#")[0], event.fence): self._place(event)
+            for event in events
+            if event.kind == "start"
+        }
+
+    def _place(self, event: Event) -> int:
+        number = next(n for since, n in reversed(self._layouts) if since <= event.at)
+        return place_of(event, number)
+
+    def event(self, event: Event) -> Event:
+        """The same, its fence unique."""
+        key = event.id.partition("#")[0], event.fence
+        place = self._places.get(key, 0)
+        return replace(event, fence=event.fence * self._width + place)
+
+    def claims(self, claims: set[tuple[str, int]]) -> set[tuple[str, int]]:
+        """The same of claims, each a task and a fence."""
+        return {
+            (id_, fence * self._width + self._places.get((id_, fence), 0)) for id_, fence in claims
+        }
+
+
+def left_behind(fleet: Fleet) -> Iterator[Violation]:
+    """Partitions that are none any more have nothing but what is common to all."""
+    raw: Any = fleet.raw
+    fronts = [f"{keys.tag}:" for keys in fleet.partitions]
+    notes = tuple(f":{kind}" for kind in ("partitions", "scans"))  # what stays of any
+    for key in sorted(each.decode() for each in raw.scan_iter(match=f"{{{NAMESPACE}*")):
+        if not key.startswith(tuple(fronts)) and not key.endswith(notes):
+            yield Violation("L7", f"left behind: {key}")
+
+
+def published_by_themselves(fleet: Fleet, states: dict[str, State]) -> Iterator[Event]:
+    """The tasks that no message made, as if somebody had published them: ticks, shards, rows."""
+    grouped = {timer.name: timer.is_grouped for timer in fleet.plan.timers}
+    for id_ in sorted(states):
+        kind, _, rest = id_.partition(":")
+        if kind == "schedule":
+            name, _, text = rest.partition(":")
+            at = clock.BEGIN + datetime.fromisoformat(text).timestamp() - clock.EPOCH
+            group = f"g-{name}:{TICKS_TENANT}" if grouped[name] else None
+            number = TICKS + [*grouped].index(name)
+            yield Event("published", id_, at, group=group, tenant=str(TICKS_TENANT), n=number)
+        elif kind == "scan":
+            yield Event("published", id_, clock.BEGIN)
+
+
 def early_starts(
     events: list[Event], delays: dict[str, float], hurried: set[str]
 ) -> Iterator[Violation]:
@@ -80,14 +152,13 @@ def early_starts(
             yield Violation("L8", f"{event.id} began {early:.3f} s before its delay was over")
 
 
-def starts_under_holds(events: list[Event], holds: list[Hold]) -> Iterator[Violation]:
+def starts_under_holds(fleet: Fleet, holds: list[Hold]) -> Iterator[Violation]:
     """Nothing of what is paused is claimed."""
     for hold in holds:
-        for event in events:
+        for event in fleet.events:
             if event.kind != "start" or hold.group not in ("", event.group):
                 continue
-            id_ = event.id.partition("#")[0].partition("~")[0]
-            place = partition_of(event.group, id_, len(hold.fences))
+            place = place_of(event, len(hold.fences))
             if hold.since < event.at < hold.until and event.fence > hold.fences[place]:
                 what = hold.group or "everything"
                 yield Violation(

@@ -6,11 +6,12 @@ A call that gets no answer is made again, as people do; a process that dies in t
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from groupflow.core.errors import ServerUnreachable, StoreUnavailable, Unroutable
+from groupflow.core.errors import OtherLayout, ServerUnreachable, StoreUnavailable, Unroutable
 from groupflow.core.limits import HandLimit
 from groupflow.operate.groups import ALL
 from groupflow.operate.whole.groups import AllGroups
@@ -31,6 +32,7 @@ BY = "somebody"
 HAND = 30.0  # seconds for which a limit by hand holds, unless somebody ends it
 AGAIN = 0.4  # seconds until a call without an answer is made again
 PATIENCE = 20.0  # seconds for which somebody goes on with that
+SHARDS = "scan:"  # how ids of shards begin: one that is dropped is not made again for an hour
 SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
 
 Ask = Callable[[Namespace], Awaitable[object]]
@@ -61,13 +63,11 @@ class Known:
         holds: pauses that were answered, and over.
         dropped: tasks whose drop was answered: when, and how often servers had lost writes by then.
         hurried: tasks that somebody let run before their time.
-        raised: the most tasks of a group that somebody let run at once.
     """
 
     holds: list[Hold] = field(default_factory=list)
     dropped: dict[str, tuple[float, int]] = field(default_factory=dict)
     hurried: set[str] = field(default_factory=set)
-    raised: dict[str, int] = field(default_factory=dict)
 
 
 class Operators:
@@ -77,7 +77,8 @@ class Operators:
         self._fleet = fleet
         self.known = Known()
         self._open: dict[str, tuple[Hold, int]] = {}
-        self._under_way: dict[str, int] = {}  # acts on a group's pauses
+        self._acts: Counter[str] = Counter()  # on a group's pauses, that have begun
+        self._ended: Counter[str] = Counter()
         self._kinds: dict[ActKind, Callable[[Act], Awaitable[None]]] = {
             "pause": self._pause,
             "pause_for": self._pause_for,
@@ -131,7 +132,7 @@ class Operators:
 
     # How somebody asks:
 
-    async def _ask(self, ask: Ask, steps: int = 0) -> object:
+    async def ask(self, ask: Ask, steps: int = 0) -> object:
         """What the store answers in the end; `None` where it doesn't, or nothing was found.
 
         The first process dies after so many callbacks, unless that is 0.
@@ -147,7 +148,7 @@ class Operators:
             if asking.done():
                 try:
                     return asking.result()
-                except (StoreUnavailable, ServerUnreachable, TimeoutError):
+                except (StoreUnavailable, ServerUnreachable, TimeoutError, OtherLayout):
                     pass
             elif not process.is_dead:
                 self._fleet.troubles.append(f"an operator got no answer in {PATIENCE} s: {asking}")
@@ -182,12 +183,12 @@ class Operators:
         await self._let_go(act.group, act.steps)
 
     async def _hold(self, group: str, steps: int, for_: float | None = None) -> None:
-        self._begins(group)
-        began = clock.now()
-        answer = await self._ask(lambda all_: AllGroups(all_).pause(group, BY, for_), steps)
-        self._under_way[group] -= 1
+        number, began = self._begins(group), clock.now()
+        answer = await self.ask(lambda all_: AllGroups(all_).pause(group, BY, for_), steps)
+        self._ended[group] += 1
         await asyncio.sleep(SETTLED)
-        if answer is None or self._under_way[group] or (for_ and group in self._open):
+        is_alone = self._acts[group] == self._ended[group] == number
+        if answer is None or not is_alone:
             return
         until = began + for_ if for_ else float("inf")
         fences = [int(self._fleet.raw.get(k("fence")) or 0) for k in self._fleet.partitions]
@@ -196,13 +197,14 @@ class Operators:
 
     async def _let_go(self, group: str, steps: int = 0) -> None:
         self._begins(group)
-        await self._ask(lambda all_: AllGroups(all_).resume(group), steps)
-        self._under_way[group] -= 1
+        await self.ask(lambda all_: AllGroups(all_).resume(group), steps)
+        self._ended[group] += 1
 
-    def _begins(self, group: str) -> None:
-        """Somebody changes whether a group is paused: what holds now may end."""
-        self._under_way[group] = self._under_way.get(group, 0) + 1
+    def _begins(self, group: str) -> int:
+        """Somebody changes whether a group is paused, so what holds may end; its number."""
         self._end_hold(group)
+        self._acts[group] += 1
+        return self._acts[group]
 
     def _end_hold(self, group: str) -> None:
         hold, lost = self._open.pop(group, (None, 0))
@@ -219,13 +221,14 @@ class Operators:
 
     async def _limit_group(self, act: Act) -> None:
         most = act.most if act.group.startswith(("several-", "g")) else 1
-        self.known.raised[act.group] = max(most, self.known.raised.get(act.group, 1))
+        raised = self._fleet.watch.raised
+        raised[act.group] = max(most, raised.get(act.group, 1))
         limit = HandLimit("group", act.group, most)
-        await self._ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
+        await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
 
     async def _limit_tenant(self, act: Act) -> None:
         limit = HandLimit("tenant", str(act.tenant), act.most)
-        await self._ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
+        await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
 
     async def _end_limit(self, act: Act) -> None:
         whose = f"g{act.group}" if act.pick < 0.5 else f"t{act.tenant}"
@@ -233,7 +236,7 @@ class Operators:
 
     async def _unlimit(self, whose: str, steps: int = 0) -> None:
         kind, name = whose[0], whose[1:]
-        await self._ask(
+        await self.ask(
             lambda all_: LimitsByHand(all_).end("group" if kind == "g" else "tenant", name, BY),
             steps,
         )
@@ -244,7 +247,7 @@ class Operators:
         id_ = self._some("waiting", act.pick)
         if id_ is None:
             return
-        if await self._ask(lambda all_: self._left(AllTasks(all_).drop(id_)), act.steps) == "done":
+        if await self.ask(lambda all_: self._left(AllTasks(all_).drop(id_)), act.steps) == "done":
             self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
 
     async def _run_now(self, act: Act) -> None:
@@ -255,7 +258,7 @@ class Operators:
         if id_ is not None:
             self.known.hurried.add(id_)
             hurried = id_
-            await self._ask(lambda all_: self._left(AllTasks(all_).run_now(hurried)), act.steps)
+            await self.ask(lambda all_: self._left(AllTasks(all_).run_now(hurried)), act.steps)
 
     async def _left(self, work: Awaitable[str | None]) -> str:
         left = await work
@@ -266,7 +269,11 @@ class Operators:
         states: dict[str, State] = {}
         for keys in self._fleet.partitions:
             states |= states_of(self._fleet.raw, keys)
-        ids = sorted(id_ for id_, each in states.items() if each == state)
+        ids = sorted(
+            id_
+            for id_, each in states.items()
+            if each == state and (state == "dead" or not id_.startswith(SHARDS))
+        )
         return ids[int(pick * len(ids))] if ids else None
 
     def _delayed(self) -> list[str]:
@@ -290,7 +297,7 @@ class Operators:
             lying = await letters.find(id_)
             return False if lying is None else await self._redriven(letters, lying)
 
-        await self._ask(ask, steps)
+        await self.ask(ask, steps)
 
     async def _redrive_all(self, act: Act) -> None:
         async def ask(namespace: Namespace) -> object:
@@ -298,7 +305,7 @@ class Operators:
             every = [lying async for lying in letters.each()]
             return [await self._redriven(letters, lying) for lying in every]
 
-        await self._ask(ask, act.steps)
+        await self.ask(ask, act.steps)
 
     async def _redriven(self, letters: AllLetters, lying: AnyLying) -> bool:
         """Redrive one; what may have run is written down, and what surely hasn't is not."""
@@ -323,7 +330,7 @@ class Operators:
             lying = await letters.find(id_)
             return lying is not None and await letters.drop(lying)
 
-        await self._ask(ask, steps)
+        await self.ask(ask, steps)
 
     async def _unpark(self, group: str) -> None:
         """A group that a dead letter holds: redrive it once, then drop it."""
@@ -331,7 +338,7 @@ class Operators:
         async def ask(namespace: Namespace) -> object:
             return (await AllGroups(namespace).why(group)).behind
 
-        behind = await self._ask(ask)
+        behind = await self.ask(ask)
         if not isinstance(behind, str):
             return
         redriven = any(e.kind == "redriven" and e.id == behind for e in self._fleet.events)

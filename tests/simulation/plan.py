@@ -6,19 +6,31 @@ by leaving some of them out: what stays is what it was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from groupflow.store.scripts import Order
-from tests.simulation.acts import Act, Pull, draw_acts, draw_pulls
+from tests.simulation.acts import (
+    Act,
+    Move,
+    Pull,
+    Row,
+    Scanning,
+    Timer,
+    draw_acts,
+    draw_moves,
+    draw_pulls,
+    draw_rows,
+    draw_timers,
+)
 from tests.simulation.jobs import Job, draw_jobs
 
 LEASE = 2.0
 FaultKind: TypeAlias = Literal[
     "kill", "stop", "cut", "cut_behind", "part", "redis_restart", "fail_over", "redis_away",
-    "rabbitmq_cut", "rabbitmq_away", "lost_acks", "orderly_restart", "reload", "block", "join", "leave",
-    "kill_page", "stop_puller",
+    "rabbitmq_cut", "rabbitmq_away", "lost_acks", "orderly_restart", "reload", "block", "join",
+    "leave", "kill_page", "stop_puller",
 ]  # fmt: skip
 _FAULTS: dict[FaultKind, int] = {
     "kill": 6,
@@ -39,7 +51,15 @@ _FAULTS: dict[FaultKind, int] = {
     "leave": 1,
 }
 _FAULTS_OF_PULLERS: dict[FaultKind, int] = {"kill_page": 2, "stop_puller": 2}
-_FEATURES = {"operators": 0.6, "pullers": 0.45, "strangers": 0.6, "tenants": 0.4}
+_FEATURES = {
+    "operators": 0.6,
+    "pullers": 0.45,
+    "strangers": 0.6,
+    "tenants": 0.4,
+    "timers": 0.35,
+    "rows": 0.35,
+    "moves": 0.2,
+}
 """What a seed may have beside daemons and faults, and how many of a hundred have it."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
@@ -86,10 +106,16 @@ class Plan:
     features: frozenset[str] = frozenset()
     acts: tuple[Act, ...] = ()
     pulls: tuple[Pull, ...] = ()
+    moves: tuple[Move, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    rows: tuple[Row, ...] = ()
+    scanning: Scanning = field(default_factory=Scanning)
     audits: tuple[int, ...] = ()
     """How many calls to Redis lie between two looks at what it holds."""
 
-    PARTS: ClassVar[tuple[str, ...]] = ("faults", "acts", "pulls", "jobs")
+    PARTS: ClassVar[tuple[str, ...]] = (
+        "faults", "moves", "acts", "pulls", "timers", "rows", "jobs",
+    )  # fmt: skip
     """What a run may go without, each a tuple, those that tell most first."""
 
     def parts(self, kind: str) -> tuple[Any, ...]:
@@ -141,7 +167,10 @@ def plan(
     ]
     # Where a server begins anew, a group that is partly a pool's may have two at once: ADR 0071.
     is_mixed = not any(fault.kind in ("redis_restart", "fail_over") for fault in drawn)
-    jobs = draw_jobs(seed, tasks, seconds, partitions, features, is_mixed=is_mixed)
+    moves = draw_moves(seed, seconds, partitions) if "moves" in features else ()
+    layouts = (partitions, *(move.partitions for move in moves))
+    jobs = draw_jobs(seed, tasks, seconds, layouts, features, is_mixed=is_mixed)
+    rows, scanning = draw_rows(seed, seconds) if "rows" in features else ((), Scanning())
     return Plan(
         seed=seed,
         daemons=number,
@@ -155,5 +184,9 @@ def plan(
         features=features,
         acts=draw_acts(seed, jobs, seconds) if "operators" in features else (),
         pulls=draw_pulls(seed, seconds) if "pullers" in features else (),
+        timers=draw_timers(seed) if "timers" in features else (),
+        moves=moves,
+        rows=rows,
+        scanning=scanning,
         audits=tuple(1 + round(others.expovariate(1 / 60)) for _ in range(AUDITS)),
     )

@@ -24,6 +24,8 @@ class Process:
         self.is_stopped = False
         self.fuse = 0
         """Steps until it dies; 0 for none."""
+        self.pulls = False
+        """Whether it is a worker's that pulls."""
         self.aim = ""
         """Where a task of it has to be for a step to count; anywhere, if empty."""
         self.was_at: set[str] = set()

@@ -81,6 +81,7 @@ class Puller:
 
     def _revive(self) -> None:
         self.process = self._fleet.make_process(self.name)
+        self.process.pulls = True
         self._pid = self._pid or self.process.pid  # its attempts are its machine's
 
     async def run(self, pulls: Sequence[Pull]) -> None:
@@ -107,6 +108,8 @@ class Puller:
 
     async def _do(self, pull: Pull) -> None:
         """One thing, in its own process, which may stand meanwhile."""
+        while self._fleet.is_moving:
+            await asyncio.sleep(STEADY)
         doing = self._fleet.loop.create_task(
             self._kinds(pull), context=context_of(self.process.main)
         )
@@ -164,7 +167,7 @@ class Puller:
     async def _claim(self, pull: Pull) -> None:
         if len(self._held) > pull.limit:  # the newest go back, so it stops them first
             newest = sorted(self._held.values(), key=lambda have: have.start.at)[pull.limit :]
-            self._cut(self._held.values() if self._fleet.plan.partitions > 1 else newest)
+            self._give_back(self._held.values() if len(self._fleet.partitions) > 1 else newest)
         holding = len(self._held)
         wanted = {"limit": pull.limit, "wait": pull.patience, "holding": holding}
         answer = await self._ask(pull, f"POST {_WORKER}/claims", wanted)
@@ -213,6 +216,12 @@ class Puller:
         )
         self._fleet.write(event)
 
+    def _give_back(self, those: Iterable[Having]) -> None:
+        """Stop some, before the store is told: they may run again for that."""
+        for have in those:
+            self._cut([have])
+            self._fleet.resumed.add((have.id.partition("#")[0], have.fence))
+
     async def _settle(self, pull: Pull, those: Sequence[Having]) -> None:
         """Say what became of some, once or twice."""
         self.look()
@@ -260,7 +269,7 @@ class Puller:
                 self.violations.append(Violation("S3", text))
 
     async def _leave(self, pull: Pull) -> None:
-        self._cut(self._held.values())
+        self._give_back(self._held.values())
         for _ in range(TRIES):
             try:
                 await self._ask(pull, f"DELETE {_WORKER}", {}, is_heard=False)

@@ -161,11 +161,11 @@ class SimulatedRedis:
         """Scripts that this server has been given."""
         self.id = "1" * 40
         """As Redis names who leads."""
-        self.began = 0.0
-        """When its latest life began."""
         self.life = 1
         """How often it has begun."""
         self.on_restart: Callable[[], None] = lambda: None
+        self.began = 0.0
+        """When its latest life began."""
         self.replicas = 0
         self.replica_hears = True
         self._subscribed: dict[_Session, set[bytes]] = {}

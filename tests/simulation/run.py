@@ -20,10 +20,13 @@ from tests.simulation.faults import Faults
 from tests.simulation.fleet import Fleet
 from tests.simulation.judging import judge, left_by
 from tests.simulation.loop import Stuck
+from tests.simulation.moves import Moves
 from tests.simulation.operators import Operators
 from tests.simulation.plan import Plan
 from tests.simulation.pullers import Pullers
 from tests.simulation.redis_side import RealRedis
+from tests.simulation.rows import Rows
+from tests.simulation.timers import Timers
 from tests.simulation.watch import Death
 
 WITHIN = 60.0  # virtual seconds, after the last fault, in which all tasks have to end
@@ -104,17 +107,24 @@ def _bury(fleet: Fleet) -> None:
 
 async def _live(fleet: Fleet, outcome: Outcome) -> None:
     audits, operators, pullers = Audits(fleet), Operators(fleet), Pullers(fleet)
+    timers, rows = Timers(fleet, operators), Rows(fleet, operators)
     for member in fleet.members:
         fleet.start(member)
         await asyncio.sleep(fleet.network.delay())
     async with asyncio.TaskGroup() as group:
         group.create_task(fleet.publish())
-        for actor in (Faults(fleet, pullers), operators, pullers):
+        moves = Moves(fleet, operators, pullers)
+        for actor in (Faults(fleet, pullers), operators, pullers, moves):
             group.create_task(actor.run())
     fleet.tell("the last fault is over, and everything is published")
-    tidying = [asyncio.create_task(actor.tidy()) for actor in (operators, pullers)]
+    actors = (operators, pullers, timers, rows)
+    tidying = [asyncio.create_task(actor.tidy()) for actor in actors]
     until = clock.now() + WITHIN
-    while not (is_over := fleet.is_drained and operators.is_tidy) and clock.now() < until:
+
+    def is_all_over() -> bool:
+        return timers.is_over and rows.is_over and operators.is_tidy and fleet.is_drained
+
+    while not (is_over := is_all_over()) and clock.now() < until:
         await asyncio.sleep(0.25)
         for each in tidying:
             if each.done():
@@ -129,10 +139,11 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     await pullers.leave()
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
     outcome.figures |= {"audits": audits.done, "pulled": pullers.accepted, "stale": pullers.stale}
-    outcome.violations += pullers.violations
-    outcome.violations += [*fleet.watch.violations, *left_by(fleet)]
+    outcome.violations += fleet.watch.violations + pullers.violations + timers.violations
+    outcome.violations += left_by(fleet)
     if outcome.violations:
         return
     verdict = judge(fleet, operators.known)
-    outcome.violations += verdict.violations
+    outcome.violations += [*verdict.violations, *timers.check(), *rows.check()]
+    outcome.figures |= {"rows": len(rows.done)}
     outcome.figures |= verdict.figures

@@ -1,6 +1,7 @@
 """What is looked at while a run goes on: things that leave nothing behind to be judged at the end.
 
-A process whose loop turns has no excuse for going on beside its successor; one that stands has.
+A process whose loop turns has no excuse for going on beside its successor: only one that stands
+does. And a claim is taken over only where a fault explains it. (`audits` looks at the store.)
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Watch:
     def __init__(self, plan: Plan) -> None:
         """Nothing has happened yet."""
         self.violations: list[Violation] = []
+        self.raised: dict[str, int] = {}
+        """The most tasks of a group that somebody let run at once."""
         self._plan = plan
         self.deaths: list[Death] = []
         self.fates = Fates()
@@ -72,18 +75,20 @@ class Watch:
                         f"{event.id} of {event.group} started under {event.fence} in {process}, "
                         f"while {other.id} ran under {other.fence} in {whose}, which turned",
                     )
-            self._running[event.id, event.fence] = event, process
-            self.violations += self.fates.started(event, process)
+            if not process.pulls:  # one that does may be silent, and say so later
+                self._running[event.id, event.fence] = event, process
+                self.violations += self.fates.started(event, process)
 
-    @staticmethod
-    def _excludes(event: Event, other: Event) -> bool:
+    def _excludes(self, event: Event, other: Event) -> bool:
         """Whether one may not begin while the other runs; one that begins late is judged apart."""
         if event.fence <= other.fence:
             return False
         if event.id == other.id:
             return True
         return event.group is not None and (
-            event.group == other.group and concurrency_of(event.group) == 1
+            event.group == other.group
+            and concurrency_of(event.group) == 1
+            and self.raised.get(event.group, 1) == 1
         )
 
     @staticmethod
