@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test clusters long check docs bench lock clean servers analyzers browser languages crash soak sim ticks figures mutants elsewhere
+.PHONY: help demo test clusters long check docs bench lock clean servers analyzers spin browser languages model crash soak sim ticks figures mutants elsewhere
 
 # What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
 # what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
@@ -25,7 +25,7 @@ help: ## List the targets (this)
 demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
 	@$(BIN)/groupflow demo $(ARGS)
 
-test: .venv/.ready servers analyzers browser languages ## Run the tests, on real servers (TESTS=…, ARGS=…)
+test: .venv/.ready servers analyzers spin browser languages ## Run the tests, on real servers (TESTS=…, ARGS=…)
 	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not clusters and not long" $(TESTS) $(ARGS)
 
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
@@ -50,6 +50,9 @@ docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (A
 	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \
 		-c docs $(ARGS) . dist/site
 	@echo dist/site/docs/index.html
+
+model: .venv/.ready spin ## Search the model of the protocol, with all its rules and without each (ARGS="LEASE")
+	@$(BIN)/python -m tests.protocol $(ARGS)
 
 crash: .venv/.ready servers ## Kill daemons at every named point and pair of points (TRIALS=… SEED=… JOBS=2)
 	@$(BIN)/python -m tests.crash
@@ -86,7 +89,7 @@ clean: ## Remove the environment, the caches and what was built
 	rm -rf --one-file-system .elsewhere
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-servers analyzers browser languages:
+servers analyzers spin browser languages:
 	@.ci/setup $@
 
 .venv/.ready: uv.lock pyproject.toml .ci/setup

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from tests.deadlines import deadline
@@ -63,18 +64,49 @@ def test_what_hangs_is_ended(tmp_path: Path) -> None:
     assert "test_hung.py::test_has_a_fixture_that_hangs" in said
 
 
-def test_every_child_has_its_time() -> None:
-    """A `subprocess.run` without a timeout waits for ever; the programs of `make` may."""
+# Programs, each with times of its own.
+PROGRAMS = ("bench", "crash", "mutants", "simulation", "soak")
+LONG = 5  # seconds; a shorter time is meant to be over
+WAITS = ("asyncio.timeout", "asyncio.wait_for", "subprocess.run", "connect")
+
+
+@cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    """Where tests call something that may wait, and what, be it handed to `asyncio.to_thread`."""
     found = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.name == "__main__.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Call):
-                continue
-            named = (node.func, *node.args[:1])  # called, or handed to `asyncio.to_thread`
-            if "subprocess.run" not in (ast.unparse(each) for each in named):
-                continue
-            if not any(keyword.arg == "timeout" for keyword in node.keywords):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+            if isinstance(node, ast.Call):
+                named = [ast.unparse(each) for each in (node.func, *node.args[:1])]
+                where = f"{path.relative_to(ROOT / 'tests')}:{node.lineno}"
+                found += [
+                    (where, name, node)
+                    for name in named
+                    if name in WAITS or name.startswith("httpx.")
+                ]
+    return found
+
+
+def test_every_child_has_its_time() -> None:
+    """A `subprocess.run` without a timeout waits for ever; the programs of `make` may."""
+    assert [
+        where
+        for where, name, call in calls()
+        if name == "subprocess.run" and not any(each.arg == "timeout" for each in call.keywords)
+    ] == []
+
+
+def test_nothing_waits_by_a_time_of_its_own() -> None:
+    """`tests/deadlines.py` says how long tests wait for what must happen."""
+    found = []
+    for where, name, call in calls():
+        if where.split("/")[0] in PROGRAMS:
+            continue
+        times = [each.value for each in call.keywords if each.arg == "timeout"]
+        times += call.args if name.startswith("asyncio.") else []
+        long = [each.value for each in times if isinstance(each, ast.Constant)]
+        if any(isinstance(each, float | int) and each >= LONG for each in long):
+            found.append(where)
     assert found == []

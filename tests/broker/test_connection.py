@@ -211,7 +211,7 @@ async def test_a_connection_that_is_collected_where_no_loop_runs(
     (port,) = free_ports(1)
     dead = f"amqp://guest:guest@127.0.0.1:{port}/"
     with pytest.raises(BrokerUnavailable) as caught:
-        await connect(dead, heartbeat=10, timeout=5.0, name="test")
+        await connect(dead, heartbeat=10, timeout=deadline(), name="test")
     held = [caught.value.__traceback__, caught.value]
     del caught
 

@@ -104,6 +104,7 @@ class Rig:
         raw: a plain client of the store.
         journal: where handlers and this rig write the history.
         jobs: what was published and confirmed, by id.
+        patience: seconds that daemons wait for the store, unless a test says otherwise.
     """
 
     def __init__(self, folder: Path, rabbitmq: Broker, store: Store, /, **sections: Any) -> None:
@@ -125,6 +126,7 @@ class Rig:
         self.raw: Any = _plain_client(store)
         self.journal = Journal(folder / "history.jsonl")
         self.jobs: dict[str, Job] = {}
+        self.patience = round(deadline(5.0), 1)
         self.config = folder / "groupflow.toml"
         self.concurrency = 1
         self._processes: list[Process] = []
@@ -144,7 +146,11 @@ class Rig:
     def _settings(self, sections: Mapping[str, Any]) -> dict[str, Any]:
         settings: dict[str, Any] = {
             "rabbitmq": {"url": self.rabbitmq.url, "queue": self.queue, "prefetch": 100},
-            "redis": {"url": self.store.url, "namespace": self.keys.namespace},
+            "redis": {
+                "url": self.store.url,
+                "namespace": self.keys.namespace,
+                "timeout": self.patience,
+            },
             "workers": {"plain": 4, "grouped": 8, "lease": 60.0},
             "retry": {"max_attempts": 1},
             "http": {"listen": ""},

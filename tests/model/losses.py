@@ -32,6 +32,7 @@ class Kept:
         dump: all keys.
         promise: what was promised then.
         processes: of the daemons that were up.
+        numbers: of their sessions.
         held: what they held.
         runs: what was left of their runs.
         suspects: which of that was a suspect.
@@ -42,6 +43,7 @@ class Kept:
     dump: dict[bytes, bytes] = field(default_factory=dict)
     promise: Promise = field(default_factory=Promise)
     processes: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, str] = field(default_factory=dict)
     held: dict[str, dict[str, Claim]] = field(default_factory=dict)
     suspects: dict[str, Claim | None] = field(default_factory=dict)
     runs: dict[str, dict[str, list[Claim]]] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Losses(Machine):
             {key: self.raw.dump(key) for key in self.raw.keys("*")},
             deepcopy(self.promise),
             {name: one.session.process for name, one in up.items()},
+            {name: one.session.number for name, one in up.items()},
             {name: dict(one.held) for name, one in up.items()},
             {name: one.suspect for name, one in up.items()},
             {name: deepcopy(one.runs) for name, one in up.items()},
@@ -137,7 +140,8 @@ class Losses(Machine):
         name, session = one.session.daemon, one.session
         is_same = kept.processes.get(name) == session.process
         is_next = session.epoch.id == _name(kept.epoch)
-        goes_on = is_same and is_next and session.seen.fence <= found
+        is_known = is_same and kept.numbers[name] == session.number  # else it has come back since
+        goes_on = is_known and is_next and session.seen.fence <= found
         before = kept.held.get(name, {})
         try:
             self.run(one.sessions.renew())

@@ -98,7 +98,7 @@ def settings(redis_server: RedisServer, rabbitmq_server: RabbitmqServer) -> Sett
     return Settings.model_validate(
         {
             "rabbitmq": {"url": rabbitmq_server.url, "queue": name},
-            "redis": {"url": redis_server.url, "namespace": name},
+            "redis": {"url": redis_server.url, "namespace": name, "timeout": deadline()},
             "workers": {"plain": 2, "grouped": 3, "lease": 60.0},
             "retry": {"max_attempts": 2, "interval": -0.01},
             "groups": [GroupRule(app="crm", key="{g}", on_dead="park")],

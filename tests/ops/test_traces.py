@@ -53,7 +53,7 @@ def settings(
     return Settings.model_validate(
         {
             "rabbitmq": {"url": rabbitmq_server.url, "queue": name},
-            "redis": {"url": redis_server.url, "namespace": name},
+            "redis": {"url": redis_server.url, "namespace": name, "timeout": deadline()},
             "workers": {"plain": 2, "grouped": 0, "lease": 60.0},
             "retry": {"max_attempts": 2, "interval": -0.01},
             "traces": {"enabled": True},

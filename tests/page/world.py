@@ -53,7 +53,6 @@ class World:
             rabbitmq,
             redis,
             http={"listen": "127.0.0.1:0", "token": TOKEN},
-            redis={"timeout": deadline()},  # a page gives way to all else that a machine does
             rabbitmq={"max_body": 100_000},
             workers={"plain": 2, "grouped": 2},
             fields={"delay": "delay_s"},

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from groupflow.servers import RedisServer
+from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.pools.conftest import Shop
 from tests.pools.shop import LEASE, SETTINGS, TOKEN, Worker, api_of, as_, ids
@@ -107,7 +108,7 @@ async def test_who_waited_too_long_for_its_session_keeps_nobody_waiting(small: S
 
 
 async def _until_known(shop: Shop, name: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(deadline()):
         while True:
             seen = (await shop.other.get("/couriers")).json()
             if name in [each["name"] for each in seen["workers"]]:

@@ -1,12 +1,12 @@
-"""`make model`: searches the model of the protocol (protocol.pml), with all its rules and without each.
+"""`make model`: searches the model of the protocol (protocol.pml), with all rules and without each.
 
     make model                    all of it
     make model ARGS="LEASE HELD"  without these rules, one at a time
 
-With all rules each history is searched, and none may break a condition, end before each task has ended,
-or never end. Without a rule some history has to break the condition that stands beside the rule; the
-shortest one is told, as the model itself tells it. Exit code: 0, 1 where any of this is not so, 2 where
-a rule is unknown.
+With all rules each history is searched, and none may break a condition, end before each task has
+ended, or never end. Without a rule some history has to break the condition that stands beside the
+rule; the shortest one is told, as the model itself tells it. Exit code: 0, 1 where any of this is
+not so, 2 where a rule is unknown.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from time import monotonic
 
@@ -29,6 +31,7 @@ LIMIT = 1800  # seconds for one search
 COMMON = ("-O2", "-w", "-DNOREDUCE", "-DMEMLIM=8000")  # each step touches what all share
 
 _RULE = re.compile(r"^#define ([A-Z_]+) \d+ +/\* ([SL]\d+): (.*) \*/$", re.MULTILINE)
+_CUT_SHORT = re.compile(r"Search not completed|max search depth too small|out of memory|resized")
 
 
 class SearchFailed(Exception):
@@ -37,7 +40,7 @@ class SearchFailed(Exception):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the protocol: what it says, and the condition that breaks without it."""
+    """A rule of the protocol, and the condition that breaks without it."""
 
     name: str
     condition: str
@@ -46,11 +49,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: how many states, and a history that breaks a condition ('' and () for none)."""
+    """What a search found: how many states, and what pan calls the error, '' for none."""
 
     states: int
     error: str
     story: tuple[str, ...]
+    """The history that leads to the error, a line a step."""
 
     @property
     def broken(self) -> str:
@@ -74,17 +78,11 @@ def rules_of(model: Path) -> dict[str, Rule]:
 
 
 def read_report(said: str) -> tuple[int, str]:
-    """How many states pan has stored, and the error that it met, '' for none.
-
-    Raises:
-        SearchFailed: it has not searched everything, and has met no error.
-    """
+    """How many states pan stored, and the error it met; raises SearchFailed where it gave up."""
     states = re.search(r"(\d+) states, stored", said)
     error = re.search(r"^pan:\d+: (.*?)(?: \(at depth \d+\))?$", said, re.MULTILINE)
-    if states is None or (error is None and ("errors: 0" not in said or "arning" in said)):
-        raise SearchFailed(said.strip()[-1000:])
-    if "max search depth" in said or "out of memory" in said:
-        raise SearchFailed("pan has not searched everything:\n" + said.strip()[-1000:])
+    if states is None or (error is None and ("errors: 0" not in said or _CUT_SHORT.search(said))):
+        raise SearchFailed(f"pan has not searched everything: {said.strip()[-1000:]}")
     return int(states[1]), error[1] if error else ""
 
 
@@ -100,11 +98,7 @@ def read_story(said: str) -> tuple[str, ...]:
 
 
 def run(folder: str, *command: str) -> str:
-    """What a command says.
-
-    Raises:
-        SearchFailed: it can't be run, or is not over in time.
-    """
+    """What a command says; raises SearchFailed where it is missing, or not over in time."""
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
@@ -116,19 +110,11 @@ def run(folder: str, *command: str) -> str:
     return done.stdout + done.stderr
 
 
-def search(model: Path, settings: dict[str, object], kind: tuple[str, ...], *options: str) -> Found:
-    """Searches a model under some settings (its macros).
-
-    Args:
-        model: a Promela file.
-        settings: macros of it.
-        kind: how pan is compiled.
-        options: of pan.
-
-    Raises:
-        SearchFailed: the search did not come to an end.
-    """
-    macros = [f"-D{name}={value}" for name, value in settings.items()]
+def search(
+    model: Path, window: int, faults: int, kind: Sequence[str], *options: str, rule: str = "0"
+) -> Found:
+    """Searches a model without a rule; `kind` and `options` are pan's. Raises SearchFailed."""
+    macros = [f"-DWITHOUT={rule}", f"-DWINDOW={window}", f"-DFAULTS={faults}"]
     with tempfile.TemporaryDirectory(prefix="groupflow-model-") as folder:
         made = run(folder, "spin", "-a", *macros, str(model))
         if not Path(folder, "pan.c").exists() or "Error" in made:
@@ -146,50 +132,49 @@ def search(model: Path, settings: dict[str, object], kind: tuple[str, ...], *opt
 
 def with_all(model: Path, window: int, faults: int) -> Verdict:
     """Each history keeps all conditions, and stops only once each task has ended."""
-    found = search(model, {"WINDOW": window, "FAULTS": faults}, ("-DSAFETY",), "-m10000", "-w24")
-    line = f"all rules, window {window}, {faults} faults: {found.states:,} states"
-    if found.error:
-        return Verdict(False, f"{line}; BROKEN: {found.error}", found.story)
-    return Verdict(True, f"{line}, each condition holds")
+    found = search(model, window, faults, ["-DSAFETY"], "-m10000", "-w24")
+    return _whole(found, window, faults, "each condition holds")
 
 
 def ends(model: Path, window: int, faults: int) -> Verdict:
     """No history goes on for ever: there is no cycle at all."""
-    found = search(model, {"WINDOW": window, "FAULTS": faults}, ("-DNP",), "-l", "-m10000", "-w24")
+    found = search(model, window, faults, ["-DNP"], "-l", "-m10000", "-w24")
+    return _whole(found, window, faults, "each history ends")
+
+
+def _whole(found: Found, window: int, faults: int, holds: str) -> Verdict:
     line = f"all rules, window {window}, {faults} faults: {found.states:,} states"
     if found.error:
         return Verdict(False, f"{line}; BROKEN: {found.error}", found.story)
-    return Verdict(True, f"{line}, each history ends")
+    return Verdict(True, f"{line}, {holds}")
 
 
 def without(model: Path, rule: Rule) -> Verdict:
-    """Some history breaks the rule's condition: the shortest, among those with the fewest faults."""
-    line = f"without {rule.name} ({rule.text})"
-    for faults in range(1, FAULTS + 1):
-        settings = {"WITHOUT": rule.name, "FAULTS": faults}
-        found = search(model, settings, ("-DSAFETY", "-DBFS"))
-        if found.broken == rule.condition:
+    """The rule's condition breaks: in the shortest history of those with the fewest faults."""
+    line = f"without {rule.name} ({rule.condition}: {rule.text})"
+    for faults in range(FAULTS + 1):
+        found = search(model, max(WINDOWS), faults, ["-DSAFETY", "-DBFS"], rule=rule.name)
+        if found.error and found.broken == rule.condition:
             return Verdict(True, f"{line}: {found.states:,} states", found.story)
         if found.error:
-            reason = f"breaks {found.broken or found.error}, not {rule.condition}"
-            return Verdict(False, f"{line}: BROKEN: it {reason}", found.story)
-    return Verdict(False, f"{line}: BROKEN: {rule.condition} holds without it, it is no rule")
+            broken = f"BROKEN: {found.broken or found.error} breaks, not {rule.condition}"
+            return Verdict(False, f"{line}: {broken}", found.story)
+    return Verdict(False, f"{line}: BROKEN: all conditions hold without it, so it is no rule")
 
 
-def plan(model: Path, names: list[str]) -> Iterator[Callable[[], Verdict]]:
-    """The searches, in the order of the report: without the rules named, or all of them."""
+def plan(model: Path, names: Sequence[str]) -> Iterator[Callable[[], Verdict]]:
+    """The searches, in the order of the report: without the rules named, or all there are."""
     rules = rules_of(model)
     if not names:
-        for window in WINDOWS:
-            for faults in range(FAULTS + 1):
-                yield lambda w=window, f=faults: with_all(model, w, f)
+        for window, faults in product(WINDOWS, range(FAULTS + 1)):
+            yield partial(with_all, model, window, faults)
         for faults in range(FAULTS + 1):
-            yield lambda f=faults: ends(model, max(WINDOWS), f)
+            yield partial(ends, model, max(WINDOWS), faults)
     for name in names or rules:
-        yield lambda r=rules[name]: without(model, r)
+        yield partial(without, model, rules[name])
 
 
-def main(names: list[str], model: Path = MODEL) -> int:
+def main(names: Sequence[str], model: Path = MODEL) -> int:
     """Run the searches and print what they found. Returns the exit code."""
     if unknown := [name for name in names if name not in rules_of(model)]:
         print(f"no rule is called {unknown[0]}; there are {', '.join(rules_of(model))}")
@@ -204,7 +189,9 @@ def main(names: list[str], model: Path = MODEL) -> int:
                 verdict = Verdict(False, f"BROKEN: {error}")
             bad += not verdict.is_good
             print(verdict.line, *(f"    {line}" for line in verdict.story), sep="\n", flush=True)
-    print(f"model: {len(searches)} searches, {bad} not as they should be, {monotonic() - began:.0f} s")
+    print(
+        f"model: {len(searches)} searches, {bad} not as they should be, {monotonic() - began:.0f} s"
+    )
     return 1 if bad else 0
 
 

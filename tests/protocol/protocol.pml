@@ -24,16 +24,16 @@
  * The rules. `make model` searches all histories with all rules, then takes out one rule after another (-DWITHOUT=...):
  * each time the condition that stands beside the rule must break.
  */
-#define ACK_AFTER_ENQUEUE 1        /* S2: a message is acked once Redis has its task */
-#define ACK_AFTER_REPLICA 2        /* S11: and once the replica has it */
+#define ACK_AFTER_ENQUEUE 1        /* S2: a message is acked only once Redis has its task */
+#define ACK_AFTER_REPLICA 2        /* S11: a message is acked only once the replica has its task */
 #define DEDUP 3                    /* S6: a message whose id Redis knows makes no second task */
 #define CHECKPOINT_WITH_CLAIM 4    /* S7: the script that takes tasks out of a lane writes the checkpoint */
-#define GIVEN_AGAIN 5              /* S1: a claim gives first what the checkpoint holds: an answer was lost */
-#define GIVEN_ANEW 6               /* S3: but not what an earlier server gave: that goes back, for a new fence */
-#define HELD 7                     /* S1: a settle counts while the task is in the checkpoint, so once */
-#define FENCE 8                    /* S3: and under the fence that the checkpoint says; the daemon's name is not enough */
-#define IN_ORDER 9                 /* S4: and once the tasks before it in its window are settled */
-#define LEASE 10                   /* S4: and while the lease lasts */
+#define GIVEN_AGAIN 5              /* S1: a claim whose answer was lost is given again */
+#define GIVEN_ANEW 6               /* S3: a claim of an earlier server that its daemon does not hold goes back, for a new fence */
+#define HELD 7                     /* S1: a settle counts only while the task is in the checkpoint, so once */
+#define FENCE 8                    /* S3: a settle counts only under the fence of the checkpoint; the daemon's name is not enough */
+#define IN_ORDER 9                 /* S4: a settle counts only once the tasks before it in its window are settled */
+#define LEASE 10                   /* S4: a settle counts only while the lease lasts, and so does a session on a new server */
 #define REFUSED_CHANGES_NOTHING 11 /* S4: a settle that is refused frees no lock */
 #define PLACE 12                   /* S8: the script that frees a group makes it ready */
 #define OLDEST_FIRST 13            /* L3: a claim continues only while no group with an older task waits */
@@ -42,15 +42,11 @@
 #define SELF_CANCEL 16             /* S4: a daemon that is cut off cancels what it runs before its lease is over */
 #define TAKEOVER 17                /* S1: others take up what a daemon held that never comes back */
 #define FENCES_GO_ON 18            /* S3: a promoted server gives fences above all that were ever given */
-#define GENERATION_WAIT 19         /* S10: and claims only once each daemon has come, or a lease has passed */
-#define KNOWN 20                   /* S10: a daemon goes on there only if that server knows all that it holds */
+#define GENERATION_WAIT 19         /* S10: a promoted server gives nothing out until each daemon has come, or a lease has passed */
+#define KNOWN 20                   /* S10: a daemon goes on at a promoted server only if that knows all that it holds */
 #ifndef WITHOUT
 #define WITHOUT 0
-#endif
-#ifndef WINDOW
 #define WINDOW 2                   /* tasks of a claim at most */
-#endif
-#ifndef FAULTS
 #define FAULTS 2
 #endif
 #define rule(name) (WITHOUT != name)
@@ -76,7 +72,6 @@ typedef Store {                    /* what is in Redis, and may be lost with a s
 Store redis, copy, nothing;        /* the server that leads; what its replica has while it `lags` */
 bool lags, lagged, recovering;     /* it fell behind once; the server that leads gives nothing out yet */
 bool came[2] = true, over[2];      /* of a daemon: it has a session with the server that leads; its lease is over */
-
 mtype = { UP, DOWN, GONE };        /* GONE: its machine never comes back */
 mtype life[2] = UP;                /* of a daemon; and in its memory: */
 byte mine[2], done[2];             /* its tasks; those that ended well and are not settled */
@@ -84,22 +79,15 @@ byte running[2], failed[2];        /* the one that runs, and the one that failed
 byte told[6];                      /* the fences of its tasks */
 bool stalled[2];                   /* it stands still, or did, past the end of its lease */
 byte half[2];                      /* without CHECKPOINT_WITH_CLAIM: claimed, and not in its checkpoint yet */
-
 byte acked, hand;                  /* messages that RabbitMQ holds no more; the one that intake has, from 1 */
 byte row[2];                       /* the users' database: of a group, the fence of the last write */
 byte late_by, late_task, late_fence; /* a settle under way whose sender waits no more; its daemon, from 1 */
 byte started, settled;             /* for the conditions: tasks that ever started, while nothing went wrong; and that ended */
 byte top[2], latest[2];            /* of a group: the highest fence ever given; that of the newest start */
-#define STOP 0
-#define CRASH 1
-#define LOSS 2
-#define FAILOVER 3
-#define FAILURE 4
-#define LATE 5
-bool had[6];                       /* which of these went wrong */
-byte left = FAULTS;
-#define may(fault) (left && !had[fault])
-#define goes_wrong(fault) had[fault] = true; left--; started = 0
+byte left = FAULTS;                /* how many things may still go wrong; and which of them have: */
+bool stop, crash, loss, failover, failure, late;
+#define may(fault) (left && !fault)
+#define goes_wrong(fault) fault = true; left--; started = 0
 byte t, g, i;                      /* within a step only */
 #define clear t = 0; g = 0; i = 0
 
@@ -157,8 +145,7 @@ inline hear(d) {                   /* d is told what its checkpoint holds */
 }
 
 inline cancel(d) {
-    mine[d] = 0; done[d] = 0; running[d] = 0; failed[d] = 0; half[d] = 0;
-    told[3 * d] = 0; told[3 * d + 1] = 0; told[3 * d + 2] = 0
+    mine[d] = 0; done[d] = 0; running[d] = 0; failed[d] = 0; half[d] = 0; told[3 * d] = 0; told[3 * d + 1] = 0; told[3 * d + 2] = 0
 }
 
 inline hand_over(d) {              /* what d's checkpoint holds goes back to its place, and the lock goes */
@@ -231,7 +218,7 @@ end: do
     :: d_step { hand > acked && (!rule(ACK_AFTER_REPLICA) || !lags || has(copy.known, hand - 1)) ->
         printf("intake acks message %d\n", hand); acked++; hand = 0 }
     :: d_step { hand && acked == hand -> enqueue(); hand = 0; clear }
-    :: d_step { hand && may(STOP) -> goes_wrong(STOP); hand = 0;
+    :: d_step { hand && may(stop) -> goes_wrong(stop); hand = 0;
         printf("intake stops and starts again: RabbitMQ gives it again what is not acked\n");
         must(!nowhere, "broken: S2: a message is acked, is not in Redis and does not come again\n"); clear }
     od
@@ -255,7 +242,7 @@ end: do
         printf("daemon %d claims group %c with", d + 1, 97 + g);
         redis.lock[g] = true; take(d); place(g); name(redis.window[d] | half[d]); hear(d); audit(); clear }
     :: d_step { half[d] -> redis.window[d] = half[d]; half[d] = 0; printf("daemon %d writes its checkpoint\n", d + 1); hear(d); clear }
-    :: d_step { mine[d] && !running[d] && !done[d] && !failed[d] && may(LATE) -> goes_wrong(LATE); cancel(d);
+    :: d_step { mine[d] && !running[d] && !done[d] && !failed[d] && may(late) -> goes_wrong(late); cancel(d);
         printf("that answer never reaches daemon %d\n", d + 1) }
 
     /* run */
@@ -283,14 +270,14 @@ end: do
             must((redis.ended & of(g)) < bit(t + 1), "broken: S4: a write has replaced one of a later task, which has ended\n")
         :: else -> printf(": they have a newer one\n")
         fi; clear }
-    :: d_step { running[d] && may(FAILURE) -> goes_wrong(FAILURE); failed[d] = running[d]; running[d] = 0;
+    :: d_step { running[d] && may(failure) -> goes_wrong(failure); failed[d] = running[d]; running[d] = 0;
         printf("daemon %d: task %d fails\n", d + 1, failed[d]) }
 
     /* settle */
     :: d_step { life[d] == UP && done[d] ->
         printf("daemon %d settles task %d under fence %d", d + 1, oldest(done[d]) + 1, told[3 * d + oldest(done[d])]);
         settle(d, oldest(done[d]), told[3 * d + oldest(done[d])], true) }
-    :: d_step { life[d] == UP && done[d] && may(LATE) -> goes_wrong(LATE);
+    :: d_step { life[d] == UP && done[d] && may(late) -> goes_wrong(late);
         late_by = d + 1; late_task = oldest(done[d]); late_fence = told[3 * d + late_task];
         printf("daemon %d settles task %d under fence %d, and that is long on its way\n", d + 1, late_task + 1, late_fence) }
     :: d_step { life[d] == UP && failed[d] && !done[d] -> t = failed[d] - 1;
@@ -301,7 +288,7 @@ end: do
     /* lease, takeover, generation */
     :: d_step { life[d] == UP && came[d] && (over[d] || !redis.session[d]) ->
         printf("daemon %d finds its lease over: it cancels what it runs and opens a new session", d + 1); register(d) }
-    :: d_step { life[d] == UP && !came[d] && redis.session[d] && !over[d] && is_known && is_all ->
+    :: d_step { life[d] == UP && !came[d] && redis.session[d] && (!over[d] || !rule(LEASE)) && is_known && is_all ->
         printf("daemon %d comes to the new server, which knows what it holds\n", d + 1); arrive(d) }
     :: d_step { life[d] == UP && !came[d] ->
         printf("daemon %d comes to the new server, cancels what it runs and opens a new session", d + 1); register(d) }
@@ -311,12 +298,12 @@ end: do
         redis.session[other(d)] = false; hand_over(other(d)); clear }
 
     /* what goes wrong with a daemon */
-    :: d_step { life[d] == UP && may(CRASH) -> goes_wrong(CRASH); life[d] = DOWN; printf("daemon %d stops\n", d + 1);
+    :: d_step { life[d] == UP && may(crash) -> goes_wrong(crash); life[d] = DOWN; printf("daemon %d stops\n", d + 1);
         stalled[d] = false; over[d] = false; redis.session[d] = false; copy.session[d] = false; cancel(d); audit(); clear }
     :: d_step { life[d] == DOWN -> life[d] = GONE; printf("the machine of daemon %d never comes back\n", d + 1) }
-    :: d_step { serves && mine[d] && may(LOSS) -> goes_wrong(LOSS); over[d] = true; stalled[d] = true;
+    :: d_step { serves && mine[d] && may(loss) -> goes_wrong(loss); over[d] = true; stalled[d] = true;
         printf("daemon %d stands still until its lease is over\n", d + 1) }
-    :: d_step { serves && mine[d] && may(LOSS) -> goes_wrong(LOSS); over[d] = true;
+    :: d_step { serves && mine[d] && may(loss) -> goes_wrong(loss); over[d] = true;
         printf("daemon %d is cut off until its lease is over", d + 1);
         if :: rule(SELF_CANCEL) -> printf(", and cancels what it runs\n"); cancel(d) :: else -> printf("\n") fi; clear }
     od
@@ -324,9 +311,9 @@ end: do
 
 proctype server() {
 end: do
-    :: d_step { !lagged && may(FAILOVER) -> lagged = true; lags = true; printf("the replica of Redis falls behind\n"); keep(copy, redis) }
-    :: d_step { lags -> lags = false; had[FAILOVER] = true; printf("the replica has all again\n"); keep(copy, nothing) }
-    :: d_step { lags && may(FAILOVER) -> goes_wrong(FAILOVER); lags = false; recovering = rule(GENERATION_WAIT);
+    :: d_step { !lagged && may(failover) -> lagged = true; lags = true; printf("the replica of Redis falls behind\n"); keep(copy, redis) }
+    :: d_step { lags -> lags = false; failover = true; printf("the replica has all again\n"); keep(copy, nothing) }
+    :: d_step { lags && may(failover) -> goes_wrong(failover); lags = false; recovering = rule(GENERATION_WAIT);
         printf("Redis fails, and its replica is promoted, which lacks all since then\n");
         for (g : 0 .. 1) { came[g] = false; copy.fence[g] = (rule(FENCES_GO_ON) -> redis.fence[g] : copy.fence[g]) }
         keep(redis, copy); keep(copy, nothing);

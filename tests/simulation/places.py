@@ -32,7 +32,8 @@ CRITICAL = (*_ASKING, *(place + ANSWERED for place in _ASKING), HANDLES, STOPS)
 
 def place_of(task: asyncio.Task[Any]) -> str:
     """The innermost function that says what a task is about, as ``file.py:Class.method``."""
-    place, inner = "", task.get_coro()
+    place = ""
+    inner: Any = task.get_coro()
     while inner is not None:
         frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
         if frame is not None and frame.f_code.co_filename.startswith(_OURS):

@@ -12,7 +12,6 @@ import hashlib
 import re
 import socket
 from collections.abc import Callable
-from functools import cache
 from typing import Any, cast
 
 import hiredis
@@ -87,6 +86,7 @@ class RealRedis:
         # A small hash keeps the order in which its fields came, a large one has a secret order.
         for setting in (b"hash-max-listpack-entries", b"hash-max-listpack-value"):
             self.ask([pack(b"CONFIG", b"SET", setting, b"100000000")])
+        self._loaded: dict[tuple[Order, int], frozenset[str]] = {}
         self._scripts: dict[str, str] = {}  # as the product knows them → as they are loaded
         self.raw = VirtualRedis(unix_socket_path=path)
         """For those who look at what lies there."""
@@ -105,15 +105,16 @@ class RealRedis:
         """A script as the real server is given it."""
         return changed(text)
 
-    @cache  # noqa: B019  there is one, for the whole process
     def load_all(self, order: Order, partitions: int) -> frozenset[str]:
         """Load every script of a namespace; the names that the product knows them by."""
-        return frozenset(
-            self.load(Scripts(order, partitions=number)[verb].text)
-            for number in (0, partitions)
-            for room in AnyVerb.__subclasses__()
-            for verb in room
-        )
+        if (order, partitions) not in self._loaded:
+            self._loaded[order, partitions] = frozenset(
+                self.load(Scripts(order, partitions=number)[verb].text)
+                for number in (0, partitions)
+                for room in AnyVerb.__subclasses__()
+                for verb in room
+            )
+        return self._loaded[order, partitions]
 
     def sha(self, sha: str) -> str:
         """What a script that was loaded is called at the real server."""

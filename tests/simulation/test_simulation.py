@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.deadlines import deadline
 from tests.simulation.plan import Plan, plan
 from tests.simulation.shrink import shrunk
 
@@ -22,7 +23,14 @@ def simulated(*arguments: str, hash_seed: str = "0") -> tuple[str, list[dict[str
     """What `make sim` prints in a process of its own, and what each seed came to."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--child", *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=6 * deadline(),
+    )
     lines = done.stdout.splitlines()
     found = [orjson.loads(line) for line in lines if line.startswith('{"seed"')]
     told = "\n".join(line for line in lines if not line.startswith('{"seed"'))

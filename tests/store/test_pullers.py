@@ -143,6 +143,7 @@ async def _commands(bench: Bench) -> int:
 async def test_a_look_at_pools_costs_the_same_for_any_number(bench: Bench) -> None:
     """Its figures are counts."""
     await Worker(bench).visit()
+    await pool(bench)  # Redis has the scripts from here on
     few = await _commands(bench)
     now = bench.server_time()
     crowd(bench, (f"s{n}" for n in range(1000)), now + int(0.3 * LEASE * 1e6))
@@ -261,14 +262,49 @@ async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, 
     assert bench.count("crashed") == len(names)
 
 
+async def test_a_pass_ends_in_the_midst_of_a_workers_tasks(bench: Bench) -> None:
+    """And leaves the worker behind that one alone."""
+    await bench.enqueue(*(pooled(f"p{n:03d}") for n in range(180)))
+    workers = [Worker(bench, name) for name in "abc"]
+    for one in workers:
+        await one.claim(60)
+        one.expire()
+    reaper = await bench.daemon()
+    wait, rows = await reaper.sessions.reap()
+    assert wait == 0
+    assert [len(await one.held()) for one in workers] == [0, 21, 60], "100 steps: 1 + 60 + 39"
+    assert len(rows) == 99
+    while wait == 0:
+        wait, _ = await reaper.sessions.reap()
+    assert (await pool(bench)).held == 0
+
+
+async def test_tasks_of_daemons_go_back_by_the_hundred(bench: Bench) -> None:
+    """A daemon's all at once; the next one's in the next pass."""
+    await bench.enqueue(*(arrival(f"p{n}") for n in range(150)))
+    names = ("d1", "d2", "d3")
+    for name in names:
+        one = await bench.daemon(name)
+        assert len(await one.claim("plain", *(f"w{n}" for n in range(50)))) == 50
+    bench.expire(*names)
+    bench.with_faults = True
+    reaper = await bench.daemon("reaper")
+    wait, rows = await reaper.sessions.reap()
+    assert (wait, len(rows)) == (0, 100)
+    wait, rows = await reaper.sessions.reap()
+    assert len(rows) == 50
+    assert wait != 0
+
+
 def as_earlier(bench: Bench, *workers: Worker, ends: int | None = None) -> None:
     """They are as an earlier version would have left them."""
     for one in workers:
         pool, daemon = one.puller.pool, one.puller.daemon
         found: Any = bench.raw.zscore(bench.keys("pool_pullers", pool), daemon)
         bench.raw.zadd(bench.keys("pullers"), {daemon: int(found) if ends is None else ends})
-        bench.raw.delete(bench.keys("pool_pullers", pool), bench.keys("pool_holders", pool))
-        bench.raw.hdel(bench.keys("pools"), pool)
+    for of in {one.puller.pool for one in workers}:
+        bench.raw.delete(bench.keys("pool_pullers", of), bench.keys("pool_holders", of))
+        bench.raw.hdel(bench.keys("pools"), of)
 
 
 @pytest.mark.parametrize("first", ["visit", "reap"])
@@ -290,6 +326,21 @@ async def test_workers_of_an_earlier_version_go_on(bench: Bench, first: str) -> 
         await Bound(bench, "zoe", 1).visit()
     assert await anna.complete(*claims) == []
     assert bench.raw.exists(bench.keys("pullers")) == 0
+
+
+async def test_of_an_earlier_version_so_many_slots_are_looked_at(bench: Bench) -> None:
+    workers = [Worker(bench, f"w{n}") for n in range(6)]
+    for n, worker in enumerate(workers):
+        await bench.enqueue(*(pooled(f"p{n}-{m}") for m in range(300)))
+        assert len(await worker.claim(300)) == 300
+    as_earlier(bench, *workers)
+    reaper = await bench.daemon()
+    assert (await reaper.sessions.reap())[0] == 0
+    assert sessions(bench) == 4, "1000 slots, about"
+    wait, rows = await reaper.sessions.reap()
+    assert wait
+    assert rows == []
+    assert (await pool(bench)).held == 1800
 
 
 async def test_a_crowd_of_an_earlier_version_is_counted_soon(bench: Bench) -> None:
