@@ -184,7 +184,7 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
     for group, runs in groups.items():
         most = history.concurrency.get(group, 1)
         back = goes_back(history, runs) if history.run_of(group) > 1 else set()
-        ends = _ends(runs, back, place)
+        ends = _ends(history, runs, back, place)
         undone: set[str] = set()
         in_turn = runs if most == 1 else () if history.hands_back else _first(runs)
         for number, (before, after) in enumerate(pairwise(in_turn), 1):
@@ -252,18 +252,29 @@ def _between(runs: list[Attempt], place: dict[str, int], first: str, last: str) 
     return sum(place[first] < place.get(id_, -1) <= place[last] for id_ in ids)
 
 
-def _ends(runs: list[Attempt], back: set[int], place: dict[str, int]) -> list[float]:
-    """When each attempt of a group ended or became a ghost; never, where nothing shows it."""
+def _ends(
+    history: History, runs: list[Attempt], back: set[int], place: dict[str, int]
+) -> list[float]:
+    """When each attempt of a group ended or became a ghost; never, where nothing shows it.
+
+    Its claim was lost before its task starts anew, one crash richer. What it had passed, since that
+    stepped aside or was redriven, may be the first to start behind that.
+    """
     ends: list[float] = []
     for number, run in enumerate(runs):
         end = run.end.at if run.end is not None else float("inf")
+        passed = float("inf")
         for further, later in enumerate(runs[number + 1 :], number + 1):
             start = later.start
+            if start.fence <= run.start.fence:
+                continue
+            is_older = place.get(start.id, 0) <= place.get(run.start.id, 0)
             is_same = start.id == run.start.id and start.crashes > run.start.crashes
-            is_before = further in back and place.get(start.id, 0) <= place.get(run.start.id, 0)
-            if start.fence > run.start.fence and (is_same or is_before):
-                end = min(end, start.at)
+            if is_same or (further in back and is_older):
+                end = min(end, start.at, passed)
                 break
+            if is_older and _was_passed(history, start):
+                passed = min(passed, start.at)
         ends.append(end)
     return ends
 

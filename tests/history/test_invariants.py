@@ -208,6 +208,33 @@ def test_s4_retry_loses_its_place() -> None:
     assert _seen(_history(*runs)) == {"S4"}
 
 
+def _passed(**first: int) -> list[Event]:
+    """The first runs behind the second, which had lost its lease by then."""
+    return [
+        *_run("a1", 1, 2.0, 3.0, how="failed"),
+        *_run("a2", 2, 4.0, 9.0),
+        *_run("a1", 3, 6.0, 7.0, **first),  # type: ignore[arg-type]
+        *_run("a2", 4, 8.0, 8.5, crashes=1),
+        *_run("p1", 5, 2.1, 2.2, how="failed"),
+    ]
+
+
+def test_s4_what_steps_aside_is_passed() -> None:
+    """A task that waits for its retry is passed where its rule says so, and nowhere else."""
+    runs = _passed(attempt=2)
+    assert check(_history(*runs, aside={"a"}, with_faults=True)) == []
+    assert _seen(_history(*runs, with_faults=True)) == {"S4"}
+    beside = [*runs[:6], *runs[8:]]  # the second never lost its lease
+    assert _seen(_history(*beside, aside={"a"}, with_faults=True)) == {"S4"}
+
+
+def test_a_redriven_task_is_passed_and_runs_again() -> None:
+    """A dead letter has been passed, and begins anew once somebody redrives it, and not before."""
+    runs = _passed()
+    assert check(_history(*runs, redriven={"a1": [5.0]}, with_faults=True)) == []
+    assert _seen(_history(*runs, redriven={"a1": [7.5]}, with_faults=True)) == {"S4", "S5"}
+
+
 def test_s5_runs_again_for_no_reason() -> None:
     """S5: done, and run once more."""
     runs = [*_run("p1", 1, 2.0, 3.0), *_run("p1", 2, 4.0, 5.0)]

@@ -68,8 +68,8 @@ class Faults:
             self._fleet.loop.kill(process)
             await asyncio.sleep(0.1)
             self._fleet.start(member)
-            process = self._alive(member)
-            assert process is not None
+            if (process := self._alive(member)) is None:
+                return  # it starts once the namespace has been moved
         if aim.startswith((STOPS, LEAVES)) and member.daemon is not None:
             process.is_sound = False
             context = context_of(process.main)
