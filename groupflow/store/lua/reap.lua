@@ -55,7 +55,7 @@ local share, left = math.ceil(MOST_TAKEN / #silent), MOST_TAKEN
 for _, leases in ipairs(silent) do
   local most = math.min(share, left)
   left = left - most
-  for _, puller in ipairs(most > 0 and expired(leases, most) or {}) do
+  for _, puller in ipairs(expired(leases, most)) do
     if most > 0 then most = most - 1 - take_from(puller, most) end
   end
 end
