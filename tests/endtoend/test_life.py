@@ -36,7 +36,7 @@ def cluster(
 FOUND_KEYS = {
     "id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker",
     "lost_leases",
-    "fence", "since", "until", "reason", "errors", "superseded_by",
+    "fence", "since", "until", "reason", "errors", "superseded_by", "scope",
 }  # fmt: skip
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason"),

@@ -17,15 +17,15 @@ DAMAGES = [
     Damage(
         "a letter that keeps its id for ever",
         Verb.ENQUEUE,
-        "if died and now - died > tonumber(ARGV[2]) then return false end",
-        "",
+        "return not died or now - died <= tonumber(ARGV[2])",
+        "return true",
         test_ids.test_a_letter_keeps_its_id_for_the_window_only,
     ),
     Damage(
         "a letter that never had its id",
         Verb.ENQUEUE,
-        "now - died > tonumber(ARGV[2])",
-        "now - died >= 0",
+        "now - died <= tonumber(ARGV[2])",
+        "now - died < 0",
         test_ids.test_a_letter_keeps_its_id_for_the_window_only,
     ),
     Damage(
