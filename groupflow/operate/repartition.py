@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -12,6 +13,7 @@ from groupflow.operate.moving import DaemonsRun, Mover, Place
 from groupflow.operate.pools import read_pools
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
+from groupflow.store.clock import seconds
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
 from groupflow.store.scripts import Verb
@@ -168,10 +170,15 @@ class Repartition:
 
     async def _end(self, source: StoreClient, heir: StoreClient) -> None:
         """A partition is to be none any more: another one takes its totals over."""
+        await self._forget(source)  # before its totals go: what is left may still change them
         packed, *_ = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
         await heir.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "1")
         gone = [key for kind, key in source.keys.every() if kind not in _STAYS and key[-1] != ":"]
         gone += [source.keys("shares", kind) for kind in _SHARING]
+        await self._forget(source, *gone)
+
+    async def _forget(self, source: StoreClient, *gone: str) -> None:
+        """Let keys go of a partition that is to be none any more, once nothing lies in it."""
         left = await source.run(OperatorVerb.MOVE_END, "1", *gone)
         if left:
             raise TasksLeft(
@@ -194,9 +201,18 @@ async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
 
 
 async def _reap(client: StoreClient) -> None:
-    """Put back what daemons held that ended without a word: none of them can come back there."""
+    """Put back what daemons held that ended without a word: none of them can come back there.
+
+    Where Redis was started anew behind their end, nothing is taken from them for a lease.
+
+    Raises:
+        DaemonsRun: somebody has come meanwhile.
+    """
     wait, rows = 0, list[object]()
-    while rows or wait == 0:
+    while rows or wait >= 0:
+        if wait > 0 and not rows:
+            await _check_nobody_runs([client])
+            await asyncio.sleep(seconds(wait))
         wait, rows = await client.run(Verb.REAP, REAPED_AT_ONCE, 0, "final")
 
 

@@ -393,6 +393,28 @@ async def test_what_a_dead_daemon_held_is_put_back_first(
     assert home.lane(str(claim.task.group))[0] == claim.task.id
 
 
+async def test_what_a_dead_daemon_held_is_waited_for_where_redis_was_started_anew(
+    make_world: Callable[[int], World],
+) -> None:
+    """Until then it is in no list, and nobody has changed keys by hand."""
+    world = make_world(1)
+    await fill(world)
+    bench = world.at(1)[0]
+    daemon = await bench.daemon("dies")
+    (claim,) = await daemon.claim("grouped", "w1")
+    bench.expire("dies")
+    seconds, micros = bench.raw.time()
+    ends = seconds * 1_000_000 + micros + 300_000
+    bench.raw.set(bench.keys("recovering"), f"{ends:016d}")
+    bench.raw.hset(bench.keys("epoch"), mapping={"awaited": 1, "doubt": 0})
+    await world.move(4)
+    world.count = 4
+    for each in world.at(4):
+        assert audit(each.raw, each.keys) == []
+    home = world.bench_of(claim.task.group)
+    assert home.lane(str(claim.task.group))[0] == claim.task.id
+
+
 async def test_what_lies_in_no_list_is_told_and_stays(make_world: Callable[[int], World]) -> None:
     world = make_world(1)
     await fill(world)
@@ -401,7 +423,10 @@ async def test_what_lies_in_no_list_is_told_and_stays(make_world: Callable[[int]
     with pytest.raises(TasksLeft, match=r"1 tasks or entries of .* are in no list"):
         await world.move(2)
     bench.raw.hdel(bench.keys("tasks"), "lost")
+    bench.raw.hincrby(bench.keys("count"), "retried", 3)  # its totals have gone nowhere by then
+    retried = int(bench.raw.hget(bench.keys("count"), "retried") or 0)
     await world.move(2)
+    assert sum(each.count("retried") for each in world.read(2)) == retried
     assert bench.raw.hget(f"{{{world.name}}}:partitions", "moving_to") is None
 
 

@@ -3,7 +3,7 @@
 -- something lies in it that nobody could move.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 '1' where the partition is to be none any more · 2… the keys that go with it then
+-- ARGV     1 '1' where the partition is to be none any more · 2… the keys that go with it then, none to have a look alone
 -- returns  how many tasks and dead letters are left that are in no list, for a partition to be none
 if ARGV[1] ~= '1' then
   call('DEL', K.moved)
