@@ -183,12 +183,12 @@ class Operators:
         await self._let_go(act.group, act.steps)
 
     async def _hold(self, group: str, steps: int, for_: float | None = None) -> None:
+        is_alone = self._acts[group] == self._ended[group]
         number, began = self._begins(group), clock.now()
         answer = await self.ask(lambda all_: AllGroups(all_).pause(group, BY, for_), steps)
         self._ended[group] += 1
         await asyncio.sleep(SETTLED)
-        is_alone = self._acts[group] == self._ended[group] == number
-        if answer is None or not is_alone:
+        if answer is None or not is_alone or self._acts[group] > number:
             return
         until = began + for_ if for_ else float("inf")
         fences = [int(self._fleet.raw.get(k("fence")) or 0) for k in self._fleet.partitions]

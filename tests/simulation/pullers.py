@@ -260,13 +260,17 @@ class Puller:
             if row.verdict == "accepted":
                 self.accepted += 1
                 have.is_over = True
-                if is_first:
+                if is_first and (was_held or not self._has_double(have)):
                     self._write("settle", have, "accepted", sent)
                 continue
             self.stale += 1
             if was_held and has_lease and is_first and not have.is_cut:
                 text = f"{self.name} settled {have.id} under {have.fence} within its lease: stale"
                 self.violations.append(Violation("S3", text))
+
+    def _has_double(self, have: Having) -> bool:
+        """Whether it has had another partition's claim of that fence: a verdict may be of that."""
+        return any(fence == have.fence and id_ != have.id for id_, fence in self._known)
 
     async def _leave(self, pull: Pull) -> None:
         self._give_back(self._held.values())
