@@ -130,10 +130,16 @@ class Faults:
             return
         self._failing_over = True
         if redis.replicas:
+            moves = self._fleet.is_moving
+            self._fleet.is_lossy = True
             redis.cut_replica()
             await asyncio.sleep(min(fault.seconds, 1.5))
-            redis.fail_over()
-            self._fleet.forget()
+            self._fleet.is_lossy = False
+            if moves == self._fleet.is_moving:
+                redis.fail_over()
+                self._fleet.forget()
+            else:  # a move that was lost has to be given again, before daemons start
+                redis.restart()
         else:  # without replicas that are waited for, whatever is lost is lost
             redis.restart()
         self._failing_over = False
@@ -187,9 +193,9 @@ class Faults:
     async def _leave(self, _fault: Fault, member: Member) -> None:
         """A daemon goes for good, unless it is the last one."""
         others = [each for each in self._fleet.members if each is not member and each.process]
-        if others and member.process is not None:
+        if others and (process := member.process) is not None:
             await self._fleet.stop(member)
-            if not member.process.is_dead:  # else it comes back first
+            if member.process is process and not process.is_dead:  # else it comes back first
                 member.process = None
 
     async def _kill_page(self, fault: Fault, _member: Member) -> None:

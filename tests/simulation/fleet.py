@@ -30,6 +30,7 @@ from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
 from tests.simulation.watch import Watch
 
+STOPS_WITHIN = 30.0  # seconds
 RECOVERY = 4.0  # seconds behind a fault in which a fleet may still see to what it has left
 
 
@@ -86,6 +87,8 @@ class Fleet:
         """When faults began, and when a fleet is itself again behind them."""
         self.scans: tuple[Scan, ...] = ()
         """What daemons that start from now on have."""
+        self.is_lossy = False
+        """Whether the server is about to lose what it is told."""
         self.is_moving = False
         """Whether the namespace is between two numbers of partitions."""
         self.calls_lost = 0
@@ -192,9 +195,11 @@ class Fleet:
             return
         self.tell(f"{process} is told to stop")
         self.loop.call_soon(member.daemon.stop, context=context_of(process.main))
-        await asyncio.wait([serving], timeout=30.0)
+        until = clock.now() + STOPS_WITHIN
+        while not serving.done() and not process.is_dead and clock.now() < until:
+            await asyncio.wait([serving], timeout=0.25)
         if not process.is_dead and not serving.done():
-            self.troubles.append(f"{process} did not stop within 30 s")
+            self.troubles.append(f"{process} did not stop within {STOPS_WITHIN:g} s")
 
     def settle(self, partitions: int) -> None:
         """The namespace has so many partitions from here on: all that left start again."""

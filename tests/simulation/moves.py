@@ -37,6 +37,8 @@ class Moves:
 
     async def _move(self, move: Move) -> None:
         fleet = self._fleet
+        while fleet.is_lossy:
+            await asyncio.sleep(AGAIN)
         fleet.tell(f"the namespace is to have {move.partitions} partitions")
         self._operators.end()
         began = fleet.begin_trouble()
