@@ -192,9 +192,12 @@ class Faults:
 
     async def _leave(self, _fault: Fault, member: Member) -> None:
         """A daemon goes for good, unless it is the last one."""
-        others = [each for each in self._fleet.members if each is not member and each.process]
-        if others and (process := member.process) is not None:
+        members = self._fleet.members
+        others = [each for each in members if each is not member and not each.leaves]
+        if any(each.process for each in others) and (process := member.process) is not None:
+            member.leaves = True
             await self._fleet.stop(member)
+            member.leaves = False
             if member.process is process and not process.is_dead:  # else it comes back first
                 member.process = None
 

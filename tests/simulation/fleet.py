@@ -44,6 +44,8 @@ class Member:
     serving: asyncio.Task[None] | None = None
     is_due: bool = False
     """Whether it starts once the namespace has been moved."""
+    leaves: bool = False
+    """Whether it is about to go for good."""
 
     @property
     def is_up(self) -> bool:

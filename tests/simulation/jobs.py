@@ -93,19 +93,22 @@ class Job:
         return None if self.shape in _NEVER else str(self.tenant)
 
     @property
+    def app(self) -> str:
+        """The application that its body names."""
+        named = f"sim-{self.rule}" if self.rule else "sim"
+        return named if self.entity or self.shape == "no key" else "plain"
+
+    @property
     def body(self) -> bytes:
         """What is published."""
         if self.shape == "no json":
             return b'{"app_name": "sim", '
         if self.shape == "no object":
             return b"[1, 2]"
-        app = f"sim-{self.rule}" if self.rule else "sim"
-        said: dict[str, Any] = {"app_name": app if self.entity else "plain", "n": self.n}
+        said: dict[str, Any] = {"app_name": self.app, "n": self.n}
         said["tenant_id"] = self.tenant
         if self.entity and self.shape != "no key":
             said["entity"] = self.entity
-        if self.shape == "no key":
-            said["app_name"] = app
         fill = MAX_BODY if self.shape == "too large" else self.fill
         return orjson.dumps(said | {"fill": "x" * fill} if fill else said)
 

@@ -8,10 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import orjson
+
+from groupflow.core.scope import scope_of
+from groupflow.store.keys import ARRIVAL_DIGITS, Keys
 from groupflow.store.partitions import partition_of
 from tests.history.auditor import states_of
 from tests.history.events import Event, State
 from tests.history.invariants import Violation
+from tests.history.snapshot import read
 from tests.simulation import clock
 from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
 from tests.simulation.fleet import Fleet
@@ -55,22 +60,20 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
 def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:
     """The id of each message's task, by its number.
 
-    Where several applications or tenants sent one id, the starts tell whose is whose. What never
-    began is told by nothing, and has one of those that are left.
+    Where several applications or tenants sent one id, the store knows whose is whose.
     """
     ids = {job.n: job.id for job in fleet.plan.jobs}
+    scopes = {job.n: scope_of(job.app, job.tenant_name) for job in fleet.plan.jobs}
     sharing: dict[str, list[int]] = defaultdict(list)
     for number, id_ in ids.items():
         sharing[id_].append(number)
-    ran = {event.n: event.id.partition("#")[0] for event in fleet.events if event.kind == "start"}
+    known = {id_: scope for keys in fleet.partitions for id_, scope in _scopes(fleet.raw, keys)}
     for id_, numbers in sharing.items():
-        if len(numbers) == 1:
-            continue
-        family = sorted(each for each in states if each == id_ or each.startswith(f"{id_}~"))
-        taken = {ran[number] for number in numbers if number in ran}
-        left = iter([each for each in family if each not in taken])
-        for number in numbers:
-            ids[number] = ran.get(number) or next(left, f"{id_} of number {number}")
+        if len(numbers) > 1:
+            family = [each for each in states if each == id_ or each.startswith(f"{id_}~")]
+            owners = {known[each]: each for each in family if each in known}
+            for number in numbers:
+                ids[number] = owners.get(scopes[number], f"{id_} of number {number}")
     return ids
 
 
@@ -122,6 +125,15 @@ def left_behind(fleet: Fleet) -> Iterator[Violation]:
     for key in sorted(each.decode() for each in raw.scan_iter(match=f"{{{NAMESPACE}*")):
         if not key.startswith(tuple(fronts)) and not key.endswith(notes):
             yield Violation("L7", f"left behind: {key}")
+
+
+def _scopes(raw: Any, keys: Keys) -> Iterator[tuple[str, str]]:
+    """The scope of each task that a partition knows."""
+    found = read(raw, keys)
+    for id_, line in found.finished.items():
+        yield id_, orjson.loads(line[ARRIVAL_DIGITS:])[-1]
+    for id_, packed in found.tasks.items():
+        yield id_, orjson.loads(packed.partition(b"\n")[0])[-1]
 
 
 def published_by_themselves(fleet: Fleet, states: dict[str, State]) -> Iterator[Event]:

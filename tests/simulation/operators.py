@@ -184,7 +184,7 @@ class Operators:
 
     async def _hold(self, group: str, steps: int, for_: float | None = None) -> None:
         is_alone = self._acts[group] == self._ended[group]
-        number, began = self._begins(group), clock.now()
+        number, began, lost = self._begins(group), clock.now(), self._fleet.calls_lost
         answer = await self.ask(lambda all_: AllGroups(all_).pause(group, BY, for_), steps)
         self._ended[group] += 1
         await asyncio.sleep(SETTLED)
@@ -193,7 +193,7 @@ class Operators:
         until = began + for_ if for_ else float("inf")
         fences = [int(self._fleet.raw.get(k("fence")) or 0) for k in self._fleet.partitions]
         hold = Hold(group, fences, clock.now(), until)
-        self._open[group] = hold, self._fleet.calls_lost
+        self._open[group] = hold, lost
 
     async def _let_go(self, group: str, steps: int = 0) -> None:
         self._begins(group)
