@@ -14,7 +14,7 @@ from tests.deadlines import deadline
 from tests.simulation.plan import Plan, plan
 from tests.simulation.shrink import shrunk
 
-SEEDS = 150  # `make test` runs so many: always the same
+SEEDS = 300  # `make test` runs so many: always the same
 PART = 50
 
 
