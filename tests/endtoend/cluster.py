@@ -25,7 +25,7 @@ from groupflow.operate.tasks import Found, find_task
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from tests.deadlines import short_lease
+from tests.deadlines import deadline
 from tests.endtoend.process import Process, until
 from tests.endtoend.rig import run
 
@@ -85,6 +85,7 @@ queue = "{name}"
 [redis]
 url = "{redis}"
 namespace = "{name}"
+timeout = {patience}
 [workers]
 plain = 2
 grouped = 4
@@ -132,7 +133,7 @@ class Cluster:
     """A configuration, its servers and handlers; daemons as a test wants them."""
 
     def __init__(
-        self, folder: Path, redis: RedisServer, rabbitmq: RabbitmqServer, lease: float | None = None
+        self, folder: Path, redis: RedisServer, rabbitmq: RabbitmqServer, lease: float = 3600.0
     ) -> None:
         self.folder = folder
         self.name = f"life{next(_runs)}"
@@ -141,7 +142,7 @@ class Cluster:
         self._journal = folder / "journal"
         self._config = str(folder / "groupflow.toml")
         names = {"rabbitmq": rabbitmq.url, "redis": redis.url, "name": self.name, "folder": folder}
-        names["lease"] = lease or short_lease(2.0)
+        names |= {"lease": lease, "patience": deadline()}
         (folder / "groupflow.toml").write_text(CONFIG.format(**names))
         (folder / "h.py").write_text(HANDLERS.format(journal=str(self._journal)))
         (folder / "shell.sh").write_text(SHELL.format(folder=folder))

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from tests.deadlines import deadline
+from tests.deadlines import deadline, short_lease
 from tests.endtoend.cluster import Cluster, message, running, script
 from tests.endtoend.process import LOOK, Process, until
 
@@ -301,7 +301,7 @@ def test_a_stage_resumes_after_kill_9_with_its_context(
 ) -> None:
     """Its daemon dies in the last stage; the other one takes that stage up, not the first."""
     gate = tmp_path / "open"
-    cluster = Cluster(tmp_path, redis_server, rabbitmq_server)
+    cluster = Cluster(tmp_path, redis_server, rabbitmq_server, lease=short_lease(2.0))
     with running(cluster, "one", "two") as daemons:
         cluster.publish(
             message("ks0", "hold", do=script("advance load", load=[f"wait {gate}"])),
@@ -352,7 +352,7 @@ def test_a_task_that_kills_its_daemon_ends_as_a_dead_letter(
     tmp_path: Path, redis_server: RedisServer, rabbitmq_server: RabbitmqServer
 ) -> None:
     # Each is back under its name within its lease: so each death is known before the next claim.
-    cluster = Cluster(tmp_path, redis_server, rabbitmq_server, lease=20.0)
+    cluster = Cluster(tmp_path, redis_server, rabbitmq_server)
     with supervised(cluster, "one"), supervised(cluster, "two"):
         cluster.publish(message("po0", "hold", do=script("kill")), message("po1", "hold"))
         # Three daemons have to start for it, one after another.
