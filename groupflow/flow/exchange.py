@@ -187,6 +187,11 @@ class Exchanger(Ledger):
         self._session_open.set()
         self.wake()
 
+    def doubt(self) -> None:
+        """The store may have lost what was settled last."""
+        self._slots.doubt()
+        self._stir.set()
+
     @property
     def wants(self) -> bool:
         """Whether there may be something in it to claim, and room for that."""

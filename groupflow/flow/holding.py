@@ -50,6 +50,11 @@ class Holding:
             exchanger.open_session()
         self._on_session()
 
+    def session_continued(self) -> None:
+        """A free slot may hold a claim again, whose settle was lost: each is asked."""
+        for exchanger in self._exchangers.values():
+            exchanger.doubt()
+
     def claimable(self, plain: int, groups: int) -> None:
         """A wake may have been lost: what waits now is told with each renewal."""
         waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}

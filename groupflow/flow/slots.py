@@ -37,6 +37,7 @@ class Slots:
         self.running: dict[Slot, float] = {}
         self._all: dict[str, Slot] = {}
         self._free: deque[Slot] = deque()
+        self._doubted = 0.0  # when (monotonic) the store was last found to have lost settles, maybe
 
     def has(self, slot: Slot) -> bool:
         """Whether it is of this session."""
@@ -128,6 +129,14 @@ class Slots:
             chosen.append(self._make())
         return chosen
 
+    def doubt(self) -> None:
+        """What was settled last may be lost, so a free slot may hold its last claim again."""
+        self._doubted = monotonic()
+        for slot in self._free:
+            slot.is_unsure = True
+        self.unsure += self._free
+        self._free.clear()
+
     def _make(self) -> Slot:
         slot = Slot(f"{self._pool}-{len(self._all)}", self._source)
         self._all[slot.name] = slot
@@ -141,6 +150,9 @@ class Slots:
             self.come_back(slot, arrived=True)
         for slot in exchange.asking:
             slot.is_unsure = False
+        if exchange.began < self._doubted:  # it may have been answered before
+            for slot in (*exchange.settling, *exchange.asking):
+                slot.is_unsure = True
         held = [self._all[claim.slot] for claim in claims]
         for slot, claim in zip(held, claims, strict=True):
             slot.claim = claim

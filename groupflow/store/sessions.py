@@ -45,6 +45,8 @@ class Claimable:
     # seconds for which nothing may be claimed at most, since Redis may have lost writes; None where
     # that isn't so
     recovering: float | None = None
+    # whether another server leads now, which may not know what was settled last
+    is_elsewhere: bool = False
 
 
 class Session:
@@ -194,8 +196,9 @@ class Sessions:
             Verb.RENEW, daemon, shown, self._lease, *shows
         )
         self._session.check(state)
+        is_elsewhere = epoch.decode() != self._session.epoch.id
         self._learn(epoch, enrolled, is_witnessed or self._session.is_witnessed)
-        return Claimable(plain, groups, None if waits < 0 else seconds(waits))
+        return Claimable(plain, groups, None if waits < 0 else seconds(waits), is_elsewhere)
 
     async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
         """Replace what others are told of this daemon, and limits by those of its configuration.

@@ -157,6 +157,10 @@ class Told:
         """As in `Holder`."""
         self._call(self._holder.session_opened)
 
+    def session_continued(self) -> None:
+        """As in `Holder`."""
+        self._call(self._holder.session_continued)
+
     def claimable(self, plain: int, groups: int) -> None:
         """As in `Holder`."""
         self._call(partial(self._holder.claimable, plain, groups))

@@ -55,6 +55,9 @@ class Holder(Protocol):
     def session_opened(self) -> None:
         """There is a new session."""
 
+    def session_continued(self) -> None:
+        """The session goes on under another server, which may have lost what was settled last."""
+
     def claimable(self, plain: int, groups: int) -> None:
         """So many plain tasks and groups could be claimed just now."""
 
@@ -170,6 +173,8 @@ class Renewer:
         self._answered_at(sent)
         if self._begin():
             self._holder.session_opened()
+        if claimable.is_elsewhere:
+            self._holder.session_continued()
         self._tell_of_recovery(claimable.recovering)
         self._holder.claimable(claimable.plain, claimable.groups)
 

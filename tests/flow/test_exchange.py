@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
+from time import monotonic
 
 import pytest
 
@@ -196,6 +197,26 @@ async def test_each_free_slot_is_asked_in_its_turn(bench: Bench) -> None:
     ask(6)
     asked = [slot.name for _ in range(3) for slot in ask(2)]
     assert sorted(asked) == [f"grouped-{n}" for n in range(6)]
+
+
+async def test_all_free_slots_are_asked_where_settles_may_be_lost(bench: Bench) -> None:
+    """Nothing else would bring to light what the store holds under them again; and those on their
+    way at that time may have been answered before."""
+    slots = Slots(Exchanger(Hall(), ListedClaims(await bench.daemon())), "grouped")
+
+    def set_out(number: int, settling: list[Slot]) -> Exchange:
+        asking = slots.choose(settling, number)
+        return Exchange(slots, settling, asking, Asked(number, 0, False), monotonic())
+
+    slots.arrive(set_out(4, []), [])
+    under_way = set_out(1, [])
+    slots.doubt()
+    doubted = slots.choose([], 0)
+    assert sorted(slot.name for slot in doubted) == ["grouped-1", "grouped-2", "grouped-3"]
+    slots.arrive(under_way, [])
+    assert slots.choose([], 0) == under_way.asking
+    slots.arrive(Exchange(slots, [], doubted, Asked(3, 0, False), monotonic()), [])
+    assert slots.choose([], 0) == []
 
 
 class HeldClaims(ListedClaims):

@@ -24,11 +24,11 @@ DAMAGES = [
         )
     ),
     Damage(
-        "a recovery that tells of old claims",
+        "an old server's claim that is given again",
         Verb.CLAIM_GROUPED,
-        "if call('EXISTS', K.recovering) == 1 then rows = {} end",
-        "",
-        test_epochs.test_a_claim_whose_settle_was_lost_comes_to_light_when_all_have_come,
+        "if claim and tonumber(claim.fence) <= found then",
+        "if false then",
+        test_epochs.test_a_claim_whose_settle_was_lost_goes_back,
     ),
     Damage(
         "a recovery that nothing begins",
@@ -75,22 +75,22 @@ DAMAGES = [
     Damage(
         "a session that goes on without all of its claims",
         Verb.RENEW,
-        "and shown.fence <= epoch.fence",
-        "",
+        "or shown.fence <= epoch.fence)",
+        "or true)",
         test_epochs.test_a_lost_claim_is_given_out_again,
     ),
     Damage(
         "a session that goes on in another history",
         Verb.RENEW,
-        "shown.epoch == epoch.before and",
-        "",
+        "return shown.epoch == epoch.id end",
+        "return true end",
         test_epochs.test_who_knows_an_epoch_that_was_lost_begins_anew,
     ),
     Damage(
         "a session that never goes on",
         Verb.RENEW,
-        "shown.epoch == epoch.before and",
-        "false and",
+        "if shown.epoch ~= epoch.before then",
+        "if true then",
         test_epochs.test_where_nothing_was_lost_all_goes_on_once_all_have_come,
     ),
     Damage(
@@ -103,9 +103,16 @@ DAMAGES = [
     Damage(
         "a proof by who slept",
         Verb.RENEW,
-        "and lease >= now",
-        "",
+        "return tonumber(call('ZSCORE', K.daemons, daemon) or 0) >= now",
+        "return true",
         test_epochs.test_who_slept_over_its_lease_proves_nothing,
+    ),
+    Damage(
+        "a session that goes on behind its lease",
+        Verb.RENEW,
+        "return tonumber(call('ZSCORE', K.daemons, daemon) or 0) >= now",
+        "return true",
+        test_epochs.test_a_session_whose_lease_was_over_begins_anew,
     ),
     Damage(
         "a proof by a new process",

@@ -114,8 +114,8 @@ DAMAGES = [
     Damage(
         "a crash that gives nothing back",
         Verb.REAP,
-        "    unlock(claim.group, claim.fence, now)\n",
-        "    if claim.group ~= '' then limits().let_go(claim.group, claim.fence) end\n",
+        "  unlock(claim.group, claim.fence, now)\n",
+        "  if claim.group ~= '' then limits().let_go(claim.group, claim.fence) end\n",
         test_tenants.test_a_crash_gives_back_exactly_what_it_held,
     ),
     Damage(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable
+from groupflow.core.limits import Limit, Limits
 from groupflow.operate.groups import Groups
 from groupflow.store.clock import microseconds
 from groupflow.store.epochs import NEVER
+from groupflow.store.limits import pack
 from groupflow.store.sessions import Claimable, Sessions
 from groupflow.store.settlements import Complete
 from tests.store.bench import Bench, Daemon, arrival, ids
@@ -58,6 +60,7 @@ async def test_where_nothing_was_lost_all_goes_on_once_all_have_come(bench: Benc
     assert "may have lost claims" in why.reason
     assert held_back.partition == 0
     assert LONG / 2 < held_back.until - held_back.since <= LONG + 1
+    assert await second.sessions.renew() == Claimable(0, 2, is_elsewhere=True)
     assert await second.sessions.renew() == Claimable(0, 2)
     assert (await bench.status()).held_back == []
     assert "workers are busy" in (await Groups(bench.client).why("c")).reason
@@ -97,10 +100,9 @@ async def test_no_plain_task_is_given_during_a_recovery(bench: Bench) -> None:
     await first.claim_one("plain")
 
 
-async def test_a_claim_whose_settle_was_lost_comes_to_light_when_all_have_come(
-    bench: Bench,
-) -> None:
-    """Its slot still holds it; meanwhile somebody else may run the next of the group."""
+async def test_a_claim_whose_settle_was_lost_goes_back(bench: Bench) -> None:
+    """Its slot held it still, while somebody else had run the next of the group: under a higher
+    fence, so it is claimed under a new one."""
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
     first, second = await begin(bench, "d1", "d2")
     held = await first.claim_one(worker="w1")
@@ -116,11 +118,61 @@ async def test_a_claim_whose_settle_was_lost_comes_to_light_when_all_have_come(
         await second.sessions.renew()
     await second.sessions.register({})
     bench.events = events
+    first.drop(held)
     again = await first.claim_one(worker="w1")
-    assert (again.task.id, again.fence) == ("a0", held.fence)
-    assert await first.work_off(["w1"]) == []
+    assert again.task.id == "a0"
+    assert again.task.crashes == 0
+    assert again.fence > lost.fence
+    assert await first.settle(Complete(held), end=False) == [Complete(held)]
     assert await first.complete(again) == []
     assert await first.work_off(["w1"]) == ["a1"]
+    assert bench.judge() == []
+
+
+async def test_claims_of_a_group_go_back_in_their_order(bench: Bench) -> None:
+    """Where several of a group may run."""
+    bench.limits = Limits({"rule": Limit(concurrency=2)})
+    bench.concurrency = {"a": 2}
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("p0"))
+    (daemon,) = await begin(bench, "d1")
+    limits = pack(bench.limits)
+    daemon.sessions = Sessions(bench.client, daemon.session, LONG, limits=lambda: limits)
+    await daemon.sessions.register({})
+    held = [*await daemon.claim("grouped", "w1", "w2"), *await daemon.claim("plain", "w3")]
+    kept, events = bench.dump(), list(bench.events)
+    assert await daemon.complete(*held) == []
+    bench.restore(kept)
+    bench.begin_epoch(daemon)
+    bench.events = events
+    daemon.drop(*held)
+    await daemon.sessions.renew()
+    again = [*await daemon.claim("grouped", "w1", "w2"), *await daemon.claim("plain", "w3")]
+    assert ids(again) == ["a0", "a1", "p0"]
+    assert min(claim.fence for claim in again) > max(claim.fence for claim in held)
+    assert await daemon.complete(*again) == []
+    assert await daemon.work_off(["w1"]) == ["a2"]
+    assert bench.judge() == []
+
+
+async def test_a_session_whose_lease_was_over_begins_anew(bench: Bench) -> None:
+    """Others took over before the old server fell, and this one doesn't know."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    first, second = await begin(bench, "d1", "d2")
+    held = await first.claim_one()
+    bench.expire("d1")
+    kept = bench.dump()
+    await second.sessions.reap()
+    lost = await second.claim_one()
+    bench.restore(kept)
+    bench.begin_epoch(first, second)
+    with pytest.raises(StoreUnavailable, match="started anew"):
+        await first.settle(Complete(held), end=False)
+    with pytest.raises(SessionLost, match="lost writes"):
+        await first.sessions.renew()
+    first.drop(held)
+    second.drop(lost)
+    await first.sessions.register({})
+    assert await first.settle(Complete(held), end=False) == [Complete(held)]
 
 
 async def test_a_lost_registration_costs_a_lease(bench: Bench) -> None:
@@ -229,7 +281,10 @@ async def test_who_slept_over_its_lease_proves_nothing(bench: Bench) -> None:
     bench.expire("d2")
     bench.begin_epoch(first, second)
     await first.sessions.renew()
-    await second.sessions.renew()
+    with pytest.raises(SessionLost):
+        await second.sessions.renew()
+    await second.sessions.register({})
+    await first.sessions.renew()
     assert await first.claim("grouped", "w1") == []
 
 
@@ -320,7 +375,8 @@ async def test_a_server_that_runs_for_longer_than_a_lease_has_lost_nothing(bench
     while bench.raw.info("server")["uptime_in_seconds"] < 2:
         pass
     bench.begin_epoch(first, second)
-    await first.sessions.renew()
+    with pytest.raises(SessionLost):
+        await first.sessions.renew()
     assert bench.raw.exists(bench.keys("recovering")) == 0
 
 

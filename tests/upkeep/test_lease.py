@@ -54,6 +54,9 @@ class Listening:
         self._hear("session opened")
         self.opened.set()
 
+    def session_continued(self) -> None:
+        self._hear("session continued")
+
     def claimable(self, plain: int, groups: int) -> None:
         self._hear("claimable")
 

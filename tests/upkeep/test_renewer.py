@@ -79,6 +79,9 @@ class Heard:
     def session_opened(self) -> None:
         self.all.append("opened")
 
+    def session_continued(self) -> None:
+        self.all.append("continued")
+
     def claimable(self, plain: int, groups: int) -> None:
         self.all.append((plain, groups))
 

@@ -64,14 +64,24 @@ local function envelope_of(element, id)
 end
 
 -- Splits the slots: those that hold a claim already, since its first reply was lost on the way, get
--- that one again; the rest is idle, unless the lease is over, when a new claim might be taken away at
--- once. Returns the rows of the former, the latter, and by slot what its checkpoint says.
+-- that one again. One that an earlier server gave goes back, for a new fence: it may be that its settle was lost, and a
+-- later claim of its group with it. The rest is idle, unless the lease is over, when a new claim might be taken away
+-- at once. Returns the rows of the former, the latter, and by slot what its checkpoint says.
 local function split_slots(daemon, slots, now)
-  local rows, idle, before, count = {}, {}, {}, 0
+  local rows, idle, before, count, found = {}, {}, {}, 0, nil
   local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
   for i = 1, #slots do
     local slot, checkpoint = slots[i], checkpoints[i]
     local claim = checkpoint and claim_of(checkpoint)
+    found = found or (claim and tonumber(call('HGET', K.epoch, 'fence') or 0))
+    if claim and tonumber(claim.fence) <= found then
+      checkpoint = 'S' .. settled_before(checkpoint)
+      call('HSET', K.worker .. daemon, slot, checkpoint)
+      unmark_ended(daemon, claim.fence)
+      take_back(claim, now)
+      count_held(daemon, -1)
+      claim = nil
+    end
     if claim then
       local id = id_of(claim.element)
       add_row(rows, slot, claim.fence, claim.element, claim.group, id, envelope_of(claim.element, id))
@@ -82,11 +92,7 @@ local function split_slots(daemon, slots, now)
     end
   end
   local lease = tonumber(call('ZSCORE', leases_of(daemon), daemon) or 0)
-  if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then
-    idle = {}
-    -- Where a settle was lost, a claim comes to light that nobody runs. Others may have gone on behind it.
-    if call('EXISTS', K.recovering) == 1 then rows = {} end
-  end
+  if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then idle = {} end
   return rows, idle, before
 end
 

@@ -205,6 +205,25 @@ local function losing(daemon, now)
   end
 end
 
+-- A claim ends without a settle, and its task is the next of its group again. `due` is until when it waits (µs), nil
+-- for not at all.
+local function take_back(claim, now, due)
+  local id = id_of(claim.element)
+  if due then call('HSET', K.life .. id, 'due', digits(due)) end
+  call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
+  unlock(claim.group, claim.fence, now)
+  if claim.group ~= '' then call('HDEL', K.runs, claim.group) end
+  local pool = claim.group ~= '' and 'grouped' or 'plain'
+  call('HINCRBY', K.count, 'running_' .. pool, -1)
+  call('HINCRBY', K.count, 'queued_' .. pool, 1)
+  if due and claim.group == '' then
+    call('ZADD', K.delayed, digits(due), with_life(claim.element))
+    wake_at_due()
+  else
+    put_back(with_life(claim.element), claim.group, now)
+  end
+end
+
 -- Takes every claim away from a daemon that can no longer settle them: each task goes back to its
 -- place, the first of its group, and the daemon is forgotten. `fate` is what is known of its process: it 'lived', so
 -- nothing is counted; it 'died', a crash of each; nil where its lease ran out (of a worker that pulls, which has no
@@ -227,24 +246,7 @@ local function hand_over(daemon, now, fate, most)
     local claim = claims[n]
     local id = id_of(claim.element)
     local ends = fate ~= 'lived' and call('HINCRBY', K.life .. id, 'crashes', 1)
-    local due = lose and lose(claim, id, ends)
-    if due then call('HSET', K.life .. id, 'due', digits(due)) end
-    call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
-    unlock(claim.group, claim.fence, now)
-    if claim.group ~= '' then
-      call('HDEL', K.runs, claim.group)
-      call('HINCRBY', K.count, 'running_grouped', -1)
-      call('HINCRBY', K.count, 'queued_grouped', 1)
-    else
-      call('HINCRBY', K.count, 'running_plain', -1)
-      call('HINCRBY', K.count, 'queued_plain', 1)
-    end
-    if due and claim.group == '' then
-      call('ZADD', K.delayed, digits(due), with_life(claim.element))
-      wake_at_due()
-    else
-      put_back(with_life(claim.element), claim.group, now)
-    end
+    take_back(claim, now, lose and lose(claim, id, ends))
     rows[n], slots[n] = { id, claim.group, claim.fence }, claim.slot
   end
   count_held(daemon, -#rows)
