@@ -42,8 +42,10 @@ class Event:
         pid: of the daemon.
         wall: Unix seconds.
         enqueued_at: when the store took it in, which tells two tasks of one id apart.
-        how: an end is ``done``, ``failed`` or ``cut`` (cancelled); a settle ``accepted`` or
-            ``refused``; what may be lost ``began`` or ``ended`` to be.
+        how: an end is ``done``, ``failed`` or ``cut`` (cancelled); a settle ``accepted``,
+            ``refused``, or ``said`` of an attempt that was cut; what may be lost ``began`` or
+            ``ended`` to be.
+        lost_leases: how many of the crashes aren't known to be deaths.
     """
 
     kind: Kind
@@ -59,6 +61,7 @@ class Event:
     wall: float = 0.0
     enqueued_at: float = 0.0
     how: str = ""
+    lost_leases: int = 0
 
 
 def event_of(kind: Kind, task: Task, n: int = 0, how: str = "") -> Event:

@@ -56,6 +56,7 @@ def check(history: History) -> list[Violation]:
     attempts = pair(events)
     return [
         *_s1(history, ordered),
+        *_s1_of_done(history, attempts),
         *_s2(history, ordered),
         *_s3(history, events, attempts),
         *_s4(history, ordered, attempts),
@@ -109,6 +110,19 @@ def _s1(history: History, ordered: list[Event]) -> Iterator[Violation]:
         if state not in ("done", "dead", "dropped"):
             by = "" if id_ == event.id else f" superseded by {id_}, which is"
             yield Violation("S1", f"{event.id} was confirmed and is{by} {state}")
+
+
+def _s1_of_done(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
+    """What is done was done: an attempt ended well, or somebody said so of one that was cut.
+
+    (Some histories don't tell how attempts end.)
+    """
+    said = {event.id for event in history.events if event.kind == "settle" and event.how == "said"}
+    for id_, runs in _by_task(attempts).items():
+        ends = [run.end.how for run in runs if run.end is not None and run.end.kind == "end"]
+        is_done = history.states.get(id_) == "done" and id_ not in said
+        if is_done and not {"done", ""} & {*ends}:
+            yield Violation("S1", f"{id_} is done, and its attempts ended otherwise: {ends}")
 
 
 def _last_of(id_: str, superseded: Mapping[str, str]) -> str:

@@ -102,6 +102,14 @@ def test_s1_task_that_never_ends(state: State) -> None:
     assert "S1" in _seen(_history(*_good_runs(), states={**GOOD, "a2": state}))
 
 
+@pytest.mark.parametrize("how", ["failed", "cut", None])
+def test_s1_task_that_is_done_and_never_was(how: str | None) -> None:
+    """S1: a task counts as done though none of its attempts came to a good end."""
+    end = None if how is None else 4.0
+    runs = [*_run("a1", 1, 2.0, 3.0), *_run("a2", 2, 3.5, end, how=how or "done")]
+    assert _seen(_history(*runs)) == {"S1"}
+
+
 def test_s1_task_that_is_lost() -> None:
     """S1: a confirmed publish that nobody knows."""
     states = {id_: state for id_, state in GOOD.items() if id_ != "a2"}
@@ -184,7 +192,9 @@ def test_s4_kill_is_an_end() -> None:
     """What a killed daemon ran has ended, but not what another one ran."""
     runs = [*_run("a1", 1, 2.0, None), *_run("a2", 2, 4.0, 5.0)]
     runs[0] = replace(runs[0], pid=7)
-    assert check(_history(*runs, Event("killed", "", 3.0, pid=7), with_faults=True)) == []
+    states: dict[str, State] = {**GOOD, "a1": "dead"}
+    history = _history(*runs, Event("killed", "", 3.0, pid=7), states=states, with_faults=True)
+    assert check(history) == []
     assert "S4" in _seen(_history(*runs, Event("killed", "", 3.0, pid=8), with_faults=True))
 
 

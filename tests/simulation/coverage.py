@@ -21,20 +21,26 @@ if __name__ == "__main__":
 import orjson
 
 from tests.simulation.command import real_redis
-from tests.simulation.places import ANSWERED, CRITICAL, HANDLES
+from tests.simulation.places import ANSWERED, CRITICAL, HANDLES, HANDS_ON
 from tests.simulation.plan import plan
 from tests.simulation.run import run
-from tests.simulation.watch import Death
+from tests.simulation.watch import RULES, Death
 
-RULES = ("plain", "strict", "runs", "several", "batches", "bursts")
-"""Those of which the run has tasks; where a handler runs, its own."""
 ROUND = ("partitions", "replicas", "oldest", "fair", "tenants", "anew")
 """What the namespace is like; and whether its server leads since less than a lease."""
+ACTORS = ("with operators", "with pullers", "with strangers", "with tenants")
+"""Who takes part."""
 TASKS = ("staged", "retried", "suspect")
 """What runs in the process."""
-COLUMNS = (*RULES, *ROUND, *TASKS)
+COLUMNS = (*RULES, *ROUND, *TASKS, *ACTORS)
 CELLS = [
-    *((row, column) for row in CRITICAL for column in (*RULES, *ROUND)),
+    *(
+        (row, column)
+        for row in CRITICAL
+        for column in (*RULES, *ROUND, *ACTORS)
+        # Where tenants take turns, no group is handed on.
+        if not (row.startswith(HANDS_ON) and column == "tenants")
+    ),
     *((HANDLES, column) for column in TASKS),
 ]
 """Those that matter."""
@@ -66,7 +72,14 @@ def rendered(table: Mapping[tuple[str, str], int]) -> str:
             totals[row] += number
     others = [row for row, _ in totals.most_common() if row not in CRITICAL]
     width = max(map(len, (*CRITICAL, *others)))
-    lines = [" ".join([" " * width, *(f"{column[:6]:>6}" for column in ("all", *COLUMNS))])]
+    lines = [
+        " ".join(
+            [
+                " " * width,
+                *(f"{column.removeprefix('with ')[:6]:>6}" for column in ("all", *COLUMNS)),
+            ]
+        )
+    ]
     for row in (*CRITICAL, *others):
         cells = [totals[row], *(table.get((row, column), 0) for column in COLUMNS)]
         lines.append(" ".join([f"{row:{width}}", *(f"{cell or '-':>6}" for cell in cells)]))

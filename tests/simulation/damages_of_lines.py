@@ -185,6 +185,7 @@ _PLACES: tuple[Damage, ...] = (
         "reverse-order",
         "tasks of one daemon are put back in reverse order",
         ((r"a\.element > b\.element", "a.element < b.element"),),
+        unseen="each goes to its place by its arrival, whichever comes first",
     ),
     without(
         "without-its-first",
@@ -194,7 +195,7 @@ _PLACES: tuple[Damage, ...] = (
         "1",
         *ENDING,
     ),
-    without("plain-lost", "a plain task isn't put back", "RPUSH ZADD", "plain", "1", *ENDING),
+    without("plain-lost", "a plain task isn't put back", "ZADD", "suspect_plain", "1", *ENDING),
     Effect(
         "claimed-and-left",
         "the head that is claimed stays in its group",

@@ -103,6 +103,7 @@ OF_SESSIONS: tuple[Damage, ...] = (
         "expired-claims",
         "a daemon claims after its lease has run out",
         ((r"if lease < now or ", "if "),),
+        unseen="a daemon whose lease is over, by its own clock, asks for no claim",
     ),
     without(
         "wake-lost",
@@ -110,6 +111,5 @@ OF_SESSIONS: tuple[Damage, ...] = (
         "RPUSH",
         "sim:wakes",
         "1",
-        unseen="it costs time only, until the next renewal tells what waits",
     ),
 )

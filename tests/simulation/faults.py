@@ -13,7 +13,7 @@ from tests.simulation.processes import Process, context_of
 from tests.simulation.pullers import Pullers
 
 AIMS = ("", *CRITICAL)  # where processes are killed, as often
-AIMED = 8  # steps at most, from there on
+AIMED = 3  # steps at most, from there on
 PATIENCE = 2.5  # seconds for which a process may not come there
 
 
@@ -29,6 +29,7 @@ class Faults:
             "stop": self._stop,
             "cut": self._cut,
             "cut_behind": self._cut_behind,
+            "part": self._part,
             "redis_restart": self._redis_restart,
             "fail_over": self._fail_over,
             "redis_away": self._redis_away,
@@ -70,6 +71,7 @@ class Faults:
             if (process := self._alive(member)) is None:
                 return  # it starts once the namespace has been moved
         if aim.startswith((STOPS, LEAVES)) and member.daemon is not None:
+            process.is_sound = False
             context = context_of(process.main)
             self._fleet.loop.call_soon(member.daemon.stop, context=context)
         most = 1 if aim.endswith(ANSWERED) else AIMED if aim else fault.steps
@@ -97,18 +99,28 @@ class Faults:
         self._fleet.loop.go_on(process)
 
     async def _cut(self, fault: Fault, member: Member) -> None:
-        self._cut_one(fault, member, behind=False)
+        await self._cut_one(fault, member, behind=False)
 
     async def _cut_behind(self, fault: Fault, member: Member) -> None:
-        self._cut_one(fault, member, behind=True)
+        await self._cut_one(fault, member, behind=True)
 
-    def _cut_one(self, fault: Fault, member: Member, *, behind: bool) -> None:
+    async def _cut_one(self, fault: Fault, member: Member, *, behind: bool) -> None:
+        """Break a connection while something travels on it; some time later, where it is idle."""
         if member.process is None:
             return
         found = self._fleet.network.connections_of(member.process)
         if found:
             chosen = found[int(fault.draw * len(found))]
-            chosen.cut_behind() if behind else chosen.cut()
+            chosen.doom(1 + fault.steps % 8, behind=behind)
+            await asyncio.sleep(PATIENCE)
+            chosen.cut()
+
+    async def _part(self, fault: Fault, member: Member) -> None:
+        """A daemon and Redis don't hear each other, for a lease or not so long."""
+        if (process := self._alive(member)) is not None:
+            self._fleet.network.part(process)
+            await asyncio.sleep(fault.seconds)
+            self._fleet.network.join(process)
 
     async def _redis_restart(self, fault: Fault, _member: Member) -> None:
         self._fleet.network.is_down = True
@@ -171,7 +183,7 @@ class Faults:
         process = member.process
         if process is None or process.is_dead:
             return
-        process.main.is_blocked = True
+        process.main.is_blocked, process.is_sound = True, False
         await asyncio.sleep(fault.seconds)
         process.main.is_blocked = False
         self._fleet.loop.release(process.main)

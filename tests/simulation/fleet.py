@@ -135,6 +135,7 @@ class Fleet:
 
     def forget(self) -> None:
         """The store lost its last writes: what it doesn't know to be over may be begun again."""
+        self.watch.fates.is_lossy = True
         states: dict[str, State] = {}
         for keys in self.partitions:
             states |= states_of(self.raw, keys)
@@ -190,12 +191,19 @@ class Fleet:
         for transport in self.network.connections_of(process):
             transport.cut_behind() if process.pid % 2 else transport.cut()
 
+    @property
+    def running(self) -> list[Process]:
+        """The process of each member that has one which lives."""
+        found = (member.process for member in self.members)
+        return [process for process in found if process is not None and not process.is_dead]
+
     async def stop(self, member: Member) -> None:
         """Stop a member in order."""
         process, serving = member.process, member.serving
         if process is None or serving is None or process.is_dead or member.daemon is None:
             return
         self.tell(f"{process} is told to stop")
+        process.is_sound = False
         self.loop.call_soon(member.daemon.stop, context=context_of(process.main))
         until = clock.now() + STOPS_WITHIN
         while not serving.done() and not process.is_dead and clock.now() < until:

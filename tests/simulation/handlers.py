@@ -38,6 +38,7 @@ def _event(kind: Kind, task: Task, how: str = "") -> Event:
         wall=clock.wall(),
         enqueued_at=task.enqueued_at,
         how=how,
+        lost_leases=task.lost_leases,
     )
 
 
@@ -96,7 +97,10 @@ def _register_quick(app: App, noting: Noting) -> None:
     async def stages(task: Task) -> Advance | None:
         with noted(task):
             await pass_time()
-            return None if task.stage else Advance("second", {"from": task.fence})
+            if not task.stage:
+                return Advance("second", {"from": task.fence})
+            await asyncio.sleep(noting.chance.uniform(0.0, 0.4))
+            return None
 
 
 def _register_failing(app: App, noting: Noting) -> None:

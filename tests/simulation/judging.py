@@ -192,3 +192,12 @@ def starts_of_dropped(
         for event in events:
             if event.kind == "start" and event.at > at and event.id.partition("#")[0] == id_:
                 yield Violation("P2", f"{id_} was dropped at {at:.3f}, and began at {event.at:.3f}")
+
+
+def left_by(fleet: Fleet) -> Iterator[Violation]:
+    """Daemons that have stopped in order, at peace, leave no session behind."""
+    names = {process.name.encode() for process in fleet.running}
+    for keys in fleet.partitions:
+        for name in fleet.raw.zrange(keys("daemons"), 0, -1):
+            if name in names:
+                yield Violation("L7", f"{name!r} has stopped, and has a session in {keys.tag}")

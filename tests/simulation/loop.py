@@ -183,7 +183,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """End a process between two steps: nothing of it happens from here on."""
         if process.is_dead:
             return
-        process.is_dead = True
+        process.is_dead, process.is_sound = True, False
         process.was_at = places_of(self.tasks_of(process))
         task = getattr(next_.function, "__self__", None) if next_ is not None else None
         process.died_at = place_of(task) if isinstance(task, asyncio.Task) else "between tasks"

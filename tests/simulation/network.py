@@ -38,6 +38,7 @@ class Network:
         self.is_down = False
         """Whether the server refuses connections."""
         self.open: dict[Transport, None] = {}
+        self._parted: dict[Process, list[tuple[Callable[[], None], Context]]] = {}
         loop.connect = self._connect
 
     def delay(self) -> float:
@@ -49,6 +50,9 @@ class Network:
         self, factory: Callable[[], asyncio.Protocol], *_: Any, **__: Any
     ) -> tuple[Transport, asyncio.Protocol]:
         await asyncio.sleep(2 * self.delay())
+        owner = OWNER.get()
+        while owner is not None and owner.process in self._parted:
+            await asyncio.sleep(0.1)
         if self.is_down:
             raise ConnectionRefusedError(111, "Connect call failed")
         protocol = factory()
@@ -61,6 +65,23 @@ class Network:
     def connections_of(self, process: Process) -> list[Transport]:
         """The open connections of a process, the oldest first."""
         return [each for each in self.open if each.owner and each.owner.process is process]
+
+    def part(self, process: Process) -> None:
+        """Nothing goes to a process or comes from it, and nobody is told."""
+        self._parted.setdefault(process, [])
+
+    def join(self, process: Process) -> None:
+        """What was on its way meanwhile arrives now, in its order."""
+        for arrive, context in self._parted.pop(process, []):
+            self._loop.call_soon(arrive, context=context)
+
+    def pass_on(self, owner: Thread | None, arrive: Callable[[], None]) -> None:
+        """Let bytes of a process arrive, unless it is parted: then later."""
+        held = None if owner is None else self._parted.get(owner.process)
+        if held is None:
+            arrive()
+        else:
+            held.append((arrive, copy_context()))
 
     def reset(self) -> None:
         """Break all connections: the server is gone."""
@@ -88,6 +109,7 @@ class Transport(asyncio.Transport):
         self._closing = False  # by its process
         self._is_cut = False  # for both sides
         self._there = self._back = 0.0  # when the last bytes come, at the server and back
+        self._doom: tuple[int, bool] | None = None  # after how many writes it breaks, and how
 
     # What the process does:
 
@@ -96,6 +118,11 @@ class Transport(asyncio.Transport):
         if not self._closing and not self._is_cut:
             self._there = max(self._there, clock.now() + self._network.delay())
             self._loop.call_at(self._there, self._arrive, bytes(data), context=_OUTSIDE)
+            if self._doom is not None:
+                writes, behind = self._doom
+                self._doom = writes - 1, behind
+                if writes <= 1:
+                    self.cut_behind() if behind else self.cut()
 
     def close(self) -> None:
         """What was written still arrives."""
@@ -148,8 +175,11 @@ class Transport(asyncio.Transport):
     # What happens to it:
 
     def _arrive(self, data: bytes) -> None:
-        if not self._is_cut:
-            self.session.receive(data)
+        def arrive() -> None:
+            if not self._is_cut:
+                self.session.receive(data)
+
+        self._network.pass_on(self.owner, arrive)
 
     def reply(self, data: bytes, later: float = 0.0) -> None:
         """The server answers, after so many seconds; to be called in the order of answers."""
@@ -159,8 +189,11 @@ class Transport(asyncio.Transport):
             self._loop.call_at(at, self._come, data, context=self._context)
 
     def _come(self, data: bytes) -> None:
-        if not self._is_cut and not self._closing:
-            self._protocol.data_received(data)
+        def come() -> None:
+            if not self._is_cut and not self._closing:
+                self._protocol.data_received(data)
+
+        self._network.pass_on(self.owner, come)
 
     def cut(self) -> None:
         """Break it: what is on its way, there or back, is lost, and the process hears of it."""
@@ -170,6 +203,10 @@ class Transport(asyncio.Transport):
         if not self._closing:
             why = ConnectionResetError(104, "Connection reset by peer")
             self._loop.call_soon(self._protocol.connection_lost, why, context=self._context)
+
+    def doom(self, writes: int, *, behind: bool) -> None:
+        """Cut it, or cut it behind, once its process has written so often: while that travels."""
+        self._doom = writes, behind
 
     def cut_behind(self) -> None:
         """Break it once what was written has run: its replies are lost."""

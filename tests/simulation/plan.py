@@ -28,17 +28,18 @@ from tests.simulation.jobs import Job, draw_jobs
 
 LEASE = 2.0
 FaultKind: TypeAlias = Literal[
-    "kill", "stop", "cut", "cut_behind", "redis_restart", "fail_over", "redis_away", "rabbitmq_cut",
-    "rabbitmq_away", "lost_acks", "orderly_restart", "reload", "block", "join", "leave",
-    "kill_page", "stop_puller",
+    "kill", "stop", "cut", "cut_behind", "part", "redis_restart", "fail_over", "redis_away",
+    "rabbitmq_cut", "rabbitmq_away", "lost_acks", "orderly_restart", "reload", "block", "join",
+    "leave", "kill_page", "stop_puller",
 ]  # fmt: skip
 _FAULTS: dict[FaultKind, int] = {
     "kill": 6,
     "stop": 3,
     "cut": 3,
     "cut_behind": 3,
+    "part": 3,
     "redis_restart": 1,
-    "fail_over": 2,
+    "fail_over": 3,
     "redis_away": 1,
     "rabbitmq_cut": 2,
     "rabbitmq_away": 1,
@@ -177,7 +178,7 @@ def plan(
         faults=tuple(sorted(drawn, key=lambda fault: fault.at)),
         order=chance.choice(_ORDERS),
         partitions=partitions,
-        replicas=chance.choice((0, 0, 1)),
+        replicas=chance.choice((0, 1)),
         plain=chance.randint(1, 3),
         grouped=chance.randint(2, 5),
         features=features,

@@ -32,6 +32,8 @@ class Process:
         """Where its tasks were, when it died."""
         self.died_at = ""
         """Where its next step would have been, when it died."""
+        self.is_sound = True
+        """Whether it lives, was never told to end, and never blocked its loop."""
         self.main = Thread(self, "main")
         self.lease = Thread(self, "lease")
         # Nothing of a dead process may be collected: Python would run the `finally` of what waits.

@@ -239,8 +239,10 @@ class Puller:
             if pull.after is not None and told["outcome"] in ("retry", "advance"):
                 told["after"] = pull.after
             settlements.append(told)
-            if not have.said and not have.is_cut:
-                is_well = told["outcome"] in ("done", "advance")
+            is_well = told["outcome"] in ("done", "advance")
+            if have.is_cut and is_well:
+                self._write("settle", have, "said")
+            elif not have.said and not have.is_cut:
                 self._write("end", have, "done" if is_well else "failed")
         for _ in range(1 + pull.is_again):
             await self._say(pull, [*once.values()], settlements)

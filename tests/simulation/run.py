@@ -18,7 +18,7 @@ from tests.simulation.audits import Audits, Unsound
 from tests.simulation.configured import patched
 from tests.simulation.faults import Faults
 from tests.simulation.fleet import Fleet
-from tests.simulation.judging import judge
+from tests.simulation.judging import judge, left_by
 from tests.simulation.loop import Stuck
 from tests.simulation.moves import Moves
 from tests.simulation.operators import Operators
@@ -140,6 +140,7 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
     outcome.figures |= {"audits": audits.done, "pulled": pullers.accepted, "stale": pullers.stale}
     outcome.violations += fleet.watch.violations + pullers.violations + timers.violations
+    outcome.violations += left_by(fleet)
     if outcome.violations:
         return
     verdict = judge(fleet, operators.known)

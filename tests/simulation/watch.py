@@ -13,13 +13,14 @@ from typing import Any
 from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.simulation import clock
+from tests.simulation.fates import Fates
 from tests.simulation.places import HANDLES
 from tests.simulation.plan import Fault, Plan
 from tests.simulation.processes import Process
 from tests.soak.config import concurrency_of
 
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
-_OF_ONE = ("kill", "stop", "block", "cut", "cut_behind", "orderly_restart")
+_OF_ONE = ("kill", "stop", "block", "part", "cut", "cut_behind", "orderly_restart")
 _HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
 
 
@@ -41,7 +42,10 @@ def kind_of(group: str | None) -> str:
     if group is None:
         return "plain"
     front = group.partition("-")[0]
-    return front if front in ("runs", "several", "batches", "bursts") else "strict"
+    return front if front in RULES else "strict"
+
+
+RULES = ("plain", "strict", "runs", "several", "batches", "bursts", "aside", "parks", "paced")
 
 
 class Watch:
@@ -54,6 +58,7 @@ class Watch:
         """The most tasks of a group that somebody let run at once."""
         self._plan = plan
         self.deaths: list[Death] = []
+        self.fates = Fates()
         self._running: dict[tuple[str, int], tuple[Event, Process]] = {}
 
     # What handlers do:
@@ -72,6 +77,7 @@ class Watch:
                     )
             if not process.pulls:  # one that does may be silent, and say so later
                 self._running[event.id, event.fence] = event, process
+                self.violations += self.fates.started(event, process)
 
     def _excludes(self, event: Event, other: Event) -> bool:
         """Whether one may not begin while the other runs; one that begins late is judged apart."""
@@ -94,6 +100,7 @@ class Watch:
         plan = self._plan
         own = [event for event, whose in self._running.values() if whose is process]
         features = {plan.order} | ({"anew"} if is_led_anew else set())
+        features |= {f"with {feature}" for feature in plan.features}
         features |= {"partitions"} if plan.partitions > 1 else set()
         features |= {"replicas"} if plan.replicas else set()
         for event in own:
@@ -107,6 +114,7 @@ class Watch:
         kinds = {kind_of(job.group) for job in plan.jobs}
         others = frozenset(process.was_at - {HANDLES})
         self.deaths.append(Death(others, frozenset(features | kinds)))
+        self.fates.died(process, own)
         for event in own:
             del self._running[event.id, event.fence]
 

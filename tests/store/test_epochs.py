@@ -154,10 +154,12 @@ async def test_claims_of_a_group_go_back_in_their_order(bench: Bench) -> None:
     assert bench.judge() == []
 
 
-async def test_a_session_whose_lease_was_over_begins_anew(bench: Bench) -> None:
-    """Others took over before the old server fell, and this one doesn't know."""
+async def test_whose_lease_was_over_drops_its_runs(bench: Bench) -> None:
+    """Others took over before the old server fell, and this one doesn't know: they may write rows
+    of the first task behind those of a later one."""
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
     first, second = await begin(bench, "d1", "d2")
+    first.claims("grouped").adopt({"rule": 2})
     held = await first.claim_one()
     bench.expire("d1")
     kept = bench.dump()
@@ -170,9 +172,21 @@ async def test_a_session_whose_lease_was_over_begins_anew(bench: Bench) -> None:
     with pytest.raises(SessionLost, match="lost writes"):
         await first.sessions.renew()
     first.drop(held)
-    second.drop(lost)
     await first.sessions.register({})
-    assert await first.settle(Complete(held), end=False) == [Complete(held)]
+    assert await first.claim("grouped", "w1") == []
+    second.drop(lost)
+
+
+async def test_whose_lease_was_over_settles_a_single_task(bench: Bench) -> None:
+    """None behind it begins before all have come, so whoever took it over disturbs nobody."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    first, second = await begin(bench, "d1", "d2")
+    held = await first.claim_one()
+    bench.expire("d1")
+    bench.begin_epoch(first, second)
+    await first.sessions.renew()
+    assert await first.complete(held) == []
+    assert await first.claim("grouped", "w1") == []
 
 
 async def test_a_lost_registration_costs_a_lease(bench: Bench) -> None:
@@ -281,10 +295,7 @@ async def test_who_slept_over_its_lease_proves_nothing(bench: Bench) -> None:
     bench.expire("d2")
     bench.begin_epoch(first, second)
     await first.sessions.renew()
-    with pytest.raises(SessionLost):
-        await second.sessions.renew()
-    await second.sessions.register({})
-    await first.sessions.renew()
+    await second.sessions.renew()
     assert await first.claim("grouped", "w1") == []
 
 
@@ -375,8 +386,7 @@ async def test_a_server_that_runs_for_longer_than_a_lease_has_lost_nothing(bench
     while bench.raw.info("server")["uptime_in_seconds"] < 2:
         pass
     bench.begin_epoch(first, second)
-    with pytest.raises(SessionLost):
-        await first.sessions.renew()
+    await first.sessions.renew()
     assert bench.raw.exists(bench.keys("recovering")) == 0
 
 

@@ -72,17 +72,21 @@ local function raise(shown)
   end
 end
 
--- Whether a session is of this epoch; or of the one before, and its lease lasts. Where that is over, others may have
--- taken over, which this server has lost.
-local function is_continued(daemon, shown, now)
-  if shown.epoch ~= epoch.before then return shown.epoch == epoch.id end
-  return tonumber(call('ZSCORE', K.daemons, daemon) or 0) >= now
+-- Whether all claims of a session are known here, so that it goes on: it is of this epoch, or of the one
+-- before, and no claim of it is younger than what was found of that.
+local function goes_on(shown)
+  return shown.epoch == epoch.id or (shown.epoch == epoch.before and shown.fence <= epoch.fence)
 end
 
--- Whether all claims of a session are known here, so that it goes on: none is younger than what was found of
--- the epoch before.
-local function goes_on(daemon, shown, now)
-  return is_continued(daemon, shown, now) and (shown.epoch == epoch.id or shown.fence <= epoch.fence)
+-- Whether a daemon may have lost its lease and a run to others, which this server has lost: these would begin with the
+-- first task of the run, and write behind later ones that the daemon has done.
+local function may_have_lost_a_run(daemon, now)
+  if tonumber(call('ZSCORE', K.daemons, daemon) or 0) >= now or call('EXISTS', K.runs) == 0 then return false end
+  for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
+    local claim = claim_of(checkpoint)
+    if claim and claim.group ~= '' and call('HEXISTS', K.runs, claim.group) == 1 then return true end
+  end
+  return false
 end
 
 -- Whether a daemon is known here from before, and has not come yet.
@@ -93,7 +97,8 @@ end
 -- A daemon proves that nobody has registered whom this server knows nothing of, by what it was told;
 -- unless it has slept over its lease: then others may have gone on without it.
 local function proves(daemon, shown, now)
-  return is_continued(daemon, shown, now) and shown.enrolled <= epoch.enrolled
+  local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
+  return goes_on({ epoch = shown.epoch, fence = 0 }) and shown.enrolled <= epoch.enrolled and lease >= now
 end
 
 -- Whether a daemon of a version that knew no epochs is here. It never comes, so no recovery ends early.
