@@ -120,8 +120,9 @@ def _s1_of_done(history: History, attempts: list[Attempt]) -> Iterator[Violation
     said = {event.id for event in history.events if event.kind == "settle" and event.how == "said"}
     for id_, runs in _by_task(attempts).items():
         ends = [run.end.how for run in runs if run.end is not None and run.end.kind == "end"]
-        is_done = history.states.get(id_) == "done" and id_ not in said
-        if is_done and not {"done", ""} & {*ends}:
+        # Where all were forgotten, it may have begun again, and ended, at an earlier stage.
+        is_known = id_ not in said and any(run.start not in history.undone for run in runs)
+        if is_known and history.states.get(id_) == "done" and not {"done", ""} & {*ends}:
             yield Violation("S1", f"{id_} is done, and its attempts ended otherwise: {ends}")
 
 

@@ -123,7 +123,10 @@ class Fleet:
     def logged(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
         """Take what a daemon logs."""
         self.watch.heard(event)
-        if event.get("event") == "task.resumed":
+        owner, name = OWNER.get(), event.get("event")
+        # One that is told to stop, and finds its session lost, ends before it hears what it gave back.
+        gives_back = name == "claim.lost" and owner is not None and not owner.process.is_sound
+        if name == "task.resumed" or gives_back:
             self.resumed.add((event["task"], event["fence"]))
         if event.get("exc_info") or level in ("exception", "critical"):
             self.troubles.append(f"a daemon logged an error that it did not expect: {event!r}")
@@ -186,7 +189,8 @@ class Fleet:
         if any(member.process is process for member in self.members):
             is_led_anew = clock.now() < self.redis.began + self.plan.lease
             self.watch.died(process, is_led_anew=is_led_anew)
-        self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
+        if not process.pulls:  # else its attempts are its machine's, and it comes back to them
+            self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
         self.rabbitmq.cut(process)
         for transport in self.network.connections_of(process):
             transport.cut_behind() if process.pid % 2 else transport.cut()
