@@ -109,6 +109,7 @@ def read_lua(file: str) -> str:
     return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
+@cache  # each partition has a client of its own
 def render(
     verb: AnyVerb, order: Order, text: str, *, in_cluster: bool = False, partitions: int = 0
 ) -> Script:

@@ -76,6 +76,7 @@ class Faults:
             self._fleet.loop.call_soon(member.daemon.stop, context=context)
         most = 1 if aim.endswith(ANSWERED) else AIMED if aim else fault.steps
         process.aim, process.fuse = aim, 1 + (fault.steps - 1) % most
+        process.places.clear()
         within = clock.now() + (PATIENCE if aim else 0.3)
         while not process.is_dead and clock.now() < within:
             await asyncio.sleep(0.05)

@@ -124,7 +124,7 @@ class Fleet:
         """Take what a daemon logs."""
         self.watch.heard(event)
         owner, name = OWNER.get(), event.get("event")
-        # One that is told to stop, and finds its session lost, ends before it hears what it gave back.
+        # One that is told to stop and has lost its session ends before it hears what it gave back.
         gives_back = name == "claim.lost" and owner is not None and not owner.process.is_sound
         if name == "task.resumed" or gives_back:
             self.resumed.add((event["task"], event["fence"]))

@@ -159,7 +159,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if thread is None:
             return True
         process = thread.process
-        if process.fuse and not process.is_dead and not thread.stands and self._burns(process):
+        if (
+            process.fuse
+            and not process.is_dead
+            and not thread.stands
+            and self._burns(process, callback)
+        ):
             process.fuse -= 1
             if not process.fuse:
                 self.kill(process, callback)
@@ -175,9 +180,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """The tasks of a process, those of its lease too."""
         return (task for task in self.tasks if task.owner and task.owner.process is process)
 
-    def _burns(self, process: Process) -> bool:
+    def _burns(self, process: Process, step: Callback) -> bool:
         """Whether a step counts for its fuse: one with a task where it is to die."""
-        return not process.aim or is_any_at(process.aim, self.tasks_of(process))
+        if not process.aim:
+            return True
+        burns = is_any_at(process.aim, self.tasks_of(process), process.places)
+        process.places.pop(getattr(step.function, "__self__", None), None)  # type: ignore[arg-type]
+        return burns
 
     def kill(self, process: Process, next_: Callback | None = None) -> None:
         """End a process between two steps: nothing of it happens from here on."""

@@ -31,7 +31,12 @@ CRITICAL = (*_ASKING, *(place + ANSWERED for place in _ASKING), HANDLES, STOPS)
 
 
 def place_of(task: asyncio.Task[Any]) -> str:
-    """The innermost function that says what a task is about, as ``file.py:Class.method``."""
+    """What a task is about, and whether that is answered."""
+    return _function_of(task) + (ANSWERED if _is_answered(task) else "")
+
+
+def _function_of(task: asyncio.Task[Any]) -> str:
+    """The innermost function that says it, as ``file.py:Class.method``."""
     place = ""
     inner: Any = task.get_coro()
     while inner is not None:
@@ -41,8 +46,12 @@ def place_of(task: asyncio.Task[Any]) -> str:
             if file not in _COMMON or not place:
                 place = f"{file}:{frame.f_code.co_qualname}"
         inner = getattr(inner, "cr_await", None) or getattr(inner, "ag_await", None)
+    return place
+
+
+def _is_answered(task: asyncio.Task[Any]) -> bool:
     waits_for = getattr(task, "_fut_waiter", None)
-    return place + (ANSWERED if waits_for is None or waits_for.done() else "")
+    return waits_for is None or waits_for.done()
 
 
 def places_of(tasks: Iterable[asyncio.Task[Any]]) -> set[str]:
@@ -50,6 +59,16 @@ def places_of(tasks: Iterable[asyncio.Task[Any]]) -> set[str]:
     return {place for task in tasks if not task.done() and ":" in (place := place_of(task))}
 
 
-def is_any_at(aim: str, tasks: Iterable[asyncio.Task[Any]]) -> bool:
-    """Whether one of some tasks is there."""
-    return any(not task.done() and place_of(task).startswith(aim) for task in tasks)
+def is_any_at(
+    aim: str, tasks: Iterable[asyncio.Task[Any]], known: dict[asyncio.Task[Any], str]
+) -> bool:
+    """Whether one of some tasks is there; `known` has those that took no step since."""
+    function, answered, _ = aim.partition(ANSWERED)
+    for task in tasks:
+        if task.done():
+            continue
+        if task not in known:
+            known[task] = _function_of(task)
+        if known[task].startswith(function) and (not answered or _is_answered(task)):
+            return True
+    return False

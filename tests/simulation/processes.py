@@ -28,6 +28,8 @@ class Process:
         """Whether it is a worker's that pulls."""
         self.aim = ""
         """Where a task of it has to be for a step to count; anywhere, if empty."""
+        self.places: dict[asyncio.Task[Any], str] = {}
+        """Where its tasks are, as far as that is known; while it has an aim."""
         self.was_at: set[str] = set()
         """Where its tasks were, when it died."""
         self.died_at = ""
