@@ -18,6 +18,12 @@ class _Attempt:
     died: bool = False  # with its process, while it ran
 
 
+def _is_anew(one: Event, two: Event) -> bool:
+    """Whether an attempt is the one before it once more, one crash later."""
+    is_same = (one.id, one.attempt) == (two.id, two.attempt)
+    return is_same and two.crashes > one.crashes
+
+
 class Fates:
     """Knows which process became of each attempt's."""
 
@@ -42,7 +48,7 @@ class Fates:
         attempts.append(_Attempt(event, process))
         if self.is_lossy:
             return []
-        ended = [one for one, two in pairwise(attempts) if two.start.crashes > one.start.crashes]
+        ended = [one for one, two in pairwise(attempts) if _is_anew(one.start, two.start)]
         alive = [each.process for each in ended if each.process.is_sound]
         # Who comes under a dead one's name is told by that what became of it.
         dead = [

@@ -27,6 +27,7 @@ class Faults:
         self._kinds: dict[FaultKind, Callable[[Fault, Member], Awaitable[None]]] = {
             "kill": self._kill,
             "stop": self._stop,
+            "namesake": self._namesake,
             "cut": self._cut,
             "cut_behind": self._cut_behind,
             "part": self._part,
@@ -92,11 +93,25 @@ class Faults:
         return None if process is None or process.is_dead else process
 
     async def _stop(self, fault: Fault, member: Member) -> None:
-        process = member.process
-        if process is None or process.is_dead:
+        process = self._alive(member)
+        if process is None or process.is_stopped:
             return
         self._fleet.loop.stop_process(process)
         await asyncio.sleep(fault.seconds)
+        self._fleet.loop.go_on(process)
+
+    async def _namesake(self, fault: Fault, member: Member) -> None:
+        """A process stands for longer than its lease, and meanwhile another one has its name."""
+        process = self._alive(member)
+        if process is None or process.is_stopped:
+            return
+        process.is_sound = False
+        self._fleet.loop.stop_process(process)
+        lease = self._fleet.plan.lease
+        await asyncio.sleep(lease * fault.draw)
+        if member.process is process:
+            self._fleet.replace(member)
+        await asyncio.sleep(lease * 1.1)
         self._fleet.loop.go_on(process)
 
     async def _cut(self, fault: Fault, member: Member) -> None:

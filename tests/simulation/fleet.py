@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from groupflow import Scan
-from groupflow.core.errors import SessionReplaced
+from groupflow.core.errors import OtherLayout, SessionReplaced
 from groupflow.daemon import Daemon
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import keys_of
@@ -79,6 +79,7 @@ class Fleet:
         self.events: list[Event] = []
         self.watch = Watch(plan)
         self.resumed: set[tuple[str, int]] = set()
+        self._replaced: list[tuple[Process, asyncio.Task[None]]] = []
         self.forgotten: set[tuple[str, int]] = set()
         self.troubles: list[str] = []
         self.story: list[str] = []
@@ -179,10 +180,11 @@ class Fleet:
         member.daemon = daemon
         try:
             await daemon.run()
-        except SessionReplaced:
-            self.tell(f"{process} was replaced")
         except Exception as error:
-            self.troubles.append(f"{process} ended with {error!r}")
+            self.tell(f"{process} ends: {error}")
+            is_replaced = member.process is not process
+            if not (is_replaced and isinstance(error, SessionReplaced | OtherLayout)):
+                self.troubles.append(f"{process} ended with {error!r}")
 
     def _died(self, process: Process) -> None:
         self.tell(f"{process} dies in {process.died_at}")
@@ -200,6 +202,21 @@ class Fleet:
         """The process of each member that has one which lives."""
         found = (member.process for member in self.members)
         return [process for process in found if process is not None and not process.is_dead]
+
+    def replace(self, member: Member) -> None:
+        """Start another process of a member's name while its own one lives."""
+        if member.process is not None and member.serving is not None and not self.is_moving:
+            self._replaced.append((member.process, member.serving))
+            self.start(member)
+
+    def end_replaced(self) -> None:
+        """By now who was replaced has ended, unless nobody has its name any more."""
+        names = {process.name for process in self.running}
+        for process, serving in self._replaced:
+            if not process.is_dead and not serving.done():
+                if process.name in names:
+                    self.troubles.append(f"{process} has lost its name, and goes on")
+                self.loop.kill(process)
 
     async def stop(self, member: Member) -> None:
         """Stop a member in order."""

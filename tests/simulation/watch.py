@@ -20,7 +20,7 @@ from tests.simulation.processes import Process
 from tests.soak.config import concurrency_of
 
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
-_OF_ONE = ("kill", "stop", "block", "part", "cut", "cut_behind", "orderly_restart")
+_OF_ONE = ("kill", "stop", "namesake", "block", "part", "cut", "cut_behind", "orderly_restart")
 _HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
 
 

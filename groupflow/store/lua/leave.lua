@@ -6,6 +6,7 @@
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs)
 -- returns  rows of { id, group, fence } that were handed over
 local now = clock()
+if call('EXISTS', K.epoch) == 0 then return {} end -- the namespace was moved away
 enter_epoch(now, tonumber(ARGV[3]))
 local loser = call('LINDEX', K.lost .. ARGV[1], 0)
 if loser == sub(ARGV[2], 17) then judge_loss(ARGV[1], loser) end -- its last sign of life

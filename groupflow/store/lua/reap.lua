@@ -8,6 +8,7 @@
 -- returns  { µs until the next lease ends, may be looked at, or counts as a death, or -1, rows of { daemon, id, group,
 --          fence } }
 local now = clock()
+if call('EXISTS', K.epoch) == 0 then return { -1, {} } end -- nobody was ever here, or the namespace was moved away
 enter_epoch(now, tonumber(ARGV[2]))
 local waits = recover(now)
 if waits >= 0 then return { waits, {} } end

@@ -11,11 +11,13 @@
 --          REPLACED (its name was taken over)
 local now = clock()
 local daemon, lease, shown = ARGV[1], tonumber(ARGV[3]), shown_from(4)
-enter_epoch(now, lease)
 local state = session_state(daemon, ARGV[2])
-local has_come = state == 'OK' and is_awaited(daemon)
-if state == 'OK' and (not goes_on(shown) or (has_come and may_have_lost_a_run(daemon, now))) then state = 'LOST' end
 if state ~= 'OK' then return { state, 0, 0, '', NEVER, 0, -1 } end
+enter_epoch(now, lease)
+local has_come = is_awaited(daemon)
+if not goes_on(shown) or (has_come and may_have_lost_a_run(daemon, now)) then
+  return { 'LOST', 0, 0, '', NEVER, 0, -1 }
+end
 raise(shown)
 if has_come then
   arrive(proves(daemon, shown, now))
