@@ -109,10 +109,14 @@ class Faults:
         self._fleet.loop.stop_process(process)
         lease = self._fleet.plan.lease
         await asyncio.sleep(lease * fault.draw)
-        if member.process is process:
-            self._fleet.replace(member)
+        is_replaced = member.process is process and not self._fleet.is_moving
+        former = self._fleet.replace(member) if is_replaced else None
         await asyncio.sleep(lease * 1.1)
         self._fleet.loop.go_on(process)
+        while former is not None and self._fleet.network.is_down:
+            await asyncio.sleep(0.25)
+        if former is not None:
+            await self._fleet.end_former(former, 2 * lease)
 
     async def _cut(self, fault: Fault, member: Member) -> None:
         await self._cut_one(fault, member, behind=False)

@@ -79,7 +79,8 @@ class Fleet:
         self.events: list[Event] = []
         self.watch = Watch(plan)
         self.resumed: set[tuple[str, int]] = set()
-        self._replaced: list[tuple[Process, asyncio.Task[None]]] = []
+        self.former: list[Member] = []
+        """Processes that others have replaced, and that may not have ended yet."""
         self.forgotten: set[tuple[str, int]] = set()
         self.troubles: list[str] = []
         self.story: list[str] = []
@@ -203,20 +204,29 @@ class Fleet:
         found = (member.process for member in self.members)
         return [process for process in found if process is not None and not process.is_dead]
 
-    def replace(self, member: Member) -> None:
-        """Start another process of a member's name while its own one lives."""
-        if member.process is not None and member.serving is not None and not self.is_moving:
-            self._replaced.append((member.process, member.serving))
-            self.start(member)
+    def replace(self, member: Member) -> Member:
+        """Start another process of a member's name while its own one lives, which is returned."""
+        former = replace(member)
+        self.former.append(former)
+        if former.process is not None:  # what it runs is taken over from here on
+            pid = former.process.pid
+            self.write(Event("killed", "", clock.now(), pid=pid, wall=clock.wall()))
+        self.start(member)
+        return former
 
-    def end_replaced(self) -> None:
-        """By now who was replaced has ended, unless nobody has its name any more."""
-        names = {process.name for process in self.running}
-        for process, serving in self._replaced:
-            if not process.is_dead and not serving.done():
-                if process.name in names:
-                    self.troubles.append(f"{process} has lost its name, and goes on")
+    async def end_former(self, former: Member, within: float) -> None:
+        """Who was replaced ends by itself; in order, where nobody has its name any more."""
+        process, until = former.process, clock.now() + within
+        assert process is not None
+        assert former.serving is not None
+        while not former.serving.done() and not process.is_dead and clock.now() < until:
+            await asyncio.wait([former.serving], timeout=0.25)
+        if not former.serving.done() and not process.is_dead:
+            if any(process.name == each.name for each in self.running):
+                self.troubles.append(f"{process} has lost its name, and goes on")
                 self.loop.kill(process)
+            await self.stop(former)
+        self.former.remove(former)
 
     async def stop(self, member: Member) -> None:
         """Stop a member in order."""

@@ -37,7 +37,7 @@ class Moves:
 
     async def _move(self, move: Move) -> None:
         fleet = self._fleet
-        while fleet.is_lossy:
+        while fleet.is_lossy or fleet.former:
             await asyncio.sleep(AGAIN)
         fleet.tell(f"the namespace is to have {move.partitions} partitions")
         self._operators.end()

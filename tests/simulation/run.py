@@ -137,7 +137,6 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     for each in tidying:
         each.cancel()
     await pullers.leave()
-    fleet.end_replaced()
     await asyncio.gather(*(fleet.stop(member) for member in fleet.members))
     outcome.figures |= {"audits": audits.done, "pulled": pullers.accepted, "stale": pullers.stale}
     outcome.violations += fleet.watch.violations + pullers.violations + timers.violations

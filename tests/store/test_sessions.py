@@ -217,7 +217,6 @@ async def test_own_registration_is_no_replacement(bench: Bench) -> None:
     for refuse in (daemon.sessions.renew, partial(daemon.claim, "grouped", "w1")):
         with pytest.raises(SessionLost):
             await refuse()
-    assert await daemon.sessions.leave() == []
     bench.expire("d1")
     assert await daemon.sessions.register({}) == []
     assert daemon.session.number == opened
@@ -226,6 +225,15 @@ async def test_own_registration_is_no_replacement(bench: Bench) -> None:
     assert wait is not None
     assert 0 < wait <= LEASE
     await daemon.sessions.renew()
+
+
+async def test_who_stops_leaves_a_session_that_it_has_not_heard_of(bench: Bench) -> None:
+    daemon = await bench.daemon("d1")
+    bench.expire("d1")
+    await daemon.sessions.reap()
+    await late_register(bench, daemon.session.process, daemon.session.number)
+    assert await daemon.sessions.leave() == []
+    assert bench.raw.zscore(bench.keys("daemons"), "d1") is None
 
 
 async def test_a_late_registration_takes_nothing_from_the_living(bench: Bench) -> None:

@@ -10,6 +10,9 @@ if call('EXISTS', K.epoch) == 0 then return {} end -- the namespace was moved aw
 enter_epoch(now, tonumber(ARGV[3]))
 local loser = call('LINDEX', K.lost .. ARGV[1], 0)
 if loser == sub(ARGV[2], 17) then judge_loss(ARGV[1], loser) end -- its last sign of life
-if session_state(ARGV[1], ARGV[2]) ~= 'OK' then return {} end
+-- A daemon that is to stop ends what its own process has opened since, too: it may not have heard of that.
+local is_open = session_state(ARGV[1], ARGV[2]) == 'OK'
+local is_own = not pool_of(ARGV[1]) and call('HGET', K.daemon .. ARGV[1], 'process') == sub(ARGV[2], 17)
+if not is_open and not is_own then return {} end
 if is_awaited(ARGV[1]) then arrive(false) end -- what it was told nobody will know
 return (hand_over(ARGV[1], now, 'died'))
