@@ -103,8 +103,8 @@ class Faults:
     async def _namesake(self, fault: Fault, member: Member) -> None:
         """A process stands for longer than its lease, and meanwhile another one has its name."""
         process = self._alive(member)
-        if process is None or process.is_stopped:
-            return
+        if process is None or process.is_stopped or self._fleet.network.is_down:
+            return  # which of them was born later, a server has to say
         process.is_sound = False
         self._fleet.loop.stop_process(process)
         lease = self._fleet.plan.lease
@@ -162,12 +162,12 @@ class Faults:
             return
         self._failing_over = True
         if redis.replicas:
-            moves = self._fleet.is_moving
+            moves = self._fleet.is_moving, self._fleet.moves
             self._fleet.is_lossy = True
             redis.cut_replica()
             await asyncio.sleep(min(fault.seconds, 1.5))
             self._fleet.is_lossy = False
-            if moves == self._fleet.is_moving:
+            if moves == (self._fleet.is_moving, self._fleet.moves):
                 redis.fail_over()
                 self._fleet.forget()
             else:  # a move that was lost has to be given again, before daemons start

@@ -79,6 +79,8 @@ class Fleet:
         self.events: list[Event] = []
         self.watch = Watch(plan)
         self.resumed: set[tuple[str, int]] = set()
+        self.moves = 0
+        """How often the namespace was given other partitions."""
         self.former: list[Member] = []
         """Processes that others have replaced, and that may not have ended yet."""
         self.forgotten: set[tuple[str, int]] = set()

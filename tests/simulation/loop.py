@@ -207,7 +207,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def go_on(self, process: Process) -> None:
         """Let a frozen process run; what has come meanwhile runs first, in its order."""
-        process.is_stopped = False
+        process.is_stopped, process.awake_since = False, clock.now()
         for thread in process.threads:
             self.release(thread)
 

@@ -72,6 +72,7 @@ class Moves:
             return False
         try:
             self._fleet.tell(f"moved: {moving.result()}")
+            self._fleet.moves += 1
         except DaemonsRun:
             return False
         except GroupflowError as error:

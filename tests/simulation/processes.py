@@ -22,6 +22,8 @@ class Process:
         self.pid = pid
         self.is_dead = False
         self.is_stopped = False
+        self.awake_since = 0.0
+        """When (monotonic) it was last let go on."""
         self.fuse = 0
         """Steps until it dies; 0 for none."""
         self.pulls = False

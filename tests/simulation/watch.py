@@ -21,6 +21,7 @@ from tests.soak.config import concurrency_of
 
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
 _OF_ONE = ("kill", "stop", "namesake", "block", "part", "cut", "cut_behind", "orderly_restart")
+_WAKES_WITHIN = 0.1  # seconds, until a process that stood has looked at its clock
 _HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
 
 
@@ -93,7 +94,8 @@ class Watch:
 
     @staticmethod
     def _goes_on_without_excuse(_: Event, process: Process) -> bool:
-        return not process.is_dead and not process.main.stands
+        is_awake = not process.main.stands and clock.now() > process.awake_since + _WAKES_WITHIN
+        return is_awake and not process.is_dead
 
     def died(self, process: Process, *, is_led_anew: bool) -> None:
         """A process is dead. Has the server that leads led for less than a lease?"""
