@@ -9,20 +9,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from tests.simulation import clock
+from tests.simulation.coverage import CELLS, Table, count, empty_cells, rendered
 from tests.simulation.plan import Plan, plan
 from tests.simulation.redis_side import RealRedis
 from tests.simulation.run import Outcome, run
 from tests.simulation.shrink import shrunk
 
 SHOWN = 10  # violations of a run
+ENOUGH = 1000  # runs, in which processes have died in every way that matters
 TOGETHER = 50  # runs of one process: what dead processes leave in memory ends with it
 
 
@@ -37,6 +41,7 @@ class Options:
     tasks: int
     minutes: float
     story: bool
+    deaths: bool
     shrinks: bool
 
     def plan(self, seed: int) -> Plan:
@@ -63,6 +68,7 @@ def main() -> int:
     told("--tasks", type=int, default=60, help="of each run")
     told("--minutes", type=float, default=0.15, help="virtual, in which faults come")
     told("--story", action="store_true", help="tell what happens")
+    told("--deaths", action="store_true", help="tell where processes died, by what went on")
     told("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     is_one = given.seed is not None
@@ -79,6 +85,7 @@ def main() -> int:
         tasks=given.tasks,
         minutes=given.minutes,
         story=given.story or is_one,
+        deaths=given.deaths,
         shrinks=not is_one,
     )
     if given.child or is_one:
@@ -109,6 +116,7 @@ def _run_here(options: Options) -> int:
                 "processor": time.process_time() - began,
                 "virtual": outcome.seconds,
                 "died_at": outcome.died_at,
+                "cells": [[*cell, number] for cell, number in count(outcome.deaths).items()],
                 **outcome.figures,
             }
             print(orjson.dumps(line).decode(), flush=True)
@@ -174,7 +182,7 @@ def _run_in_children(options: Options, arguments: list[str]) -> int:
     began = clock.real()
     waiting = [options.seeds[at : at + TOGETHER] for at in range(0, len(options.seeds), TOGETHER)]
     running: dict[subprocess.Popen[bytes], Path] = {}
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
     broken = 0
     with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
         number = 0
@@ -198,20 +206,37 @@ def _run_in_children(options: Options, arguments: list[str]) -> int:
                 broken += child.returncode not in (0, 1)
             if not ended:
                 time.sleep(0.05)
-    failed = sorted(int(str(line["seed"])) for line in found if line["failed"])
+    failed = sorted(int(line["seed"]) for line in found if line["failed"])
     _sum_up(found, clock.real() - began, options.jobs)
+    blind = _blind_spots(found, options)
     if failed:
         print(f"broken promises in {len(failed)} seeds: {', '.join(map(str, failed[:50]))}")
         print("one of them again, whole: make sim SEED=" + str(failed[0]))
     if broken or len(found) != len(options.seeds):
         print(f"{len(options.seeds) - len(found)} seeds were not run: {broken} processes failed")
         return 1
-    return int(bool(failed))
+    return int(bool(failed or blind))
 
 
-def _sum_up(found: list[dict[str, object]], took: float, jobs: int) -> None:
+def _blind_spots(found: list[dict[str, Any]], options: Options) -> list[tuple[str, str]]:
+    """What of all that matters no process has died in, in runs that are enough for it."""
+    table: Table = Counter()
+    for line in found:
+        table.update({(row, column): number for row, column, number in line["cells"]})
+    if options.deaths:
+        print(rendered(table))
+    empty = empty_cells(table)
+    print(f"processes died in {len(CELLS) - len(empty)} of the {len(CELLS)} ways that matter")
+    if len(found) < ENOUGH or options.daemons is not None:
+        return []
+    for row, column in empty:
+        print(f"never: {row}, {column}")
+    return empty
+
+
+def _sum_up(found: list[dict[str, Any]], took: float, jobs: int) -> None:
     def total(name: str) -> float:
-        return sum(float(str(line.get(name, 0))) for line in found)
+        return sum(float(line.get(name, 0)) for line in found)
 
     processor = total("processor") / max(1, len(found))
     print(

@@ -1,0 +1,49 @@
+"""Whether the simulation sees: damages, each put where it belongs, break promises soon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deadlines import deadline
+from tests.simulation.command import real_server
+from tests.simulation.damages import DAMAGES
+from tests.simulation.damaging import DamagedRedis, Hits
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("no-lock", "wrong-end", "life-stays", "acked-when-taken")
+"""One of each kind, which the very first seeds show."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The socket of a private Redis."""
+    with real_server() as path:
+        yield path
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damage_is_put_somewhere(name: str, server: str) -> None:
+    """In a script that has what it is about, or in a method that there is."""
+    hits = Hits()
+    replaced = DAMAGES[name].in_product(hits)
+    sound = DamagedRedis(server, DAMAGES[name]).load_all("oldest", 2)
+    assert sound or replaced
+
+
+def found(*arguments: str) -> str:
+    """What the search for damages says at its end."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation.damages", *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=40 * deadline()
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_some_damages_are_seen_at_once() -> None:
+    assert "found 4 of 4 damages" in found("--seeds", "5", *QUICK)
