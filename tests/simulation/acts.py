@@ -228,13 +228,17 @@ def draw_pulls(seed: int, seconds: float) -> tuple[Pull, ...]:
     )
 
 
+LAYOUTS = (1, 2, 3, 4)
+"""How many partitions a namespace may come to have."""
+
+
 def draw_moves(seed: int, seconds: float, partitions: int) -> tuple[Move, ...]:
     """How the namespace is moved in a run of that seed."""
     chance = Random(f"moves {seed}")
     return (
         Move(
             wait=chance.uniform(0.15, 0.7) * seconds,
-            partitions=chance.choice([n for n in (1, 2, 3, 4) if n != partitions]),
+            partitions=chance.choice([n for n in LAYOUTS if n != partitions]),
             kills=tuple(chance.randint(5, 400) for _ in range(chance.choice((0, 0, 1, 2, 3)))),
             rest=chance.choice((0.0, 0.5)),
         ),

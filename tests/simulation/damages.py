@@ -24,6 +24,7 @@ if __name__ == "__main__":
 import orjson
 
 from tests.simulation.command import real_server
+from tests.simulation.damages_of_intake import OF_INTAKE
 from tests.simulation.damages_of_lines import OF_LINES
 from tests.simulation.damages_of_product import OF_PRODUCT
 from tests.simulation.damages_of_records import OF_RECORDS
@@ -34,7 +35,7 @@ from tests.simulation.redis_side import RealRedis
 from tests.simulation.run import run
 
 DAMAGES: dict[str, Damage] = {
-    each.name: each for each in (*OF_LINES, *OF_RECORDS, *OF_SESSIONS, *OF_PRODUCT)
+    each.name: each for each in (*OF_LINES, *OF_RECORDS, *OF_SESSIONS, *OF_INTAKE, *OF_PRODUCT)
 }
 TOGETHER = 60  # runs of one process
 FOUND = 0.95  # of all damages, at least

@@ -95,6 +95,16 @@ OF_SESSIONS: tuple[Damage, ...] = (
         CLAIMING,
     ),
     Condition(
+        "given-again",
+        "a claim of an earlier server is given again under its fence",
+        ((r"if claim and tonumber\(claim\.fence\) <= found then", "if false then"),),
+    ),
+    Condition(
+        "run-kept",
+        "a run goes on behind its lease, where a promoted server may have lost who took it over",
+        ((r"\(has_come and may_have_lost_a_run\(daemon, now\)\)", "false"),),
+    ),
+    Condition(
         "proof-of-all",
         "a recovery ends with the first daemon that comes",
         ((r"tonumber\(state\[1\]\) <= 0 and state\[2\] == '0'", "true"),),

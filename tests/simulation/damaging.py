@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from groupflow.store.scripts import AnyVerb, Order, Scripts
+from tests.simulation.acts import LAYOUTS
 from tests.simulation.redis_side import RealRedis
 
 _HITS = "sim:hits"
@@ -180,7 +181,7 @@ class DamagedRedis(RealRedis):
         Raises:
             MatchesNothing: none of them has what the damage is about.
         """
-        for number in (0, partitions):
+        for number in {0, partitions, *LAYOUTS}:  # the namespace may be moved
             scripts = Scripts(order, partitions=number)
             for room in AnyVerb.__subclasses__():
                 self._verbs |= {scripts[verb].text: str(verb) for verb in room}

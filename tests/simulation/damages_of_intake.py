@@ -1,0 +1,130 @@
+"""Damages at intake: what is acked, or written, out of turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from groupflow.broker.consumer import Consumer, Delivery
+from groupflow.core.errors import GroupflowError
+from groupflow.flow.entrance import Batch, Gate
+from groupflow.store.copies import Copies
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
+from tests.simulation.damaging import Damage, Hits, Replaced
+
+
+def _acked_when_taken(sound: Any, _hits: Hits) -> Any:
+    async def take(self: Consumer, most: int, most_bytes: int) -> list[Delivery]:
+        batch: list[Delivery] = await sound(self, most, most_bytes)
+        _hits.hit()
+        await self.ack_through(batch[-1])
+        return batch
+
+    return take
+
+
+def _ack_beyond(sound: Any, hits: Hits) -> Any:
+    async def ack_through(self: Consumer, delivery: Delivery) -> None:
+        if self._waiting:
+            hits.hit()
+        await sound(self, self._waiting[-1] if self._waiting else delivery)
+
+    return ack_through
+
+
+def _unwritten_is_written(sound: Any, hits: Hits) -> Any:
+    async def enqueue(self: Gate, arrivals: Sequence[Arrival]) -> Enqueued:
+        try:
+            found: Enqueued = await sound(self, arrivals)
+        except GroupflowError:
+            hits.hit()
+            return Enqueued(0, [True] * len(arrivals))
+        return found
+
+    return enqueue
+
+
+def _reversed_batch(sound: Any, hits: Hits) -> Any:
+    def __init__(self: Batch, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:  # noqa: N807
+        hits.hit()
+        sound(self, gates, arrivals[::-1])
+
+    return __init__
+
+
+def _first_of_batch_lost(sound: Any, hits: Hits) -> Any:
+    def __init__(self: Batch, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:  # noqa: N807
+        hits.number += len(arrivals) > 3
+        sound(self, gates, arrivals[1:] if len(arrivals) > 3 else arrivals)
+
+    return __init__
+
+
+def _uncopied_is_copied(sound: Any, hits: Hits) -> Any:
+    async def enqueue(self: Enqueuer, *args: Any) -> Enqueued:
+        copies, self._copies = self._copies, None
+        hits.number += copies is not None
+        try:
+            found: Enqueued = await sound(self, *args)
+        finally:
+            self._copies = copies
+        return found
+
+    return enqueue
+
+
+def _waits_for_no_copies(_sound: Any, hits: Hits) -> Any:
+    async def wait(self: Copies, _wire: Any) -> int:
+        hits.hit()
+        return self.replicas
+
+    return wait
+
+
+OF_INTAKE: tuple[Damage, ...] = (
+    Replaced(
+        "acked-when-taken",
+        "a message is acked before it is in Redis",
+        Consumer,
+        "take",
+        _acked_when_taken,
+    ),
+    Replaced(
+        "ack-beyond",
+        "what came behind a batch is acked with it",
+        Consumer,
+        "ack_through",
+        _ack_beyond,
+    ),
+    Replaced(
+        "unwritten-acked",
+        "a batch is acked though Redis gave no answer",
+        Gate,
+        "enqueue",
+        _unwritten_is_written,
+    ),
+    Replaced(
+        "reversed-batch", "a batch is written in reverse order", Batch, "__init__", _reversed_batch
+    ),
+    Replaced(
+        "first-lost",
+        "the first message of a large batch is left out",
+        Batch,
+        "__init__",
+        _first_of_batch_lost,
+    ),
+    Replaced(
+        "uncopied",
+        "a batch is acked before replicas have it",
+        Enqueuer,
+        "enqueue",
+        _uncopied_is_copied,
+    ),
+    Replaced(
+        "copied-late",
+        "replicas that didn't answer count as having a batch",
+        Copies,
+        "wait",
+        _waits_for_no_copies,
+    ),
+)
