@@ -8,7 +8,7 @@ server never does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -31,7 +31,7 @@ from groupflow.doctor.examination import check_at_start
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
-from groupflow.flow.wake import listen
+from groupflow.flow.wake import Woken, listen
 from groupflow.flow.workforce import Workforce
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
@@ -46,6 +46,7 @@ from groupflow.ops.tracing import open_tracing
 from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
+from groupflow.store.envelope import Pool
 from groupflow.store.limits import pack
 from groupflow.store.partitions import keys_of
 
@@ -323,16 +324,16 @@ class Daemon:
             return []
         return [listen(each.wakes, self._woken(each)) for each in self._partitions]
 
-    def _woken(self, partition: Partition) -> Callable[[bool], None]:
+    def _woken(self, partition: Partition) -> Woken:
         holding, promote = (
             self._holdings[partition.number],
             self._duties[partition.number]["promote"],
         )
 
-        def woken(due: bool) -> None:
-            if due:
+        def woken(pools: Set[Pool], is_due: bool) -> None:
+            if is_due:
                 promote.wake()
-            holding.wake()
+            holding.wake(pools)
 
         return woken
 

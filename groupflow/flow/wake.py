@@ -7,44 +7,58 @@ renewal of the lease, which tells what could be claimed as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from typing import TypeAlias
 
 import structlog
 
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.store.client import StoreClient
+from groupflow.store.envelope import Pool
 
 BURST = 100  # wakes that are heard before others of the loop have their turn
 
 log = structlog.get_logger("groupflow.wake")
 
 
+Woken: TypeAlias = Callable[[Set[Pool], bool], None]
+"""Is told of which pools something may be claimed, and whether a due time was set."""
+
+_POOLS: dict[bytes, frozenset[Pool]] = {
+    b"plain": frozenset({"plain"}),
+    b"grouped": frozenset({"grouped"}),
+    b"ready": frozenset({"plain", "grouped"}),
+    b"due": frozenset(),
+}
+
+
 class _Told:
     """What was heard and not passed on yet: wakes that come together are one."""
 
-    def __init__(self, on_wake: Callable[[bool], None]) -> None:
+    def __init__(self, on_wake: Woken) -> None:
         self._on_wake = on_wake
-        self._is_told = True
+        self._pools = set[Pool]()
         self._is_due = False
 
-    def hear(self, *, is_due: bool) -> None:
+    def hear(self, kind: bytes) -> None:
         """Pass it on in the next turn of the loop, with all that is heard until then."""
-        self._is_due |= is_due
-        if self._is_told:
-            self._is_told = False
+        if not (self._pools or self._is_due):
             asyncio.get_running_loop().call_soon(self._tell)
+        self._pools |= _POOLS[kind]
+        self._is_due |= kind == b"due"
 
     def _tell(self) -> None:
-        is_due, self._is_due, self._is_told = self._is_due, False, True
-        self._on_wake(is_due)
+        pools, is_due = self._pools, self._is_due
+        self._pools, self._is_due = set(), False
+        self._on_wake(pools, is_due)
 
 
-async def listen(client: StoreClient, on_wake: Callable[[bool], None]) -> None:
+async def listen(client: StoreClient, on_wake: Woken) -> None:
     """Listen for ever on the store's wake channel; after an interruption, wake at once.
 
-    The client is of its own, since a subscription keeps its connection. `on_wake` is told whether
-    a due time was set, beside that something may be claimed; once for all that have come.
+    The client is of its own, since a subscription keeps its connection. `on_wake` is told once for
+    all that have come.
     """
     backoff, told = Backoff(), _Told(on_wake)
     while True:
@@ -53,9 +67,9 @@ async def listen(client: StoreClient, on_wake: Callable[[bool], None]) -> None:
                 heard = 0
                 async for kind in wakes:
                     backoff.reset()
-                    if kind == b"pool":
+                    if kind not in _POOLS:
                         continue  # what may be claimed is for workers that pull
-                    told.hear(is_due=kind == b"due")
+                    told.hear(kind)
                     heard += 1
                     if heard % BURST == 0:  # those that are here already are read without a pause
                         await asyncio.sleep(0)

@@ -362,9 +362,10 @@ class StoreClient:
     async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:
         """Subscribe to the namespace's wake channel.
 
-        Yields an iterator with an item a wake: ``ready`` where something may be claimed, ``due``
-        where a due time was set, ``pool`` where something may be claimed from a pool. It begins
-        with a ``due``: a wake may have passed while nobody listened. It ends with
+        Yields an iterator with an item a wake: ``plain`` where a plain task may be claimed,
+        ``grouped`` where one of a group may be, ``ready`` where either may, ``due`` where a due
+        time was set, ``pool`` where something may be claimed from a pool. It begins with a
+        ``ready`` and a ``due``: a wake may have passed while nobody listened. It ends with
         `StoreUnavailable` when the connection does.
         """
         with self._telling():
@@ -384,6 +385,7 @@ class StoreClient:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _wakes(self, pubsub: Any) -> AsyncIterator[bytes]:
+        yield b"ready"
         yield b"due"
         while True:
             with self._telling():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -50,14 +50,18 @@ async def test_it_listens_on_after_each_interruption(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(wake, "Backoff", Noted)
     channel: Any = Channel(
-        [b"due", b"ready", StoreUnavailable("away")], [GroupflowError("no")], [b"due"]
+        [b"due", b"pool", b"plain", StoreUnavailable("away")], [GroupflowError("no")], [b"due"]
     )
-    heard: list[bool] = []
-    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
+    heard: list[tuple[Set[str], bool]] = []
+
+    def hear(pools: Set[str], is_due: bool) -> None:
+        heard.append((pools, is_due))
+
+    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), hear))
     async with asyncio.timeout(deadline()):
         await channel.is_over.wait()
-    assert heard == [True, True]  # the first two came together
-    assert pauses == ["reset", "reset", "pause", "pause", "reset", "pause"]
+    assert heard == [({"plain"}, True), (set(), True)]  # those of the first came together
+    assert pauses == ["reset", "reset", "reset", "pause", "pause", "reset", "pause"]
     listening.cancel()
 
 
@@ -68,7 +72,12 @@ async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> 
     channel: Any = Channel(wakes)
     heard: list[bool] = []
     turns = 0
-    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
+
+    def hear(pools: Set[str], is_due: bool) -> None:
+        assert pools == {"plain", "grouped"}
+        heard.append(is_due)
+
+    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), hear))
     while not channel.is_over.is_set():
         await asyncio.sleep(0)
         turns += 1
@@ -90,7 +99,10 @@ async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
             yield b"due"
             await asyncio.Event().wait()
 
-    listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), heard.append))
+    def hear(_: Set[str], is_due: bool) -> None:
+        heard.append(is_due)
+
+    listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), hear))
     async with asyncio.timeout(deadline()):
         while not heard:
             await asyncio.sleep(0)

@@ -24,5 +24,5 @@ local function forget(id, line, now)
   call('ZREM', K.dead, id)
   erase(id, line, now)
   unpark(group, id)
-  if group ~= '' and place(group, now) then wake() end
+  if group ~= '' and place(group, now) then wake_for(group) end
 end

@@ -58,7 +58,7 @@ if is_gone then
   call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
   if group ~= '' then
     call('ZREM', K.held, group) -- it may have been the head that its group was held for
-    if place(group, now) then wake() end
+    if place(group, now) then wake_for(group) end
   end
 end
 return { is_gone and 1 or 0, next_place }

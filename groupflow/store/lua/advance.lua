@@ -61,7 +61,7 @@ local function go_on()
   call('HINCRBY', K.count, 'advanced', 1)
   count_end(group)
   write_counts(true)
-  wake()
+  wake_for(group)
 end
 
 local claim, verdict = end_claim(daemon, ARGV[3], ARGV[4], group), 1

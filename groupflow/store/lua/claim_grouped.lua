@@ -73,7 +73,7 @@ local function take_limited_heads()
     if count == 0 then suspect = nil end
     looks = looks - 1
   until suspect or count == #idle or looks == 0
-  if looks == 0 then wake() end -- there may be more
+  if looks == 0 then tell('grouped') end -- there may be more
 end
 
 if is_limiting() then

@@ -59,7 +59,7 @@ local function next_limited_elements(number)
     end
     looks = looks - 1
   until suspect or #elements == number or looks == 0
-  if looks == 0 then wake() end -- there may be more
+  if looks == 0 then tell('plain') end -- there may be more
   return elements, starts
 end
 

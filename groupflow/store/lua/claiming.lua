@@ -141,7 +141,7 @@ local function give(daemon, claims, before, rows, now)
   count_held(daemon, set / 2)
   if #passed > 0 then
     call('HINCRBY', K.count, 'missing', #passed)
-    wake() -- their slots are idle still
+    wake_for(groups[1]) -- their slots are idle still
   end
   return passed
 end

@@ -56,7 +56,7 @@ if done > 0 then
   count_held(daemon, -done)
   call('HSET', K.history_new, unpack(lines))
   call('HINCRBY', K.count, 'done', done)
-  if place_freed(freed, now) and ARGV[3] == 'wake' then wake() end
+  if place_freed(freed, now) and ARGV[3] == 'wake' then tell('grouped') end
 end
 write_counts(false)
 return { 'OK', verdicts }

@@ -21,11 +21,11 @@ local function configure(packed, now)
   for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
     for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
       local claim = claim_of(checkpoint)
-      if claim and claim.group ~= '' and place(claim.group, now) then wake() end
+      if claim and claim.group ~= '' and place(claim.group, now) then wake_for(claim.group) end
     end
   end
   for _, group in ipairs(call('ZRANGE', K.held, 0, 999)) do
     call('ZREM', K.held, group)
-    if place(group, now) then wake() end
+    if place(group, now) then wake_for(group) end
   end
 end

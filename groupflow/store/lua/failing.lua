@@ -34,7 +34,7 @@ local function try_again(element, group, at, now)
     local tenant = tenants().tenant_of(element)
     if #tenant > 8 then tenants().close(tenant, due, now) end
   end
-  if group ~= '' and place(group, now) then wake() end
+  if group ~= '' and place(group, now) then wake_for(group) end
   if not is_replaced then call('HINCRBY', K.count, 'retried', 1) end
   count_end(group)
   write_counts(not is_replaced)
@@ -58,7 +58,7 @@ local function give_up(element, group, at, now)
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then
     if ARGV[at + 2] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end
-    if place(group, now) then wake() end
+    if place(group, now) then wake_for(group) end
   end
   count_end(group)
   write_counts(false)

@@ -57,7 +57,7 @@ else
   unlock(group, fence, now)
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
   call('HINCRBY', K.count, 'running_grouped', -1)
-  if place_freed({ group }, now) then wake() end
+  if place_freed({ group }, now) then wake_for(group) end
 end
 local function is_next(each) return is_unlimited(group, each) end
 local told = following ~= '' and tonumber(ARGV[9]) > 0 and next_in_lane(group, 0, tonumber(ARGV[9]), is_next) or {}

@@ -35,14 +35,15 @@ local function order_of(element)
   return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0, life[5] or nil
 end
 
--- Tells every daemon, once a script, that something may be claimed now, or that a due time was set
--- which may be the nearest.
+-- Tells every daemon, once a script, that something may be claimed now, of a plain task or of groups if that is known;
+-- or that a due time was set which may be the nearest.
 local has_told = {}
 local function tell(what)
   if not has_told[what] then call(PUBLISH, K.wake, what) end
   has_told[what] = true
 end
 local function wake() tell('ready') end
+local function wake_for(group) tell(group == '' and 'plain' or 'grouped') end
 local function wake_at_due() tell('due') end
 
 -- A task of a pool waits for workers that pull, in indexes of that pool; each is named as the one that it

@@ -131,7 +131,7 @@ end
 if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
 if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
 write_counts(false)
-if place_freed(freed, now) and ARGV[3] == 'wake' then wake() end
+if place_freed(freed, now) and ARGV[3] == 'wake' then tell('grouped') end
 if goes_on and call('EXISTS', K.paused_all) == 1 then
   for n = 1, #verdicts do verdicts[n] = verdicts[n] > 0 and 2 or 0 end
 end

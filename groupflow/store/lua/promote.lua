@@ -11,14 +11,20 @@ local tasks = call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now), 'LIMIT', 0, 
 for _, element in ipairs(tasks) do
   call('ZREM', K.delayed, element)
   rouse(id_of(element))
-  put_back(element, call('HGET', K.life .. id_of(element), 'group') or '', now)
+  local group = call('HGET', K.life .. id_of(element), 'group') or ''
+  put_back(element, group, now)
+  wake_for(group)
   promoted = promoted + 1
 end
-if is_limiting() then promoted = promoted + tenants().promote(ARGV[1], now) end
+if is_limiting() then
+  local turned = tenants().promote(ARGV[1], now)
+  if turned > 0 then wake() end
+  promoted = promoted + turned
+end
 local groups = call('ZRANGEBYSCORE', K.held, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
 for _, group in ipairs(groups) do
   call('ZREM', K.held, group)
-  place(group, now)
+  if place(group, now) then wake_for(group) end
   promoted = promoted + 1
 end
 local over = call('ZRANGEBYSCORE', K.resumes, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
@@ -26,16 +32,17 @@ for _, group in ipairs(over) do
   call('ZREM', K.resumes, group)
   if group == '' then
     call('DEL', K.paused_all)
+    wake()
   else
     call('HDEL', K.paused, group)
-    place(group, now)
+    if place(group, now) then wake_for(group) end
   end
   promoted = promoted + 1
 end
 local over_by_hand = call('ZRANGEBYSCORE', K.by_hand_ends, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
 end_by_hand(over_by_hand, '', now)
 promoted = promoted + #over_by_hand
-if promoted > 0 then wake() end
+if #over_by_hand > 0 then wake() end
 -- These wait for no delay from now on, wherever they stand: maybe in a group that runs or is paused.
 for _, id in ipairs(call('ZRANGEBYSCORE', K.late, '-inf', digits(now), 'LIMIT', 0, ARGV[1])) do
   remove_delay(id)

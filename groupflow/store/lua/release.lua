@@ -24,5 +24,6 @@ end
 table.sort(released, function(a, b) return a[1] > b[1] end)
 for _, each in ipairs(released) do put_back(each[1], each[2], now) end
 write_counts(true)
-if plain_ended + grouped_ended > 0 then wake() end
+if plain_ended > 0 then tell('plain') end
+if grouped_ended > 0 then tell('grouped') end
 return { 'OK', verdicts }

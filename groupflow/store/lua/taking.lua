@@ -8,7 +8,7 @@ local function take_in(list, first)
   if #list >= first then note_first_epoch(now) end
   arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
   any_renamed = call('EXISTS', K.renamed) == 1
-  local taken, crowded, runnable = {}, {}, false
+  local taken, crowded, starts = {}, {}, {}
   local plain, grouped, buried, accepted, superseded, known = 0, 0, 0, 0, 0, 0
 
   for i = first, #list, 10 do
@@ -34,7 +34,7 @@ local function take_in(list, first)
       else
         enter_plain(digits(arrival) .. '.' .. id, arrival, true)
       end
-      if may_start then runnable = true end
+      if may_start then starts[group == '' and 'plain' or 'grouped'] = true end
       if is_buried then
         buried = buried + 1
       elseif group == '' then
@@ -55,8 +55,9 @@ local function take_in(list, first)
   end
   if known > 0 then call('HINCRBY', K.count, 'duplicates', known) end
   -- Who writes this claims right behind it, so only others have to be told.
-  if runnable and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, ARGV[1])) then
-    wake()
+  if (starts.plain or starts.grouped) and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, ARGV[1])) then
+    if starts.plain then tell('plain') end
+    if starts.grouped then tell('grouped') end
   end
   local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped', 'asleep')
   local waiting = (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - (tonumber(queued[3]) or 0)
