@@ -30,7 +30,9 @@ _POOLS: dict[bytes, frozenset[Pool]] = {
     b"grouped": frozenset({"grouped"}),
     b"ready": frozenset({"plain", "grouped"}),
     b"due": frozenset(),
+    b"anew": frozenset({"plain", "grouped"}),
 }
+_DUE = (b"due", b"anew")
 
 
 class _Told:
@@ -46,7 +48,7 @@ class _Told:
         if not (self._pools or self._is_due):
             asyncio.get_running_loop().call_soon(self._tell)
         self._pools |= _POOLS[kind]
-        self._is_due |= kind == b"due"
+        self._is_due |= kind in _DUE
 
     def _tell(self) -> None:
         pools, is_due = self._pools, self._is_due

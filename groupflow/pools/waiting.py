@@ -156,7 +156,7 @@ class Lines:
     async def _hear(self, wakes: AsyncIterator[bytes], backoff: Backoff) -> None:
         async for kind in wakes:
             backoff.reset()
-            if kind != b"due":
+            if kind not in (b"due", b"anew"):
                 self._told.set()
 
 

@@ -364,8 +364,8 @@ class StoreClient:
 
         Yields an iterator with an item a wake: ``plain`` where a plain task may be claimed,
         ``grouped`` where one of a group may be, ``ready`` where either may, ``due`` where a due
-        time was set, ``pool`` where something may be claimed from a pool. It begins with a
-        ``ready`` and a ``due``: a wake may have passed while nobody listened. It ends with
+        time was set, ``pool`` where something may be claimed from a pool. It begins with
+        ``anew``: any of these may have passed while nobody listened. It ends with
         `StoreUnavailable` when the connection does.
         """
         with self._telling():
@@ -385,8 +385,7 @@ class StoreClient:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _wakes(self, pubsub: Any) -> AsyncIterator[bytes]:
-        yield b"ready"
-        yield b"due"
+        yield b"anew"
         while True:
             with self._telling():
                 message = await pubsub.get_message(timeout=30.0)

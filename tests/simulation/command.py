@@ -198,7 +198,7 @@ def _run_in_children(options: Options, arguments: list[str]) -> int:
             ended = [child for child in running if child.poll() is not None]
             for child in ended:
                 output = running.pop(child)
-                lines = output.read_text().splitlines()
+                lines = [*filter(None, output.read_text().split("\n"))]  # ids have any characters
                 said = [orjson.loads(line) for line in lines if line.startswith('{"seed"')]
                 found += said
                 if text := [line for line in lines if not line.startswith('{"seed"')]:

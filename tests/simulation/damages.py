@@ -134,7 +134,9 @@ def _search_in_children(names: list[str], seeds: int, jobs: int) -> dict[str, Se
                 chosen, following, output = running.pop(child)
                 if child.returncode:
                     raise SystemExit(f"{', '.join(chosen)}: the search failed")
-                for line in output.read_text().splitlines():
+                for line in filter(
+                    None, output.read_text().split("\n")
+                ):  # as ids have any characters
                     came = Search(**orjson.loads(line))
                     earlier = found.get(came.name, Search(came.name, 0, 0, 0))
                     found[came.name] = whole = Search(

@@ -121,11 +121,11 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
     try:
         await pair.replica.pause()
         async with asyncio.timeout(deadline()), other.client.wakes() as wakes:
-            assert await anext(wakes) == b"due"
+            assert await anext(wakes) == b"anew"
             writing = asyncio.create_task(
                 Enqueuer(other.client, "d1", copies=Copies(1, 30.0)).enqueue([arrival("p0")])
             )
-            assert await anext(wakes) == b"ready"
+            assert await anext(wakes) == b"plain"
             claims = await daemon.claim("plain", "w1")
             assert ids(claims) == ["p0"]
             assert await daemon.complete(*claims) == []

@@ -104,7 +104,7 @@ DAMAGES = [
     ),
     _damage(
         "that_leaves_its_group_unplaced",
-        "if place_freed({ group }, now) then wake() end",
+        "if place_freed({ group }, now) then wake_for(group) end",
         "",
         same(hand_on.test_the_oldest_group_goes_first, "b", False),
     ),

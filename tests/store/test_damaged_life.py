@@ -110,7 +110,7 @@ DAMAGES = [
     Damage(
         "a death that doesn't free its group",
         Verb.BURY,
-        "if place(group, now) then wake() end",
+        "if place(group, now) then wake_for(group) end",
         "",
         test_deaths.test_only_its_own_death_lifts_a_park,
     ),
@@ -190,7 +190,7 @@ DAMAGES = [
     Damage(
         "a promotion that doesn't place the group",
         Verb.PROMOTE,
-        "  place(group, now)\n",
+        "  if place(group, now) then wake_for(group) end\n",
         "",
         test_due.test_a_delayed_task_holds_those_behind_it,
     ),

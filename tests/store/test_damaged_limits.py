@@ -129,7 +129,7 @@ DAMAGES = [
     Damage(
         "a reload that nobody hears of",
         Verb.TELL,
-        "if claim and claim.group ~= '' and place(claim.group, now) then wake() end",
+        "if claim and claim.group ~= '' and place(claim.group, now) then wake_for(claim.group) end",
         "",
         test_limits.test_more_may_run_at_once_from_a_reload_on,
     ),
@@ -248,7 +248,7 @@ DAMAGES = [
     Damage(
         "many that may not start hide the rest",
         Verb.CLAIM_GROUPED,
-        "  if looks == 0 then wake() end -- there may be more\n",
+        "  if looks == 0 then tell('grouped') end -- there may be more\n",
         "",
         test_limits.test_many_that_may_not_start_hide_nobody,
     ),

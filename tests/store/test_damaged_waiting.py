@@ -44,7 +44,7 @@ DAMAGES = [
     Damage(
         "a group that nobody places",
         OperatorVerb.DROP_WAITING,
-        "if place(group, now) then wake() end",
+        "if place(group, now) then wake_for(group) end",
         "",
         _seen(test_waiting.test_a_dropped_head_lets_those_behind_it_go),
     ),

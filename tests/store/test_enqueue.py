@@ -147,7 +147,7 @@ async def test_who_enqueues_is_not_told_of_it(bench: Bench) -> None:
             await anext(wakes)  # it begins with one
             await Enqueuer(bench.client, daemon).enqueue([arrival(f"a{next(numbers)}")])
             bench.raw.publish(bench.keys.wake, "that was all")
-            return await anext(wakes) == b"ready"
+            return await anext(wakes) == b"plain"
 
     assert await hears("")
     assert await hears("d1")  # it has no session: whatever it claims is refused

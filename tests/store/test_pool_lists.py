@@ -112,7 +112,7 @@ class TestLists:
         await shop.enqueue(arrival("p"))
         store = Pulling(shop.client, 8.0)
         async with shop.client.wakes() as wakes:
-            assert await anext(wakes) == b"due"
+            assert await anext(wakes) == b"anew"
             number = await store.begin_list(POOL)
             assert await store.put(POOL, number, [listed("p")]) == ["foreign"]
             assert (await read_pools(shop.client)).pools == []

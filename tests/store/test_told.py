@@ -35,13 +35,13 @@ async def heard(bench: Bench, work: Callable[[], Awaitable[Any]]) -> list[bytes]
 
 
 ENDINGS: dict[str, tuple[Callable[[Claim], Settlement], list[bytes]]] = {
-    "complete": (Complete, [b"ready"]),
-    "release": (Release, [b"ready"]),
-    "bury": (bury, [b"ready"]),
+    "complete": (Complete, [b"grouped"]),
+    "release": (Release, [b"grouped"]),
+    "bury": (bury, [b"grouped"]),
     "park": (lambda claim: bury(claim, park=True), []),
     "retry": (lambda claim: Retry(claim, HOUR, []), [b"due"]),
-    "step aside": (lambda claim: Retry(claim, HOUR, [], "step-aside"), [b"due", b"ready"]),
-    "advance": (lambda claim: Advance(claim, "two", b"{}"), [b"ready"]),
+    "step aside": (lambda claim: Retry(claim, HOUR, [], "step-aside"), [b"due", b"grouped"]),
+    "advance": (lambda claim: Advance(claim, "two", b"{}"), [b"grouped"]),
 }
 
 
@@ -88,7 +88,7 @@ async def test_many_groups_that_go_on_are_told_of_once(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abc"))
     daemon = await bench.daemon()
     claims = await daemon.claim("grouped", "w1", "w2", "w3")
-    assert await heard(bench, lambda: daemon.complete(*claims)) == [b"ready"]
+    assert await heard(bench, lambda: daemon.complete(*claims)) == [b"grouped"]
 
 
 async def test_a_next_task_with_a_life_of_its_own_is_told_of(bench: Bench) -> None:
@@ -96,7 +96,7 @@ async def test_a_next_task_with_a_life_of_its_own_is_told_of(bench: Bench) -> No
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a", priority=1.0), arrival("a2", "a"))
     daemon = await bench.daemon()
     claim = await daemon.claim_one()
-    assert await heard(bench, lambda: daemon.complete(claim)) == [b"ready"]
+    assert await heard(bench, lambda: daemon.complete(claim)) == [b"grouped"]
     claim = await daemon.claim_one()
     await Groups(bench.client).pause("a", "me")
     assert await heard(bench, lambda: daemon.complete(claim)) == []
@@ -144,8 +144,8 @@ async def test_what_is_promoted_is_told(bench: Bench) -> None:
     delayed = [arrival("p0", delay=HOUR), arrival("a0", "a", delay=HOUR)]
     assert await heard(bench, lambda: bench.enqueue(*delayed)) == [b"due"]
     assert await heard(bench, promote) == []
-    for id_ in ("p0", "a0"):
-        assert await heard(bench, partial(pass_time, bench, id_)) == [b"ready"]
+    for id_, pool in (("p0", b"plain"), ("a0", b"grouped")):
+        assert await heard(bench, partial(pass_time, bench, id_)) == [pool]
     assert await heard(bench, promote) == []
     assert await (await bench.daemon()).work_off() == ["p0", "a0"]
 
@@ -181,8 +181,8 @@ async def test_a_task_that_is_passed_over_is_told(bench: Bench) -> None:
     bench.raw.hdel(bench.keys("tasks"), "a0", "p0")
     bench.events.clear()
     daemon = await bench.daemon()
-    assert await heard(bench, lambda: daemon.claim("grouped", "w1")) == [b"ready"]
-    assert await heard(bench, lambda: daemon.claim("plain", "w2")) == [b"ready"]
+    assert await heard(bench, lambda: daemon.claim("grouped", "w1")) == [b"grouped"]
+    assert await heard(bench, lambda: daemon.claim("plain", "w2")) == [b"plain"]
     assert await heard(bench, lambda: daemon.claim("plain", "w2")) == []
 
 
@@ -226,5 +226,5 @@ async def test_what_comes_behind_others_is_not_told(bench: Bench) -> None:
     await daemon.claim_one()
     assert await heard(bench, lambda: bench.enqueue(arrival("a2", "a"))) == []
     assert await heard(bench, lambda: bench.enqueue(arrival("a0", "a"))) == []
-    assert await heard(bench, lambda: bench.enqueue(arrival("b0", "b"))) == [b"ready"]
-    assert await heard(bench, lambda: bench.enqueue(arrival("p0", priority=1.0))) == [b"ready"]
+    assert await heard(bench, lambda: bench.enqueue(arrival("b0", "b"))) == [b"grouped"]
+    assert await heard(bench, lambda: bench.enqueue(arrival("p0", priority=1.0))) == [b"plain"]

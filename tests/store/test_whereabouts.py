@@ -129,9 +129,9 @@ class TestCluster:
         client, listening = (StoreClient(cluster.url, Keys("woken")) for _ in range(2))
         try:
             async with asyncio.timeout(deadline()), listening.wakes() as wakes:
-                assert await anext(wakes) == b"due"
+                assert await anext(wakes) == b"anew"
                 await enqueue(client, "a")
-                assert await anext(wakes) == b"ready"
+                assert await anext(wakes) == b"plain"
         finally:
             await client.close()
             await listening.close()
