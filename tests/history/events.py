@@ -43,8 +43,8 @@ class Event:
         wall: Unix seconds.
         enqueued_at: when the store took it in, which tells two tasks of one id apart.
         how: an end is ``done``, ``failed`` or ``cut`` (cancelled); a settle ``accepted``,
-            ``refused``, or ``said`` of an attempt that was cut; what may be lost ``began`` or
-            ``ended`` to be.
+            ``refused``, or ``said`` of one that was cut, or of which there was another word
+            before; what may be lost ``began`` or ``ended`` to be.
         lost_leases: how many of the crashes aren't known to be deaths.
     """
 

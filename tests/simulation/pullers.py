@@ -240,7 +240,7 @@ class Puller:
                 told["after"] = pull.after
             settlements.append(told)
             is_well = told["outcome"] in ("done", "advance")
-            if have.is_cut and is_well:
+            if is_well and (have.is_cut or have.said):  # the word before may not have come
                 self._write("settle", have, "said")
             elif not have.said and not have.is_cut:
                 self._write("end", have, "done" if is_well else "failed")
