@@ -24,7 +24,7 @@ OF_SESSIONS: tuple[Damage, ...] = (
     without(
         "reap-forgets",
         "a daemon's claims are forgotten with its lease",
-        "HVALS",
+        "HGETALL",
         "worker",
         "{}",
         "reap",
@@ -32,12 +32,12 @@ OF_SESSIONS: tuple[Damage, ...] = (
     without(
         "namesake-forgets",
         "a session of the same name doesn't take over what was held",
-        "HVALS",
+        "HGETALL",
         "worker",
         "{}",
         "register",
     ),
-    without("leave-forgets", "who leaves hands nothing over", "HVALS", "worker", "{}", "leave"),
+    without("leave-forgets", "who leaves hands nothing over", "HGETALL", "worker", "{}", "leave"),
     Condition(
         "namesake-refused",
         "a later process of a name doesn't replace an earlier one",

@@ -112,9 +112,9 @@ class Faults:
         is_replaced = member.process is process and not self._fleet.is_moving
         former = self._fleet.replace(member) if is_replaced else None
         await asyncio.sleep(lease * 1.1)
+        while former is not None and not self._fleet.has_replaced(former, member):
+            await asyncio.sleep(0.25)  # two of one name that both live do what they like
         self._fleet.loop.go_on(process)
-        while former is not None and self._fleet.network.is_down:
-            await asyncio.sleep(0.25)
         if former is not None:
             await self._fleet.end_former(former, 2 * lease)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -46,6 +46,8 @@ class Member:
     """Whether it starts once the namespace has been moved."""
     leaves: bool = False
     """Whether it is about to go for good."""
+    known: set[Any] = field(default_factory=set)
+    """As which processes partitions knew it, when another one came in its place."""
 
     @property
     def is_up(self) -> bool:
@@ -210,11 +212,21 @@ class Fleet:
         """Start another process of a member's name while its own one lives, which is returned."""
         former = replace(member)
         self.former.append(former)
+        name = former.name
+        former.known = {self.raw.hget(keys("daemon", name), "process") for keys in self.partitions}
         if former.process is not None:  # what it runs is taken over from here on
             pid = former.process.pid
             self.write(Event("killed", "", clock.now(), pid=pid, wall=clock.wall()))
         self.start(member)
         return former
+
+    def has_replaced(self, former: Member, member: Member) -> bool:
+        """Whether another process has the name everywhere, or none is to have it any more."""
+        if not member.is_up or member.process is former.process:
+            return True
+        name = former.name
+        known = {self.raw.hget(keys("daemon", name), "process") for keys in self.partitions}
+        return None not in known and not known & former.known
 
     async def end_former(self, former: Member, within: float) -> None:
         """Who was replaced ends by itself; in order, where nobody has its name any more."""
