@@ -37,6 +37,9 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         for event in fleet.events
     ]
     events += published_by_themselves(fleet, states)
+    # A drop that a server has forgotten lets its task come back behind others.
+    for id_, (at, lost) in known.dropped.items():
+        events += [Event("redriven", id_, at)] if lost != fleet.calls_lost else []
     delays = {ids[job.n]: job.delay for job in fleet.plan.jobs if job.delay}
     unique = Fences(fleet, events)
     events = [unique.event(event) for event in events]
