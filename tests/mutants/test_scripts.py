@@ -19,8 +19,8 @@ from tests.mutants.scripts_left import Left, read_left
 from tests.mutants.scripts_trials import Verdict
 
 ROOT = Path(__file__).parents[2]
-LEASE = "if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then"
-FORGOTTEN = "if call('EXISTS', K.paused_all, K.recovering) > 0 then"
+LEASE = "if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then idle = {} end"
+FORGOTTEN = "if call('EXISTS', K.paused_all, K.recovering) > 0 then idle = {} end"
 KILLER = "tests/store/test_claim.py::test_nothing_new_is_given_to_a_daemon_whose_lease_is_over"
 
 

@@ -164,7 +164,7 @@ def real_server() -> Iterator[str]:
             try:
                 while server.poll() is None:
                     with suppress(OSError):
-                        RealRedis(str(path))
+                        RealRedis(str(path)).close()
                         break
                     time.sleep(0.01)
                 else:

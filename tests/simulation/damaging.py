@@ -174,6 +174,8 @@ class DamagedRedis(RealRedis):
         super().__init__(path)
         self._damage = damage
         self._verbs: dict[str, str] = {}
+        self.changed = False
+        """Whether a script that was loaded has the damage."""
 
     def load_all(self, order: Order, partitions: int) -> frozenset[str]:
         """Note which script is which, first.
@@ -192,7 +194,10 @@ class DamagedRedis(RealRedis):
 
     def written(self, text: str) -> str:
         """With the damage."""
-        return self._damage.in_script(self._verbs[text], super().written(text))
+        sound = super().written(text)
+        damaged = self._damage.in_script(self._verbs[text], sound)
+        self.changed |= damaged != sound
+        return damaged
 
     def take_hits(self) -> int:
         """How often a script's call had the effect, in this run."""

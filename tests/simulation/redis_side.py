@@ -82,7 +82,11 @@ class RealRedis:
     def __init__(self, path: str) -> None:
         """Connect to a Unix socket."""
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(path)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
         # A small hash keeps the order in which its fields came, a large one has a secret order.
         for setting in (b"hash-max-listpack-entries", b"hash-max-listpack-value"):
             self.ask([pack(b"CONFIG", b"SET", setting, b"100000000")])
@@ -90,6 +94,11 @@ class RealRedis:
         self._scripts: dict[str, str] = {}  # as the product knows them → as they are loaded
         self.raw = VirtualRedis(unix_socket_path=path)
         """For those who look at what lies there."""
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._socket.close()
+        self.raw.close()
 
     def load(self, text: str) -> str:
         """Load a script; the name that the product knows it by."""

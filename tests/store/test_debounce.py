@@ -188,6 +188,7 @@ async def test_who_was_held_behind_it_goes_on_at_once(bench: Bench) -> None:
     async with bench.client.wakes() as wakes, asyncio.timeout(deadline()):
         await anext(wakes)  # it begins with one, for what was missed
         await bench.enqueue(changed("c2"))
+        bench.raw.publish(bench.keys.wake, "that was all")
         assert await anext(wakes) == b"grouped"
     assert await daemon.work_off() == ["b"]
     assert (await why(bench, "g")).head == "c2"
