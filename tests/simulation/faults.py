@@ -112,7 +112,7 @@ class Faults:
         is_replaced = member.process is process and not self._fleet.is_moving
         former = self._fleet.replace(member) if is_replaced else None
         await asyncio.sleep(lease * 1.1)
-        while former is not None and not self._fleet.has_replaced(former, member):
+        while former is not None and not self._fleet.has_replaced(former):
             await asyncio.sleep(0.25)  # two of one name that both live do what they like
         self._fleet.loop.go_on(process)
         if former is not None:

@@ -220,11 +220,11 @@ class Fleet:
         self.start(member)
         return former
 
-    def has_replaced(self, former: Member, member: Member) -> bool:
+    def has_replaced(self, former: Member) -> bool:
         """Whether another process has the name everywhere, or none is to have it any more."""
-        if not member.is_up or member.process is former.process:
-            return True
         name = former.name
+        if not any(each.name == name and each is not former.process for each in self.running):
+            return True
         known = {self.raw.hget(keys("daemon", name), "process") for keys in self.partitions}
         return None not in known and not known & former.known
 
@@ -235,6 +235,7 @@ class Fleet:
         assert former.serving is not None
         while not former.serving.done() and not process.is_dead and clock.now() < until:
             await asyncio.wait([former.serving], timeout=0.25)
+            until += 0.25 * self.network.is_down  # nobody can tell it
         if not former.serving.done() and not process.is_dead:
             if any(process.name == each.name for each in self.running):
                 self.troubles.append(f"{process} has lost its name, and goes on")
