@@ -20,8 +20,9 @@ CELLS = [
         (row, column)
         for row in CRITICAL
         for column in (*RULES, *ROUND, *ACTORS)
-        # Where tenants take turns, no group is handed on.
-        if not (row.startswith(HANDS_ON) and column == "tenants")
+        # Where tenants take turns no group is handed on, and hardly one where there are limits, or
+        # where a server has just begun.
+        if not (row.startswith(HANDS_ON) and column in ("tenants", "several", "paced", "anew"))
     ),
     *((HANDLES, column) for column in TASKS),
 ]

@@ -103,11 +103,13 @@ class Faults:
     async def _namesake(self, fault: Fault, member: Member) -> None:
         """A process stands for longer than its lease, and meanwhile another one has its name."""
         process = self._alive(member)
+        lease = self._fleet.plan.lease
         if process is None or process.is_stopped or self._fleet.network.is_down:
-            return  # which of them was born later, a server has to say
+            return
+        if clock.now() < process.awake_since + lease:
+            return  # which of them was born later, a server has to have said
         process.is_sound = False
         self._fleet.loop.stop_process(process)
-        lease = self._fleet.plan.lease
         await asyncio.sleep(lease * fault.draw)
         is_replaced = member.process is process and not self._fleet.is_moving
         former = self._fleet.replace(member) if is_replaced else None

@@ -12,6 +12,8 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation import clock
+
 
 class Process:
     """A machine with one operating system process on it."""
@@ -22,8 +24,8 @@ class Process:
         self.pid = pid
         self.is_dead = False
         self.is_stopped = False
-        self.awake_since = 0.0
-        """When (monotonic) it was last let go on."""
+        self.awake_since = clock.now()
+        """When (monotonic) it began, or was last let go on."""
         self.fuse = 0
         """Steps until it dies; 0 for none."""
         self.pulls = False
