@@ -29,7 +29,7 @@ from tests.simulation.damages_of_lines import OF_LINES
 from tests.simulation.damages_of_product import OF_PRODUCT
 from tests.simulation.damages_of_records import OF_RECORDS
 from tests.simulation.damages_of_sessions import OF_SESSIONS
-from tests.simulation.damaging import Damage, DamagedRedis, Hits, damaged
+from tests.simulation.damaging import Damage, DamagedRedis, Effect, Hits, damaged
 from tests.simulation.plan import plan
 from tests.simulation.redis_side import RealRedis
 from tests.simulation.run import run
@@ -134,9 +134,8 @@ def _search_in_children(names: list[str], seeds: int, jobs: int) -> dict[str, Se
                 chosen, following, output = running.pop(child)
                 if child.returncode:
                     raise SystemExit(f"{', '.join(chosen)}: the search failed")
-                for line in filter(
-                    None, output.read_text().split("\n")
-                ):  # as ids have any characters
+                # Ids have any characters, those that end lines for Python too.
+                for line in filter(None, output.read_text().split("\n")):
                     came = Search(**orjson.loads(line))
                     earlier = found.get(came.name, Search(came.name, 0, 0, 0))
                     found[came.name] = whole = Search(
@@ -162,6 +161,8 @@ def _told(found: Search) -> str:
             f"{found.violation[:160]}"
         )
     why = f"unseen: {damage.unseen}" if damage.unseen else "NOT FOUND"
+    if isinstance(damage, Effect) and not found.hits:
+        why = f"it never happened; {why}"  # scripts may have come to do it in another way
     return f"{found.name}: {damage.says}: {why} ({found.hits} hits in {found.seeds} seeds)"
 
 

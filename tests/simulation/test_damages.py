@@ -29,7 +29,10 @@ def server() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damage_is_put_somewhere(name: str, server: str) -> None:
-    """In a script that has what it is about, or in a method that there is."""
+    """In a script that has what it is about, or in a method that there is.
+
+    Whether a call that a script makes ever has another effect, a search tells.
+    """
     damage = DAMAGES[name]
     with closing(DamagedRedis(server, damage)) as real:
         real.load_all("oldest", 2)

@@ -236,6 +236,17 @@ async def test_who_stops_leaves_a_session_that_it_has_not_heard_of(bench: Bench)
     assert bench.raw.zscore(bench.keys("daemons"), "d1") is None
 
 
+async def test_who_wakes_in_a_namespace_that_was_moved_away_leaves_nothing(bench: Bench) -> None:
+    """Where nothing is known of a session, nothing is written for it."""
+    daemon = await bench.daemon("d1")
+    bench.raw.delete(*bench.raw.keys(bench.keys("*")))
+    with pytest.raises(SessionLost):
+        await daemon.sessions.renew()
+    assert await daemon.sessions.reap() == (None, [])
+    assert await daemon.sessions.leave() == []
+    assert bench.raw.keys(bench.keys("*")) == []
+
+
 async def test_a_late_registration_takes_nothing_from_the_living(bench: Bench) -> None:
     """A call that was given up, and comes behind the one made in its place, changes nothing."""
     await bench.enqueue(arrival("a0", "a"), arrival("p0"))
