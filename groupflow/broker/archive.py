@@ -55,7 +55,7 @@ class Archive:
 
         With `trusts_policy` a stream that keeps for less than `retention` (seconds) is taken, as a
         policy that nobody can ask for over AMQP makes it keep for longer. `timeout`, in seconds, is
-        for the handshake, for the confirms and for each message to come.
+        for each answer: the handshake, the declarations, the confirms, each message to come.
         """
         self._url = url
         self._queue = queue
@@ -77,9 +77,12 @@ class Archive:
         wanted = {id_: part for parts in written.values() for id_, part in parts.items()}
         offsets: dict[str, int] = {}
         async with self._connected() as connection:
-            await dead_stream.declare(
-                connection, self._queue, self._retention, trusts_policy=self._trusts_policy
-            )
+            # RabbitMQ may say nothing at all of a queue: its leader is away, or its channel ended.
+            with broker_calls(f"RabbitMQ said nothing of {self._stream!r}"):
+                async with asyncio.timeout(self._timeout):
+                    await dead_stream.declare(
+                        connection, self._queue, self._retention, trusts_policy=self._trusts_policy
+                    )
             async with self._reading(connection, "next") as deliveries:
                 await self._publish(connection, list(written.values()))
                 while len(offsets) < len(wanted):
@@ -191,8 +194,11 @@ class Archive:
 
         with broker_calls(f"RabbitMQ lets nobody read {self._stream!r}"):
             try:
-                await channel.basic_qos(prefetch_count=READ_AHEAD)
-                await channel.basic_consume(self._stream, on_delivery, arguments={_OFFSET: offset})
+                async with asyncio.timeout(self._timeout):
+                    await channel.basic_qos(prefetch_count=READ_AHEAD)
+                    await channel.basic_consume(
+                        self._stream, on_delivery, arguments={_OFFSET: offset}
+                    )
             except dead_stream.REFUSALS as error:
                 raise ArchiveRefused(
                     f"RabbitMQ lets us not read {self._stream!r}: {error}"

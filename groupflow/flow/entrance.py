@@ -32,6 +32,7 @@ class Gate:
         # Workers claim over the same connection: what they ask from here on runs behind.
         self.wake(pools_of(arrivals))
         enqueued = await self.enqueuer.enqueue(arrivals, self.pressure.delayed_memory)
+        self.pressure.wrote(sum(len(arrival.envelope.body) for arrival in arrivals))
         self.queued = enqueued.queued
         return enqueued
 

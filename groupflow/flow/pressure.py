@@ -10,7 +10,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import UNBOUNDED, bound_of_delays
 
 RESUME_AT = 0.9  # of a limit: a pause ends clearly below where it began
-LOOK_EVERY = 1.0  # seconds between two looks at Redis's memory while all is well
+LOOK_EVERY = 1.0  # seconds between two looks at Redis's memory while there is plenty
 
 
 class Pressure:
@@ -29,7 +29,8 @@ class Pressure:
         """Binds the limits: of waiting tasks, of Redis's memory in use (bytes; 0 = none), delays.
 
         What waits for delays isn't among the tasks: its bytes are bounded by `delayed_memory`. A
-        pause begins at a `share` of the limits; Redis's memory is asked for each `look_every` s.
+        pause begins at a `share` of the limits. Redis's memory is asked for each `look_every` s,
+        and sooner where what was written since may have filled it.
         """
         self._share = share
         self._look_every = look_every
@@ -37,7 +38,7 @@ class Pressure:
         self._client = client
         self._max_waiting = max_waiting
         self._max_memory = max_memory
-        self._used = self._room = 0
+        self._used = self._room = self._written = 0
         self._looked = 0.0
         self._is_on = False
         self.kind: Pause = ""
@@ -56,7 +57,8 @@ class Pressure:
             kind = "waiting"
             reason = f"{queued} tasks wait, and redis.max_waiting is {self._max_waiting}"
         else:
-            await self.look()
+            if self._is_due(size):
+                await self._ask()
             if self._max_memory and self._used + size >= self._max_memory * share:
                 kind = "memory"
                 reason = (
@@ -69,13 +71,26 @@ class Pressure:
     def delayed_memory(self) -> int:
         return bound_of_delays(self._delayed_memory, self._max_memory, self._room)
 
+    def wrote(self, size: int) -> None:
+        """Count bytes of bodies that went into Redis."""
+        self._written += size
+
     async def look(self) -> None:
         """Ask how much memory Redis has and uses, every now and then."""
-        if not self._is_on and monotonic() - self._looked < self._look_every:
-            return
+        if self._is_due():
+            await self._ask()
+
+    def _is_due(self, size: int = 0) -> bool:
+        """Whether what is known of the memory is old, or too little where `size` bytes come."""
+        guess = self._used + self._written + size
+        has_room = not self._max_memory or guess < self._max_memory * self._share
+        is_fresh = monotonic() - self._looked < self._look_every
+        return self._is_on or not (is_fresh and has_room)
+
+    async def _ask(self) -> None:
         try:
             found = await self._client.info("memory")
         except GroupflowError:
             return  # the next enqueue will say so; or the user may not ask, which doctor points out
         self._used, self._room = int(found["used_memory"]), int(found.get("maxmemory", 0))
-        self._looked = monotonic()
+        self._looked, self._written = monotonic(), 0

@@ -109,6 +109,19 @@ async def test_nobody_answers() -> None:
         await archive.read(Place(0, "x"))
 
 
+async def test_no_word_of_a_queue_is_not_waited_for(
+    rabbitmq_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def says_nothing(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(dead_stream, "declare", says_nothing)
+    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test", timeout=1.0)
+    with pytest.raises(BrokerUnavailable, match=f"nothing of '{queue}.dead': no answer in time"):
+        async with asyncio.timeout(deadline()):
+            await stream.write([b"body"])
+
+
 async def test_a_queue_in_its_place_is_refused_and_named(
     rabbitmq_server: Any, connection: AbstractConnection, queue: str
 ) -> None:

@@ -97,7 +97,7 @@ def test_malformed_messages_stop_nobody(rig: Rig) -> None:
     send(rig, bodies)
     others_go_on(rig, daemon, 1)
     rig.until(lambda: len(rig.dead()) == 12, "twelve letters")
-    others_go_on(rig, daemon, 2)  # where Redis is over its bound still, this makes intake look
+    others_go_on(rig, daemon, 2)
     rig.until(lambda: rig.count("archived") > 0, "a body that has left Redis")
     digests = {id_: hashlib.sha256(body).digest() for id_, body in bodies.items()}
     assert run(_digests(rig, list(bodies))) == digests

@@ -126,6 +126,9 @@ class World(Enqueuer, Pressure):
         self.kind = "waiting" if reason else ""
         return reason
 
+    def wrote(self, size: int) -> None:
+        pass
+
     async def look(self) -> None:
         self.steps.append("look")
 

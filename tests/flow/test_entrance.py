@@ -23,7 +23,7 @@ class Partition:
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
         self.error: Exception | None = None
-        self.waiting = 0
+        self.waiting = self.written = 0
         self.limit = ""
         self.kind = ""
         self.delayed_memory = 100
@@ -45,6 +45,9 @@ class Partition:
 
     async def reason(self, queued: int) -> str:
         return f"{self.limit} {queued}" if self.limit else ""
+
+    def wrote(self, size: int) -> None:
+        self.written += size
 
     async def look(self) -> None: ...
 
@@ -94,6 +97,8 @@ async def test_each_goes_where_its_group_lies_in_order(world: World) -> None:
     assert enqueued.renamed == {14: "derived"}
     assert enqueued.crowded_out == {15}
     assert enqueued.superseded == len(ARRIVALS)
+    size = sum(len(each.envelope.body) for each in ARRIVALS)
+    assert sum(each.written for each in world.partitions) == size
 
 
 async def test_what_is_through_is_not_written_again(world: World) -> None:

@@ -72,6 +72,21 @@ async def test_it_looks_now_and_then_and_each_time_while_it_waits(server: Server
     assert server.looks == 3
 
 
+async def test_it_looks_at_once_where_what_was_written_may_have_filled_it(server: Server) -> None:
+    pressure = server.pressure(max_memory=1000)
+    await pressure.reason(0)
+    pressure.wrote(500)
+    assert await pressure.reason(0, 499) == ""
+    assert server.looks == 1
+    server.used = 600  # what is taken leaves again, so the bytes written are but a guess
+    assert await pressure.reason(0, 500)
+    assert server.looks == 2
+    server.used = 500
+    assert await pressure.reason(0) == ""
+    assert await pressure.reason(0, 499) == ""
+    assert server.looks == 3
+
+
 async def test_a_look_in_vain_changes_nothing_and_is_taken_again(server: Server) -> None:
     pressure = server.pressure(max_memory=1000)
     server.used = 1000

@@ -106,6 +106,7 @@ async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
             while passes < 5:  # the third of its own begins when the second has been refused
                 archiver.wake()
                 await asyncio.sleep(0.01)
+                assert not running.done()
             running.cancel()
             await asyncio.wait([running])
         assert [log["event"] for log in logs] == ["archive.refused"]
