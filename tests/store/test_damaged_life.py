@@ -68,7 +68,7 @@ DAMAGES = [
     Damage(
         "a due time that nobody hears of",
         Verb.COMPLETE,
-        "    wake_at_due()\n",
+        "    wake_at_due(K.held, due)\n",
         "",
         same(test_due.test_a_due_time_is_told_to_whoever_promotes, "complete"),
     ),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 
 from groupflow.operate.groups import Groups
+from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
@@ -34,13 +36,19 @@ async def heard(bench: Bench, work: Callable[[], Awaitable[Any]]) -> list[bytes]
     return told
 
 
+PAUSES = count(HOUR, -1)
+"""Each is due before those that were settled before."""
+
 ENDINGS: dict[str, tuple[Callable[[Claim], Settlement], list[bytes]]] = {
     "complete": (Complete, [b"grouped"]),
     "release": (Release, [b"grouped"]),
     "bury": (bury, [b"grouped"]),
     "park": (lambda claim: bury(claim, park=True), []),
-    "retry": (lambda claim: Retry(claim, HOUR, []), [b"due"]),
-    "step aside": (lambda claim: Retry(claim, HOUR, [], "step-aside"), [b"due", b"grouped"]),
+    "retry": (lambda claim: Retry(claim, next(PAUSES), []), [b"due"]),
+    "step aside": (
+        lambda claim: Retry(claim, next(PAUSES), [], "step-aside"),
+        [b"due", b"grouped"],
+    ),
     "advance": (lambda claim: Advance(claim, "two", b"{}"), [b"grouped"]),
 }
 
@@ -82,6 +90,22 @@ async def test_who_claims_as_much_as_it_settles_tells_nobody(bench: Bench) -> No
     claim = await daemon.claim_one()
     told = await heard(bench, lambda: daemon.exchange("grouped", [Complete(claim)], ["w1"]))
     assert told == []
+
+
+@pytest.mark.parametrize("group", ["a", None])
+async def test_of_due_times_the_nearest_is_told(bench: Bench, group: str | None) -> None:
+    """Who promotes sleeps until then, and looks for the others itself."""
+    groups = [group and f"{group}{n}" for n in range(4)]
+    await bench.enqueue(*(arrival(f"t{n}", group) for n, group in enumerate(groups)))
+    daemon = await bench.daemon()
+    pool: Pool = "grouped" if group else "plain"
+    claims = await daemon.claim(pool, "w1", "w2", "w3", "w4")
+    told = [
+        await heard(bench, partial(daemon.settle, Retry(claim, pause, [])))
+        for claim, pause in zip(claims, (HOUR, 2 * HOUR, HOUR / 2, HOUR), strict=True)
+    ]
+    assert told == [[b"due"], [], [b"due"], []]
+    bench.events.clear()  # retries are the model's business
 
 
 async def test_many_groups_that_go_on_are_told_of_once(bench: Bench) -> None:

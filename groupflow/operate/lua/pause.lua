@@ -21,7 +21,7 @@ if (ARGV[3] or '') == '' then
   paused = math.max(paused, call('ZREM', K.resumes, group))
 elseif paused == 1 or had_end then
   call('ZADD', K.resumes, digits(now + ARGV[3]), group)
-  wake_at_due()
+  wake_at_due(K.resumes, now + ARGV[3])
   paused = 1
 end
 if group ~= '' then place(group, now) end

@@ -53,7 +53,7 @@ if due and due > now then
   add_delay(id, bytes, id, due)
   if group == '' or kept[1] == 'aside' then
     call('ZADD', K.delayed, digits(due), element)
-    wake_at_due()
+    wake_at_due(K.delayed, due)
   else
     insert(K.lane .. group, element)
     place(group, now)

@@ -53,7 +53,7 @@ local function go_on()
   if due and (group == '' or ARGV[9] == 'step-aside') then
     call('ZADD', K.delayed, due, waiting)
     if ARGV[11] == 'anew' then put_on('asleep', id, 1) end
-    wake_at_due()
+    wake_at_due(K.delayed, due)
     if group ~= '' then place(group, now) end
   else
     put_back(waiting, group, now)

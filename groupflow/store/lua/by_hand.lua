@@ -44,7 +44,7 @@ local function look_again(changed, now)
     end
   end
   wake()
-  wake_at_due()
+  tell('due')
 end
 
 -- Who runs of a tenant from before it had a limit counts from now on.

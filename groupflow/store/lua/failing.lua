@@ -26,7 +26,7 @@ local function try_again(element, group, at, now)
       insert(K.lane .. group, waiting)
     else
       call('ZADD', K.delayed, due, waiting)
-      wake_at_due()
+      wake_at_due(K.delayed, due)
     end
   end
   if group ~= '' and ARGV[at + 4] == 'group' then limits().close('g' .. group, due) end

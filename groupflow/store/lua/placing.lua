@@ -115,7 +115,7 @@ local function detours()
     if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end
     if m.due and (group == '' or m.is_aside) then
       call('ZADD', K.delayed, digits(m.due), element)
-      wake_at_due()
+      wake_at_due(K.delayed, m.due)
       return m.has_replaced and place(group, now)
     end
     if group ~= '' then return enter_lane(element, group, m.has_replaced) end

@@ -44,7 +44,11 @@ local function tell(what)
 end
 local function wake() tell('ready') end
 local function wake_for(group) tell(group == '' and 'plain' or 'grouped') end
-local function wake_at_due() tell('due') end
+
+-- A due time was written into an index: whoever promotes has to hear of it if it is the nearest one there.
+local function wake_at_due(index, due)
+  if tonumber(call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]) >= tonumber(digits(due)) then tell('due') end
+end
 
 -- A task of a pool waits for workers that pull, in indexes of that pool; each is named as the one that it
 -- stands in the place of. `pools` has the names of all that ever had a task.
@@ -117,7 +121,7 @@ local function place_unlocked(group, now)
   if due > now then
     unready(group, now)
     call('ZADD', K.held, digits(due), group)
-    wake_at_due()
+    wake_at_due(K.held, due)
     return false
   end
   if has_life(head) or is_limiting() then call('ZREM', K.held, group) end

@@ -218,7 +218,7 @@ local function take_back(claim, now, due)
   call('HINCRBY', K.count, 'queued_' .. pool, 1)
   if due and claim.group == '' then
     call('ZADD', K.delayed, digits(due), with_life(claim.element))
-    wake_at_due()
+    wake_at_due(K.delayed, due)
   else
     put_back(with_life(claim.element), claim.group, now)
   end

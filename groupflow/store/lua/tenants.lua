@@ -115,7 +115,7 @@ function tenants()
     end
     if does_wait and not may_start then
       call('ZADD', K.standing, free and digits(free) or NO_END, tenant)
-      if free then wake_at_due() end
+      if free then wake_at_due(K.standing, free) end
     elseif call('ZREM', K.standing, tenant) == 1 and does_wait then
       wake()
     end
