@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import cast
 
+from groupflow.store.scripts import Order, Scripts, Verb
 from tests.simulation import clock
+from tests.simulation.acts import LAYOUTS
 from tests.simulation.fleet import Fleet, Member
+from tests.simulation.network import Doom, Way
 from tests.simulation.places import ANSWERED, CRITICAL, LEAVES, REGISTERS, STOPS
 from tests.simulation.plan import Fault, FaultKind
 from tests.simulation.processes import Process, context_of
@@ -15,6 +20,24 @@ from tests.simulation.pullers import Pullers
 AIMS = ("", *CRITICAL)  # where processes are killed, as often
 AIMED = 3  # steps at most, from there on
 PATIENCE = 2.5  # seconds for which a process may not come there
+
+CALLS: tuple[tuple[Verb, ...], ...] = (
+    (),
+    *((Verb.COMPLETE, Verb.PROCEED, Verb.HOP, Verb.HAND_ON),) * 2,
+    *((Verb.RETRY, Verb.ADVANCE, Verb.BURY, Verb.RELEASE),) * 2,
+    (Verb.CLAIM_PLAIN, Verb.CLAIM_GROUPED),
+    (Verb.ENQUEUE,),
+    (Verb.REGISTER, Verb.LEAVE, Verb.VISIT),
+    (Verb.RENEW, Verb.REAP, Verb.PROMOTE),
+)
+"""Of which verbs one is on its way when a connection breaks, as often; of any, for the first."""
+
+
+@cache
+def _names_of(verbs: tuple[Verb, ...], order: Order) -> frozenset[bytes]:
+    """By which names verbs are called, in any layout."""
+    every = [Scripts(order, partitions=number) for number in (0, *LAYOUTS)]
+    return frozenset(each[verb].sha.encode() for each in every for verb in verbs)
 
 
 class Faults:
@@ -29,7 +52,8 @@ class Faults:
             "stop": self._stop,
             "namesake": self._namesake,
             "cut": self._cut,
-            "cut_behind": self._cut_behind,
+            "cut_behind": self._cut,
+            "cut_late": self._cut,
             "part": self._part,
             "redis_restart": self._redis_restart,
             "fail_over": self._fail_over,
@@ -121,21 +145,23 @@ class Faults:
             await self._fleet.end_former(former, 2 * lease)
 
     async def _cut(self, fault: Fault, member: Member) -> None:
-        await self._cut_one(fault, member, behind=False)
-
-    async def _cut_behind(self, fault: Fault, member: Member) -> None:
-        await self._cut_one(fault, member, behind=True)
-
-    async def _cut_one(self, fault: Fault, member: Member, *, behind: bool) -> None:
-        """Break a connection while something travels on it; some time later, where it is idle."""
-        if member.process is None:
+        """Break a connection while a call of some verb travels on it; later, where none does."""
+        process: Process | None = member.process
+        if fault.draw > 0.8 and (pages := self._pullers.pages):
+            process = pages[fault.daemon % len(pages)].process
+        if process is None:
             return
-        found = self._fleet.network.connections_of(member.process)
-        if found:
-            chosen = found[int(fault.draw * len(found))]
-            chosen.doom(1 + fault.steps % 8, behind=behind)
-            await asyncio.sleep(PATIENCE)
-            chosen.cut()
+        words = _names_of(CALLS[fault.steps % len(CALLS)], self._fleet.plan.order)
+        writes = 1 + int(fault.draw * 1000) % (4 if words else 8)
+        found = self._fleet.network.connections_of(process)
+        doom = Doom(cast(Way, fault.kind), writes, words, fault.seconds * fault.draw)
+        for each in found:
+            each.doom = doom
+        await asyncio.sleep(PATIENCE)
+        for each in found:
+            each.doom = None
+        if found and doom.writes > 0:
+            found[int(fault.draw * len(found))].cut()
 
     async def _part(self, fault: Fault, member: Member) -> None:
         """A daemon and Redis don't hear each other, for a lease or not so long."""

@@ -37,9 +37,12 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         for event in fleet.events
     ]
     events += published_by_themselves(fleet, states)
-    # A drop that a server has forgotten lets its task come back behind others.
     for id_, (at, lost) in known.dropped.items():
-        events += [Event("redriven", id_, at)] if lost != fleet.calls_lost else []
+        if lost != fleet.calls_lost:
+            # A drop that a server has forgotten lets its task come back behind others.
+            events.append(Event("redriven", id_, at))
+        else:  # nothing is dropped that runs, so what its process goes on with is a ghost
+            events = [_ended_by(event, id_, at) for event in events]
     delays = {ids[job.n]: job.delay for job in fleet.plan.jobs if job.delay}
     unique = Fences(fleet, events)
     events = [unique.event(event) for event in events]
@@ -58,6 +61,12 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         *starts_of_dropped(fleet, events, states, known),
     ]
     return verdict
+
+
+def _ended_by(event: Event, id_: str, at: float) -> Event:
+    """An attempt's end, or an earlier one, if it is an attempt at this task."""
+    is_later = event.kind == "end" and event.at > at and event.id.partition("#")[0] == id_
+    return replace(event, at=at) if is_later else event
 
 
 def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:
@@ -198,9 +207,11 @@ def starts_of_dropped(
 
 
 def left_by(fleet: Fleet) -> Iterator[Violation]:
-    """Daemons that have stopped in order, at peace, leave no session behind."""
-    names = {process.name.encode() for process in fleet.running}
+    """Daemons that have stopped in order, at peace, leave no session of their own behind."""
+    raw: Any = fleet.raw
+    pids = {process.name: process.pid for process in fleet.running}
     for keys in fleet.partitions:
-        for name in fleet.raw.zrange(keys("daemons"), 0, -1):
-            if name in names:
+        for name in raw.zrange(keys("daemons"), 0, -1):
+            info = raw.hget(keys("daemon", name.decode()), "info") or b"{}"
+            if orjson.loads(info).get("pid") == pids.get(name.decode(), 0):
                 yield Violation("L7", f"{name!r} has stopped, and has a session in {keys.tag}")

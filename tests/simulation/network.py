@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from tests.simulation import clock
 from tests.simulation.loop import SimulatedLoop
@@ -15,6 +16,33 @@ from tests.simulation.processes import OWNER, Process, Thread
 USUAL = (0.00005, 0.0005)  # seconds that bytes take one way
 LATE = (0.002, 0.05)
 LATE_SHARE = 0.03
+
+Way: TypeAlias = Literal["cut", "cut_behind", "cut_late"]
+"""How a connection breaks: what was written is lost, or runs, or runs some time later."""
+
+
+@dataclass(slots=True)
+class Doom:
+    """What breaks one of some connections, once, while a call travels on it.
+
+    Attributes:
+        way: how.
+        writes: at which of its writes, from now on.
+        words: only those are counted that have one of these; all of them where there is none.
+        seconds: how much later they run, behind a break that has them run late.
+    """
+
+    way: Way
+    writes: int = 1
+    words: Collection[bytes] = ()
+    seconds: float = 0.0
+
+    def is_met(self, data: bytes) -> bool:
+        """Whether this write is the one."""
+        if not self.words or any(word in data for word in self.words):
+            self.writes -= 1
+            return self.writes == 0
+        return False
 
 
 class Session(Protocol):
@@ -108,21 +136,24 @@ class Transport(asyncio.Transport):
         self._context: Context = copy_context()
         self._closing = False  # by its process
         self._is_cut = False  # for both sides
+        self._is_left = False  # by its process, which was told of its end
         self._there = self._back = 0.0  # when the last bytes come, at the server and back
-        self._doom: tuple[int, bool] | None = None  # after how many writes it breaks, and how
+        self.doom: Doom | None = None
+        """What is to break it."""
 
     # What the process does:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes set out, and arrive behind those before."""
-        if not self._closing and not self._is_cut:
-            self._there = max(self._there, clock.now() + self._network.delay())
-            self._loop.call_at(self._there, self._arrive, bytes(data), context=_OUTSIDE)
-            if self._doom is not None:
-                writes, behind = self._doom
-                self._doom = writes - 1, behind
-                if writes <= 1:
-                    self.cut_behind() if behind else self.cut()
+        if self.is_closing():
+            return
+        self._there = max(self._there, clock.now() + self._network.delay())
+        doom = self.doom if self.doom and self.doom.is_met(bytes(data)) else None
+        if doom and doom.way == "cut_late":
+            self._there += doom.seconds
+        self._loop.call_at(self._there, self._arrive, bytes(data), context=_OUTSIDE)
+        if doom:
+            getattr(self, doom.way)()
 
     def close(self) -> None:
         """What was written still arrives."""
@@ -136,6 +167,8 @@ class Transport(asyncio.Transport):
         if self._closing:
             return
         self._closing = True
+        if self._is_left:
+            return
         if lose:
             self._end()
         else:
@@ -145,7 +178,7 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         """Whether it ends."""
-        return self._closing or self._is_cut
+        return self._closing or self._is_left or self._is_cut
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """There is no socket behind it."""
@@ -200,19 +233,27 @@ class Transport(asyncio.Transport):
         if self._is_cut:
             return
         self._end()
-        if not self._closing:
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._closing and not self._is_left:
+            self._is_left = True
             why = ConnectionResetError(104, "Connection reset by peer")
             self._loop.call_soon(self._protocol.connection_lost, why, context=self._context)
-
-    def doom(self, writes: int, *, behind: bool) -> None:
-        """Cut it, or cut it behind, once its process has written so often: while that travels."""
-        self._doom = writes, behind
 
     def cut_behind(self) -> None:
         """Break it once what was written has run: its replies are lost."""
         self._back = float("inf")  # nothing comes back
         at = max(self._there, clock.now())
         self._loop.call_at(at, self.cut, context=_OUTSIDE)
+
+    def cut_late(self) -> None:
+        """Break it, and let what was written arrive all the same, some time later.
+
+        A kernel sends it again for as long as a network is away, whoever has closed the connection.
+        """
+        self.cut_behind()
+        self._tell()
 
     def _end(self) -> None:
         if not self._is_cut:

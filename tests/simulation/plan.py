@@ -28,16 +28,17 @@ from tests.simulation.jobs import Job, draw_jobs
 
 LEASE = 2.0
 FaultKind: TypeAlias = Literal[
-    "kill", "stop", "namesake", "cut", "cut_behind", "part", "redis_restart", "fail_over",
-    "redis_away", "rabbitmq_cut", "rabbitmq_away", "lost_acks", "orderly_restart", "reload",
-    "block", "join", "leave", "kill_page", "stop_puller",
+    "kill", "stop", "namesake", "cut", "cut_behind", "cut_late", "part", "redis_restart",
+    "fail_over", "redis_away", "rabbitmq_cut", "rabbitmq_away", "lost_acks", "orderly_restart",
+    "reload", "block", "join", "leave", "kill_page", "stop_puller",
 ]  # fmt: skip
 _FAULTS: dict[FaultKind, int] = {
     "kill": 6,
     "stop": 3,
     "namesake": 2,
     "cut": 3,
-    "cut_behind": 3,
+    "cut_behind": 4,
+    "cut_late": 3,
     "part": 3,
     "redis_restart": 1,
     "fail_over": 3,

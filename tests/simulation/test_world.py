@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation import clock
 from tests.simulation.loop import SimulatedLoop, Stuck
-from tests.simulation.network import Network, Transport
+from tests.simulation.network import Doom, Network, Transport, Way
 from tests.simulation.processes import Process, context_of
 from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import NotRendered, changed
@@ -139,7 +139,7 @@ class Client(asyncio.Protocol):
         self.lost = True
 
 
-@pytest.mark.parametrize("way", ["whole", "cut", "cut_behind"])
+@pytest.mark.parametrize("way", ["whole", "cut", "cut_behind", "cut_late"])
 def test_a_connection_keeps_its_order_and_may_break_on_either_way(
     loop: SimulatedLoop, way: str
 ) -> None:
@@ -168,6 +168,50 @@ def test_a_connection_keeps_its_order_and_may_break_on_either_way(
     assert sessions[0].got == ([] if way == "cut" else numbers)
     assert client.got == (numbers if way == "whole" else [])
     assert client.lost == sessions[0].is_over == (way != "whole")
+
+
+@pytest.mark.parametrize(
+    ("way", "arrive"), [("cut", []), ("cut_behind", [0.0]), ("cut_late", [3.0])]
+)
+def test_of_some_connections_that_breaks_on_which_a_call_is_on_its_way(
+    loop: SimulatedLoop, way: Way, arrive: list[float]
+) -> None:
+    network = Network(loop, Random(1))
+    arrived: list[float] = []
+
+    class Noting(Echo):
+        def receive(self, data: bytes) -> None:
+            super().receive(data)
+            if data == b"a claim":
+                arrived.append(round(clock.now() - begun, 1))
+
+    network.accept = Noting
+    begun = 0.0
+
+    async def live() -> list[bool]:
+        nonlocal begun
+        for _ in range(2):
+            await loop.create_connection(Client, "anywhere", 1)
+        begun = clock.now()
+        transports = list(network.open)
+        doom = Doom(way, 2, (b"claim",), 3.0)
+        for each in transports:
+            each.doom = doom
+        transports[1].write(b"a claim")
+        await asyncio.sleep(1.0)
+        arrived.clear()
+        begun = clock.now()
+        transports[0].write(b"a settle")
+        transports[0].write(b"a claim")
+        was_told = transports[0].is_closing()
+        transports[1].write(b"a claim")
+        await asyncio.sleep(1.0)
+        assert was_told == (way != "cut_behind")
+        await asyncio.sleep(9.0)
+        return [each.is_closing() for each in transports]
+
+    assert loop.run(live()) == [True, False]
+    assert sorted(arrived) == sorted([0.0, *arrive])
 
 
 def test_what_a_lost_channel_had_not_acked_comes_again_in_its_place(loop: SimulatedLoop) -> None:

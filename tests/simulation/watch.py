@@ -20,7 +20,8 @@ from tests.simulation.processes import Process
 from tests.soak.config import concurrency_of
 
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
-_OF_ONE = ("kill", "stop", "namesake", "block", "part", "cut", "cut_behind", "orderly_restart")
+_CUTS = ("cut", "cut_behind", "cut_late")
+_OF_ONE = ("kill", "stop", "namesake", "block", "part", *_CUTS, "orderly_restart")
 _WAKES_WITHIN = 0.1  # seconds, until a process that stood has looked at its clock
 _HARMLESS = 3.0  # leases behind a fault, after which it explains nothing
 
