@@ -40,6 +40,8 @@ FEW = 2  # claims in play: as many don't wait for each other; more cost less in 
 
 log = structlog.get_logger("groupflow.exchange")
 
+LATE = 120.0  # seconds for which a kernel may send again what was written on a lost connection
+
 
 class Exchanger(Ledger):
     """The exchanges of one pool with one store."""
@@ -63,6 +65,7 @@ class Exchanger(Ledger):
         self._slots = Slots(self, self.pool, run_for)
         self._next = asyncio.Lock()
         self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
+        self._late_until: float | None = None  # what got no answer may still run (monotonic)
         hall.sources.append(self)
 
     def adopt(self, runs: Mapping[str, int]) -> None:
@@ -192,6 +195,14 @@ class Exchanger(Ledger):
         self._slots.doubt()
         self._stir.set()
 
+    def doubt_late_calls(self) -> None:
+        """A call that got no answer may have run since then: its claim came to a free slot."""
+        if self._late_until is None:
+            return
+        if monotonic() > self._late_until:
+            self._late_until = None
+        self.doubt()
+
     @property
     def wants(self) -> bool:
         """Whether there may be something in it to claim, and room for that."""
@@ -227,6 +238,7 @@ class Exchanger(Ledger):
                     continue
                 # The lease is over by our clock, or nearly: they are asked once it is renewed.
             except StoreUnavailable as error:
+                self._late_until = monotonic() + LATE
                 log.debug("exchange.unanswered", error=str(error))
             except SessionLost:
                 pass  # renewal notices it too, drops the claims and opens a new session

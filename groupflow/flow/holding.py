@@ -59,6 +59,8 @@ class Holding:
         """A wake may have been lost: what waits now is told with each renewal."""
         waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
         self.wake({name for name in waiting if waiting[name]})
+        for exchanger in self._exchangers.values():
+            exchanger.doubt_late_calls()
 
     def _running(self) -> list[Worker]:
         """The workers that run something of it just now."""

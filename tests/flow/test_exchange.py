@@ -10,9 +10,11 @@ from time import monotonic
 import pytest
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.flow import exchange as module
 from groupflow.flow.demand import Asked
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.holding import Holding
 from groupflow.flow.slots import Exchange, Slots
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
@@ -217,6 +219,36 @@ async def test_all_free_slots_are_asked_where_settles_may_be_lost(bench: Bench) 
     assert slots.choose([], 0) == under_way.asking
     slots.arrive(Exchange(slots, [], doubted, Asked(3, 0, False), monotonic()), [])
     assert slots.choose([], 0) == []
+
+
+async def test_a_claim_that_ran_late_comes_to_light_with_the_next_renewal(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel sends again what was written on a connection that has long been given up."""
+    monkeypatch.setattr(module, "LATE", 0.0)
+    claims = ListedClaims(await bench.daemon())
+    claims.lose = {0}
+    hall, ran = hall_of(claims), list[str]()
+    holding = Holding({"grouped": hall.exchangers[0]}, list, lambda: None)
+    async with serving(hall):
+        worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
+        while len(claims.exchanges) < 2:
+            await asyncio.sleep(0.01)
+        (slot,) = claims.exchanges[0][1]
+        await bench.enqueue(arrival("t0", "a"))
+        answer = await Claims.exchange(claims, [], [slot])
+        assert [claim.task.id for claim in answer.claims] == ["t0"]
+        assert ran == []
+        holding.claimable(0, 0)
+        while bench.count("done") < 1:
+            await asyncio.sleep(0.01)
+        assert ran == ["t0"]
+        asked = len(claims.exchanges)
+        holding.claimable(0, 0)  # by now it would have come
+        await asyncio.sleep(0.05)
+        assert len(claims.exchanges) == asked
+        hall.stop_claiming()
+        await worker
 
 
 class HeldClaims(ListedClaims):
