@@ -38,6 +38,11 @@ _LOCKS: tuple[Damage, ...] = (
                 r"if state ~= 'live' then return state end",
                 "if state ~= 'live' then unlock(group, fence, clock()) return state end",
             ),
+            (
+                r"verdicts\[n\] = claim == 'lost' and 0 or 1",
+                "if claim ~= 'live' then unlock(group, fence, now) end "
+                "verdicts[n] = claim == 'lost' and 0 or 1",
+            ),
         ),
     ),
     without(
