@@ -186,12 +186,6 @@ _PLACES: tuple[Damage, ...] = (
         "what comes back goes to the head of its group, whatever stands before it",
         ((r"if not head or arrival_of\(head\) > arrival then", "if true then"),),
     ),
-    Condition(
-        "reverse-order",
-        "tasks of one daemon are put back in reverse order",
-        ((r"a\.element > b\.element", "a.element < b.element"),),
-        unseen="each goes to its place by its arrival, whichever comes first",
-    ),
     without(
         "without-its-first",
         "a run is put back without its first task",

@@ -254,7 +254,12 @@ OF_PRODUCT: tuple[Damage, ...] = (
         _replaced_goes_on,
     ),
     Replaced(
-        "no-grace", "who was without Redis reaps at once", Reaper, "_grace_left", _reaps_at_once
+        "no-grace",
+        "who was without Redis reaps at once",
+        Reaper,
+        "_grace_left",
+        _reaps_at_once,
+        unseen="all have stopped their handlers by then: what is taken begins anew either way",
     ),
     Replaced(
         "any-server",
@@ -322,6 +327,7 @@ OF_PRODUCT: tuple[Damage, ...] = (
         Slots,
         "doubt",
         _nothing,
+        unseen="each slot is asked in its turn: it takes a system in which nothing comes any more",
     ),
     Replaced("turned-away", "an exchange's answer wakes nobody", Exchanger, "_deliver", _nothing),
 )
