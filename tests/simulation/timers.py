@@ -19,6 +19,7 @@ from tests.simulation.fleet import RECOVERY, Fleet
 from tests.simulation.operators import BY, Operators
 
 QUIET = 2.0  # seconds behind the last fault's recovery for which ticks go on
+WAY = 0.2  # seconds that a tick's call may be on its way, at most, while a pause overtakes it
 GRAIN = 0.5  # seconds within which a task that has ended is known to
 
 
@@ -46,7 +47,7 @@ class Timers:
                     pass
             except NoSchedule:
                 self.violations.append(Violation("T3", f"{timer.name} never began"))
-            self._paused_at[timer.name] = began
+            self._paused_at[timer.name] = began - WAY
 
     async def _pause(self, name: str, namespace: Namespace) -> bool:
         return await AllSchedules(namespace).pause(name, BY)
