@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow import App
+from groupflow import App, Dead, Done
 from groupflow.settings.model import Settings
+from groupflow.testing import make_task, run
 from tests.deadlines import deadline
 from tests.docs.examples import DOCS, EXAMPLES, load_example, python_blocks
 from tests.endtoend.conftest import MakeRig, make_rig, rig
@@ -136,6 +138,33 @@ def test_the_examples_message_is_routed() -> None:
     body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": 7}
     route = router.route(orjson.dumps(body), type="import.contacts")
     assert route.group == "contact:42"
+
+
+def test_the_readmes_example_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message gets its group by its rule, and its handler does what it says."""
+    text = (DOCS.parent / "README.md").read_text()
+    blocks = dict(re.findall(r"^```(python|toml)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    (body,) = re.findall(r"^echo '(.*)' \|$", text, re.MULTILINE)
+    (tmp_path / "handlers.py").write_text(blocks["python"])
+    (tmp_path / "groupflow.toml").write_text(blocks["toml"])
+    monkeypatch.chdir(tmp_path)
+    command = [str(Path(sys.executable).with_name("groupflow")), "route", "--app", "handlers:app"]
+    told = subprocess.run(
+        [*command, "--type", "import.contacts", "--json"],
+        input=body.encode(),
+        capture_output=True,
+        timeout=deadline(),
+        check=True,
+    )
+    (route,) = orjson.loads(told.stdout)
+    assert route["group"] == "contact:42"
+    module: dict[str, Any] = {}
+    exec(compile(blocks["python"], "README.md", "exec"), module)
+    for rows, outcome in (([{"name": "Ada"}], Done), ([{}], Dead)):
+        task = make_task("import.contacts", {"rows": rows})
+        assert isinstance(asyncio.run(run(module["app"], task)), outcome)
 
 
 def test_the_guarded_write(tmp_path: Path) -> None:
