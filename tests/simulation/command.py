@@ -27,7 +27,7 @@ from tests.simulation.shrink import shrunk
 
 SHOWN = 10  # violations of a run
 ENOUGH = 1000  # runs, in which processes have died in every way that matters
-TOGETHER = 50  # runs of one process: what dead processes leave in memory ends with it
+TOGETHER = 200  # runs of one process: what dead processes leave in memory ends with it
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ class _Attempt:
     start: Event
     process: Process
     died: bool = False  # with its process, while it ran
+    is_back: bool = False  # its process has ended it, or given its claim back
+    others_died: bool = False  # since then: one of them may have had it next, and not begun
 
 
 def _is_anew(one: Event, two: Event) -> bool:
@@ -38,6 +40,12 @@ class Fates:
         for attempts in self._attempts.values():
             for each in attempts:
                 each.died |= (each.start.id, each.start.fence) in lost and each.process is process
+                each.others_died |= each.is_back
+
+    def came_back(self, id_: str, fence: int) -> None:
+        """The claim of an attempt is over, and not since a process died."""
+        for each in self._attempts[id_.partition("#")[0]]:
+            each.is_back |= each.start.fence == fence
 
     def started(self, event: Event, process: Process) -> list[Violation]:
         """An attempt begins: what its task says of those before it can't be otherwise."""
@@ -49,7 +57,7 @@ class Fates:
         if self.is_lossy:
             return []
         ended = [one for one, two in pairwise(attempts) if _is_anew(one.start, two.start)]
-        alive = [each.process for each in ended if each.process.is_sound]
+        alive = [each.process for each in ended if each.process.is_sound and not each.others_died]
         # Who comes under a dead one's name is told by that what became of it.
         dead = [
             each.process

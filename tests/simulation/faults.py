@@ -232,6 +232,7 @@ class Faults:
         if process is None or process.is_dead:
             return
         process.main.is_blocked, process.is_sound = True, False
+        process.main.stands_since = clock.now()
         await asyncio.sleep(fault.seconds)
         process.main.is_blocked = False
         self._fleet.loop.release(process.main)

@@ -319,8 +319,10 @@ class Fleet:
             return False
         if clock.now() < self.redis.began + self.plan.lease:
             return False  # not every daemon has come to the server as it is now
-        if any(self.raw.exists(keys("recovering")) for keys in self.partitions):
-            return False  # a server's return is not over
+        led = {None, self.redis.id.encode()}
+        for keys in self.partitions:
+            if self.raw.hget(keys("epoch"), "id") not in led or self.raw.exists(keys("recovering")):
+                return False  # a server's return is not over
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
         return not any(counts.get(kind, 0) for kind in kinds)

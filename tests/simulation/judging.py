@@ -37,13 +37,19 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         for event in fleet.events
     ]
     events += published_by_themselves(fleet, states)
+    # A drop that a server has forgotten lets its task come back behind others.
     for id_, (at, lost) in known.dropped.items():
-        if lost != fleet.calls_lost:
-            # A drop that a server has forgotten lets its task come back behind others.
-            events.append(Event("redriven", id_, at))
-        else:  # nothing is dropped that runs, so what its process goes on with is a ghost
-            events = [_ended_by(event, id_, at) for event in events]
+        events += [Event("redriven", id_, at)] if lost != fleet.calls_lost else []
+    ghosts = fleet.watch.ghosts
+    events = [
+        replace(event, at=min(event.at, ghosts.get((event.id, event.fence), event.at)))
+        if event.kind == "end"
+        else event
+        for event in events
+    ]
     delays = {ids[job.n]: job.delay for job in fleet.plan.jobs if job.delay}
+    # What intake refused begins once somebody redrives it, whatever its delay was.
+    refused = {ids[job.n] for job in fleet.plan.jobs if job.shape}
     unique = Fences(fleet, events)
     events = [unique.event(event) for event in events]
     verdict = judge_events(
@@ -56,17 +62,11 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
     )
     verdict.violations += [
         *left_behind(fleet),
-        *early_starts(events, delays, known.hurried),
+        *early_starts(events, delays, known.hurried | refused),
         *starts_under_holds(fleet, known.holds),
         *starts_of_dropped(fleet, events, states, known),
     ]
     return verdict
-
-
-def _ended_by(event: Event, id_: str, at: float) -> Event:
-    """An attempt's end, or an earlier one, if it is an attempt at this task."""
-    is_later = event.kind == "end" and event.at > at and event.id.partition("#")[0] == id_
-    return replace(event, at=at) if is_later else event
 
 
 def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:

@@ -203,7 +203,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def stop_process(self, process: Process) -> None:
         """Freeze a process."""
-        process.is_stopped = True
+        process.is_stopped, process.main.stands_since = True, clock.now()
 
     def go_on(self, process: Process) -> None:
         """Let a frozen process run; what has come meanwhile runs first, in its order."""

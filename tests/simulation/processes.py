@@ -61,6 +61,8 @@ class Thread:
     process: Process
     name: str
     is_blocked: bool = False
+    stands_since: float = 0.0
+    """When (monotonic) it was last stopped, or blocked."""
     held: list[Any] = field(default_factory=list)
     """Callbacks that wait until it goes on, in order."""
 

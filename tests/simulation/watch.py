@@ -58,6 +58,8 @@ class Watch:
         self.violations: list[Violation] = []
         self.raised: dict[str, int] = {}
         """The most tasks of a group that somebody let run at once."""
+        self.ghosts: dict[tuple[str, int], float] = {}
+        """Attempts whose process stood when others went on in their place, and since when."""
         self._plan = plan
         self.deaths: list[Death] = []
         self.fates = Fates()
@@ -69,9 +71,15 @@ class Watch:
         """An event of a process."""
         if event.kind == "end":
             self._running.pop((event.id, event.fence), None)
+            self.fates.came_back(event.id, event.fence)
         elif event.kind == "start" and process is not None:
             for other, whose in list(self._running.values()):
-                if self._excludes(event, other) and self._goes_on_without_excuse(other, whose):
+                if not self._excludes(event, other):
+                    continue
+                stood = clock.now() - whose.main.stands_since if whose.main.stands else 0.0
+                if stood > self._plan.lease / 2:
+                    self.ghosts.setdefault((other.id, other.fence), clock.now())
+                elif self._goes_on_without_excuse(whose):
                     self._is_broken(
                         "S4",
                         f"{event.id} of {event.group} started under {event.fence} in {process}, "
@@ -94,7 +102,7 @@ class Watch:
         )
 
     @staticmethod
-    def _goes_on_without_excuse(_: Event, process: Process) -> bool:
+    def _goes_on_without_excuse(process: Process) -> bool:
         is_awake = not process.main.stands and clock.now() > process.awake_since + _WAKES_WITHIN
         return is_awake and not process.is_dead
 
@@ -125,6 +133,8 @@ class Watch:
 
     def heard(self, event: Mapping[str, Any]) -> None:
         """A daemon's claim was taken over: there has to be a fault that explains it."""
+        if event.get("event") == "task.resumed":
+            self.fates.came_back(event["task"], event["fence"])
         if event.get("event") != "task.taken_over":
             return
         name, now = str(event["held_by"]), clock.now() - clock.BEGIN
