@@ -92,7 +92,8 @@ class Faults:
         if aim.startswith(REGISTERS):  # that is a new one's
             self._fleet.loop.kill(process)
             await asyncio.sleep(0.1)
-            self._fleet.start(member)
+            if member.process is process:  # else another fault has started one
+                self._fleet.start(member)
             if (process := self._alive(member)) is None:
                 return  # it starts once the namespace has been moved
         if aim.startswith((STOPS, LEAVES)) and member.daemon is not None:
