@@ -29,6 +29,7 @@ from tests.simulation.processes import OWNER, Process, context_of
 from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
 from tests.simulation.watch import Watch
+from tests.soak.config import run_of
 
 STOPS_WITHIN = 30.0  # seconds
 RECOVERY = 4.0  # seconds behind a fault in which a fleet may still see to what it has left
@@ -132,11 +133,22 @@ class Fleet:
         owner, name = OWNER.get(), event.get("event")
         # One that is told to stop and has lost its session ends before it hears what it gave back.
         gives_back = name == "claim.lost" and owner is not None and not owner.process.is_sound
-        if name == "task.resumed" or gives_back:
+        if name == "task.resumed":
             self.resumed.add((event["task"], event["fence"]))
+        elif gives_back:
+            self.resumed |= self._with_its_run(event["task"], event["group"], event["fence"])
         if event.get("exc_info") or level in ("exception", "critical"):
             self.troubles.append(f"a daemon logged an error that it did not expect: {event!r}")
         raise structlog.DropEvent
+
+    def _with_its_run(self, id_: str, group: str | None, fence: int) -> set[tuple[str, int]]:
+        """An attempt, and those before it under the same claim: task and fence of each."""
+        since = fence - (run_of(group) if group else 1)
+        return {(id_, fence)} | {
+            (event.id.partition("#")[0], event.fence)
+            for event in self.events
+            if event.kind == "start" and event.group == group and since < event.fence <= fence
+        }
 
     def _unhandled(self, _loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
