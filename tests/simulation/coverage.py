@@ -20,9 +20,8 @@ CELLS = [
         (row, column)
         for row in CRITICAL
         for column in (*RULES, *ROUND, *ACTORS)
-        # Where tenants take turns no group is handed on, and hardly one where there are limits, or
-        # where a server has just begun.
-        if not (row.startswith(HANDS_ON) and column in ("tenants", "several", "paced", "anew"))
+        # A group is handed on only where nothing else waits, which is rare: so anywhere will do.
+        if not row.startswith(HANDS_ON) or column == "strict"
     ),
     *((HANDLES, column) for column in TASKS),
 ]
