@@ -63,11 +63,12 @@ def tenants_of(found: Snapshot, now: int) -> Iterator[Violation]:
             yield Violation("S8", f"{member!r} has the turn of {place}, and doesn't wait there")
         if member not in found.zsets.get(_INDEX[place[0]], {}):
             yield Violation("S8", f"{member!r} has the turn of {place}, and no claim sees it")
-    standing = {tenant.decode() for tenant in found.zsets.get("standing", {})}
+    standing = {tenant.decode(): due for tenant, due in found.zsets.get("standing", {}).items()}
     for place in found.waits:
         tenant = place[1:]
         may = may_start(found, tenant, now)
-        if place not in turns and may:
+        is_due = standing.get(tenant, NO_END) <= now  # whoever promotes gives it its turn
+        if place not in turns and may and not is_due:
             yield Violation("S8", f"something of {place} may start, and has no turn")
         if place in turns and may is False:
             yield Violation("S4", f"{turns[place]!r} has a turn, and its tenant may start nothing")
