@@ -179,6 +179,8 @@ def early_starts(
 def starts_under_holds(fleet: Fleet, holds: list[Hold]) -> Iterator[Violation]:
     """Nothing of what is paused is claimed."""
     for hold in holds:
+        if any(hold.since - 1 < moved < hold.until for moved, _ in fleet.layouts[1:]):
+            continue  # fences are others behind a move
         for event in fleet.events:
             if event.kind != "start" or hold.group not in ("", event.group):
                 continue
