@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -122,8 +123,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Any = None
     ) -> Any:
-        """As asyncio's."""
-        return self.call_at(clock.now() + delay, callback, *args, context=context)
+        """As asyncio's; where that is less than a float can tell, it still takes some time."""
+        now = clock.now()
+        when = now + delay
+        if delay > 0 and when == now:
+            when = math.nextafter(now, math.inf)
+        return self.call_at(when, callback, *args, context=context)
 
     def _run_once(self) -> None:
         """All that is ready; where nothing is, what is due next."""

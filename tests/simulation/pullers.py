@@ -170,10 +170,13 @@ class Puller:
             self._give_back(self._held.values() if len(self._fleet.partitions) > 1 else newest)
         holding = len(self._held)
         wanted = {"limit": pull.limit, "wait": pull.patience, "holding": holding}
+        life = self._fleet.redis.life
         answer = await self._ask(pull, f"POST {_WORKER}/claims", wanted)
         self._keep({_key_of(task) for task in answer["tasks"]})
         for task in answer["tasks"]:
             self._take(task)
+        if life != self._fleet.redis.life:
+            self.hand_over()  # some may be of the server before
 
     def _keep(self, keys: set[Key]) -> None:
         """What isn't its own any more it gives up."""
