@@ -87,6 +87,7 @@ class Fleet:
         self.former: list[Member] = []
         """Processes that others have replaced, and that may not have ended yet."""
         self.forgotten: set[tuple[str, int]] = set()
+        self._forgot_below = 0
         self.troubles: list[str] = []
         self.story: list[str] = []
         self.unpublished = len(plan.jobs)
@@ -120,6 +121,8 @@ class Fleet:
     def write(self, event: Event) -> None:
         """Note an event."""
         self.events.append(event)
+        if event.kind == "start" and event.fence < self._forgot_below:  # it had lain ready
+            self.forgotten.add((event.id.partition("#")[0], event.fence))
         owner = OWNER.get()
         self.watch.saw(event, owner.process if owner is not None else None)
 
@@ -161,6 +164,7 @@ class Fleet:
         for keys in self.partitions:
             states |= states_of(self.raw, keys)
         self.calls_lost += 1
+        self._forgot_below = clock.micros()  # fences go on above that
         over = {id_ for id_, state in states.items() if state not in ("waiting", "running")}
         self.forgotten |= {
             (id_, event.fence)
