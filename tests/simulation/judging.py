@@ -32,8 +32,12 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
     for keys in fleet.partitions:
         states |= states_of(fleet.raw, keys)
     ids = ids_of(fleet, states)
+    # What intake refused has no place in its group, and goes first once somebody redrives it.
+    first = {job.n: 0.0 for job in fleet.plan.jobs if job.shape}
     events = [
-        replace(event, id=ids[event.n]) if event.kind == "published" else event
+        replace(event, id=ids[event.n], at=first.get(event.n, event.at))
+        if event.kind == "published"
+        else event
         for event in fleet.events
     ]
     events += published_by_themselves(fleet, states)
