@@ -337,8 +337,9 @@ class Fleet:
             return False  # not every daemon has come to the server as it is now
         led = {None, self.redis.id.encode()}
         for keys in self.partitions:
-            if self.raw.hget(keys("epoch"), "id") not in led or self.raw.exists(keys("recovering")):
-                return False  # a server's return is not over
+            untold = keys("recovering"), keys("by_hand_news")
+            if self.raw.hget(keys("epoch"), "id") not in led or self.raw.exists(*untold):
+                return False  # a server's return is not over, or nobody has heard of a limit's end
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
         return not any(counts.get(kind, 0) for kind in kinds)
