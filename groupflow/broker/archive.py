@@ -141,10 +141,10 @@ class Archive:
     async def _publish(
         self, connection: AbstractConnection, bodies: Sequence[dict[str, bytes]]
     ) -> None:
-        channel = await open_channel(connection, confirms=True)
         with broker_calls(f"{self._stream!r} confirmed nothing"):
             try:
                 async with asyncio.timeout(self._timeout):
+                    channel = await open_channel(connection, confirms=True)
                     await asyncio.gather(*(self._publish_one(channel, parts) for parts in bodies))
             except TimeoutError as error:
                 raise BrokerUnavailable(
@@ -186,8 +186,6 @@ class Archive:
         """Deliveries from an offset on; ``None`` at the connection's end."""
         deliveries: asyncio.Queue[DeliveredMessage | None] = asyncio.Queue()
         frames.tolerate_strangers()
-        channel = await open_channel(connection, confirms=False)
-        channel.closing.add_done_callback(lambda _: deliveries.put_nowait(None))
 
         async def on_delivery(message: DeliveredMessage) -> None:
             deliveries.put_nowait(message)
@@ -195,6 +193,8 @@ class Archive:
         with broker_calls(f"RabbitMQ lets nobody read {self._stream!r}"):
             try:
                 async with asyncio.timeout(self._timeout):
+                    channel = await open_channel(connection, confirms=False)
+                    channel.closing.add_done_callback(lambda _: deliveries.put_nowait(None))
                     await channel.basic_qos(prefetch_count=READ_AHEAD)
                     await channel.basic_consume(
                         self._stream, on_delivery, arguments={_OFFSET: offset}

@@ -42,7 +42,8 @@ class Audits:
     def _is_early(self, found: Violation) -> bool:
         """Whether it is of a group that a move found ready: a claim asks for its limits again."""
         since, _ = self._fleet.layouts[-1]
-        return found.invariant == "L8" and len(self._fleet.layouts) > 1 and clock.now() < since + 1
+        is_moved = len(self._fleet.layouts) > 1 and clock.now() < since + 1
+        return is_moved and found.invariant == "L8" and " is ready, " in found.text
 
     def _look(self) -> None:
         if self._fleet.is_moving or self._fleet.loop.broken:

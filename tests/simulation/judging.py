@@ -32,28 +32,22 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
     for keys in fleet.partitions:
         states |= states_of(fleet.raw, keys)
     ids = ids_of(fleet, states)
-    # What intake refused has no place in its group, and goes first once somebody redrives it.
-    first = {job.n: 0.0 for job in fleet.plan.jobs if job.shape}
-    events = [
-        replace(event, id=ids[event.n], at=first.get(event.n, event.at))
-        if event.kind == "published"
-        else event
-        for event in fleet.events
-    ]
+    # What intake refused has no place in its group, and waits for no delay: once somebody redrives
+    # it, it goes first.
+    refused = {job.n for job in fleet.plan.jobs if job.shape}
+    events = []
+    for event in fleet.events:
+        id_, at = event.id, event.at
+        if event.kind == "published":
+            id_, at = ids[event.n], 0.0 if event.n in refused else at
+        elif event.kind == "end":
+            at = min(at, fleet.watch.ghosts.get((id_, event.fence), at))
+        events.append(replace(event, id=id_, at=at))
     events += published_by_themselves(fleet, states)
     # A drop that a server has forgotten lets its task come back behind others.
     for id_, (at, lost) in known.dropped.items():
         events += [Event("redriven", id_, at)] if lost != fleet.calls_lost else []
-    ghosts = fleet.watch.ghosts
-    events = [
-        replace(event, at=min(event.at, ghosts.get((event.id, event.fence), event.at)))
-        if event.kind == "end"
-        else event
-        for event in events
-    ]
     delays = {ids[job.n]: job.delay for job in fleet.plan.jobs if job.delay}
-    # What intake refused begins once somebody redrives it, whatever its delay was.
-    refused = {ids[job.n] for job in fleet.plan.jobs if job.shape}
     unique = Fences(fleet, events)
     events = [unique.event(event) for event in events]
     verdict = judge_events(
@@ -66,7 +60,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
     )
     verdict.violations += [
         *left_behind(fleet),
-        *early_starts(events, delays, known.hurried | refused),
+        *early_starts(events, delays, known.hurried | {ids[n] for n in refused}),
         *starts_under_holds(fleet, known.holds),
         *starts_of_dropped(fleet, events, states, known),
     ]
