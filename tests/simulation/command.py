@@ -29,7 +29,7 @@ SHOWN = 10  # violations of a run
 ENOUGH = 1000  # runs, in which processes have died in nearly every way that matters
 PLENTY = 10_000  # runs, in which they have in every one
 RARE = 0.01  # of these ways, which may be missing in fewer runs than that
-TOGETHER = 200  # runs of one process: what dead processes leave in memory ends with it
+TOGETHER = 200  # runs that one process sees to
 
 
 @dataclass(frozen=True, slots=True)

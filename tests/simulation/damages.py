@@ -37,7 +37,7 @@ from tests.simulation.run import run
 DAMAGES: dict[str, Damage] = {
     each.name: each for each in (*OF_LINES, *OF_RECORDS, *OF_SESSIONS, *OF_INTAKE, *OF_PRODUCT)
 }
-TOGETHER = 60  # runs of one process
+TOGETHER = 60  # runs that one process sees to
 FOUND = 0.95  # of all damages, at least
 
 
@@ -77,7 +77,7 @@ def search(damage: Damage, path: str, seeds: Iterable[int]) -> Search:
         number += 1
         with damaged(damage, hits):
             outcome = run(plan(seed), real)
-        hits.number += real.take_hits()
+        hits.hit(real.take_hits())
         if outcome.violations and not run(plan(seed), sound).violations:
             return Search(damage.name, seed, number, hits.number, str(outcome.violations[0]))
     return Search(damage.name, 0, number, hits.number)
@@ -110,7 +110,7 @@ def _search_here(names: list[str], seeds: range) -> int:
 
 
 def _search_in_children(names: list[str], seeds: int, jobs: int) -> dict[str, Search]:
-    """The same in processes of their own, which end now and then: the dead stay in memory."""
+    """The same on all cores, some seeds of some damages at a time."""
     waiting = [(name, 1) for name in names]
     running: dict[subprocess.Popen[bytes], tuple[list[str], int, Path]] = {}
     found: dict[str, Search] = {}

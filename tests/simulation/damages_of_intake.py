@@ -54,7 +54,7 @@ def _reversed_batch(sound: Any, hits: Hits) -> Any:
 
 def _first_of_batch_lost(sound: Any, hits: Hits) -> Any:
     def __init__(self: Batch, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:  # noqa: N807
-        hits.number += len(arrivals) > 3
+        hits.hit(len(arrivals) > 3)
         sound(self, gates, arrivals[1:] if len(arrivals) > 3 else arrivals)
 
     return __init__
@@ -63,7 +63,7 @@ def _first_of_batch_lost(sound: Any, hits: Hits) -> Any:
 def _uncopied_is_copied(sound: Any, hits: Hits) -> Any:
     async def enqueue(self: Enqueuer, *args: Any) -> Enqueued:
         copies, self._copies = self._copies, None
-        hits.number += copies is not None
+        hits.hit(copies is not None)
         try:
             found: Enqueued = await sound(self, *args)
         finally:

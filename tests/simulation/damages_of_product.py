@@ -49,7 +49,7 @@ def _nothing(_sound: Any, hits: Hits) -> Any:
 
 def _begun_unwitnessed(_sound: Any, hits: Hits) -> Any:
     def check(self: Sessions) -> bool:
-        hits.number += not self._session.is_witnessed
+        hits.hit(not self._session.is_witnessed)
         return True
 
     return property(check)
@@ -75,7 +75,7 @@ def _reaps_at_once(_sound: Any, hits: Hits) -> Any:
 
 def _any_server(sound: Any, hits: Hits) -> Any:
     async def run_all(self: StoreClient, calls: Any, epoch: Any = None) -> list[Any]:
-        hits.number += epoch is not None
+        hits.hit(epoch is not None)
         found: list[Any] = await sound(self, calls)
         return found
 
@@ -148,7 +148,7 @@ def _claim_doubled(sound: Any, hits: Hits) -> Any:
 
 def _told_as_done(sound: Any, hits: Hits) -> Any:
     async def exchange(self: Claims, settlements: Any, slots: Any, **options: Any) -> Any:
-        hits.number += len(settlements) > 1
+        hits.hit(len(settlements) > 1)
         return await sound(self, settlements[:1], slots, **options)
 
     return exchange

@@ -8,6 +8,7 @@ rest sit at methods of the product's classes.
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -41,14 +42,19 @@ class MatchesNothing(Exception):
 
 
 class Hits:
-    """How often a damage had its effect."""
+    """How often a damage had its effect, in this process and those that it has forked."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self._shared = memoryview(mmap.mmap(-1, 8)).cast("q")
 
-    def hit(self) -> None:
-        """Once more."""
-        self.number += 1
+    @property
+    def number(self) -> int:
+        """How often."""
+        return self._shared[0]
+
+    def hit(self, times: int = 1) -> None:
+        """Once more, or some times."""
+        self._shared[0] += times
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import pickle
 import random
-import sys
+import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import BinaryIO, NoReturn
 
 import structlog
 
@@ -59,7 +62,40 @@ class Outcome:
 
 
 def run(plan: Plan, real: RealRedis) -> Outcome:
-    """Let a plan happen."""
+    """Let a plan happen, in a process of its own: what the dead leave in memory ends with that."""
+    real.load_all(plan.order, plan.partitions)  # known to the runs that follow as well
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        with os.fdopen(writing, "wb") as pipe:
+            _run_and_end(plan, real, pipe)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        code = os.waitstatus_to_exitcode(status)
+        text = f"the process of this run ended with {code}: {said.decode(errors='replace')}"
+        return Outcome(plan, [Violation("L2", text)])
+    outcome: Outcome = pickle.loads(said)
+    return outcome
+
+
+def _run_and_end(plan: Plan, real: RealRedis, pipe: BinaryIO) -> NoReturn:
+    """Tell what came of a run, or how it failed, and end this process without any tidying."""
+    code = 1
+    try:
+        pipe.write(pickle.dumps(_run(plan, real)))
+        code = 0
+    except BaseException:
+        pipe.write(traceback.format_exc().encode())
+    finally:
+        pipe.flush()
+        os._exit(code)
+
+
+def _run(plan: Plan, real: RealRedis) -> Outcome:
     gc.disable()  # what a dead process leaves must not be collected: Python would go on with it
     clock.set_now(clock.BEGIN)
     random.seed(plan.seed)
@@ -88,21 +124,7 @@ def run(plan: Plan, real: RealRedis) -> Outcome:
     outcome.seconds = clock.now() - clock.BEGIN
     outcome.figures |= {"steps": fleet.loop.steps, "calls": fleet.redis.calls}
     outcome.figures |= {"faults": len(plan.faults), "deaths": len(outcome.died_at)}
-    _bury(fleet)
     return outcome
-
-
-def _bury(fleet: Fleet) -> None:
-    """Let go of all that never ended, and of what it says while Python ends it."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        fleet.loop.close()
-        for process in fleet.processes:
-            process.remains.clear()
-        fleet.loop.tasks.clear()
-        gc.collect()
-    finally:
-        sys.unraisablehook = hook
 
 
 async def _live(fleet: Fleet, outcome: Outcome) -> None:

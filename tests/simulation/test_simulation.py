@@ -54,6 +54,25 @@ def test_a_seed_is_the_same_run_each_time() -> None:
     assert digests[1:] == [each["digest"] for each in others]
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("os.kill(os.getpid(), 11)", "ended with -11"), ("1 / 0", "ZeroDivisionError")],
+)
+def test_a_run_whose_process_fails_is_told(how: str, told: str) -> None:
+    """It is one broken seed, and the others run."""
+    program = f"""
+import os
+from tests.simulation import command, plan, run
+run._run = lambda *_: {how}
+with command.real_redis() as real:
+    print([each.text for _ in range(2) for each in run.run(plan.plan(1), real).violations])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count(told) == 2
+
+
 def test_a_failing_run_is_made_as_small_as_it_can_be() -> None:
     """Only what the violation needs is left: here one fault and two messages."""
     whole = plan(5)
