@@ -8,7 +8,7 @@ server never does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -31,7 +31,7 @@ from groupflow.doctor.examination import check_at_start
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
-from groupflow.flow.wake import Woken, listen
+from groupflow.flow.wake import Heard, Woken, listen
 from groupflow.flow.workforce import Workforce
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
@@ -46,7 +46,6 @@ from groupflow.ops.tracing import open_tracing
 from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
-from groupflow.store.envelope import Pool
 from groupflow.store.limits import pack
 from groupflow.store.partitions import keys_of
 
@@ -330,10 +329,11 @@ class Daemon:
             self._duties[partition.number]["promote"],
         )
 
-        def woken(pools: Set[Pool], is_due: bool) -> None:
-            if is_due:
+        def woken(heard: Heard) -> None:
+            if heard.is_due:
                 promote.wake()
-            holding.wake(pools)
+            holding.hold_back(heard.holds)
+            holding.wake(heard.pools)
 
         return woken
 

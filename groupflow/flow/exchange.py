@@ -13,7 +13,7 @@ under way (`_gathers`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from time import monotonic
 
 import structlog
@@ -38,9 +38,8 @@ from groupflow.store.settlements import (
 PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
 FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
 
-log = structlog.get_logger("groupflow.exchange")
-
 LATE = 120.0  # seconds for which a kernel may send again what was written on a lost connection
+log = structlog.get_logger("groupflow.exchange")
 
 
 class Exchanger(Ledger):
@@ -144,7 +143,7 @@ class Exchanger(Ledger):
         if refused:
             report_lost(self._hall.measures, settlement.claim)
         held = self._arrive(exchange, claims)
-        if held and self._hall.may_claim and self.holds_lease():
+        if held and not self._held_back(exchange, held):
             self._advance(claims)
             return True
         for each in held:
@@ -202,6 +201,19 @@ class Exchanger(Ledger):
         if monotonic() > self._late_until:
             self._late_until = None
         self.doubt()
+
+    def hold_back(self, groups: Set[str] | None) -> None:
+        """What was claimed of these groups (none: of all) and has not begun goes back."""
+        self._slots.end_runs(groups)
+        self._under_way.hold_back(groups)
+        for slot in self._hall.withdraw(self, groups):
+            self.end(slot, Release(slot.held))
+
+    def _held_back(self, exchange: Exchange, slots: Sequence[Slot]) -> list[Slot]:
+        """Which may not begin: a stop, a hold or the lease's end came meanwhile."""
+        if not self._hall.may_claim or not self.holds_lease():
+            return [*slots]
+        return [slot for slot in slots if exchange.holds_back(slot)]
 
     @property
     def wants(self) -> bool:
@@ -366,7 +378,7 @@ class Exchanger(Ledger):
                 demand.refrain()
             if slots:
                 self._advance(answer.claims)
-                self._deliver(slots)
+                self._deliver(exchange, slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
             self.wake()  # a suspect comes alone, and behind the end of one there may be the next
         elif demand.goes_on(exchange.asked, came, hall.workers, hall.taken(self)):
@@ -378,10 +390,11 @@ class Exchanger(Ledger):
         if not is_short and len(hall.sources) > 1:
             hall.make_room()  # who is behind now may go on
 
-    def _deliver(self, slots: list[Slot]) -> None:
-        if self._hall.may_claim and self.holds_lease():
-            self._hall.deliver(slots)
-            return
-        # A stop or the lease's end came while they were on their way.
-        for slot in (*self._hall.withdraw(self), *slots):
+    def _deliver(self, exchange: Exchange, slots: Sequence[Slot]) -> None:
+        held_back = self._held_back(exchange, slots)
+        if len(held_back) < len(slots):
+            self._hall.deliver([slot for slot in slots if slot not in held_back])
+        elif not self._hall.may_claim or not self.holds_lease():
+            held_back[:0] = self._hall.withdraw(self)
+        for slot in held_back:
             self.end(slot, Release(slot.held))

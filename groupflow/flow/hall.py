@@ -98,6 +98,11 @@ class Slot:
         return self.claim
 
 
+def is_of(slot: Slot, groups: Set[str] | None) -> bool:
+    """Whether a slot's claim is of one of these groups; none stands for all, and plain tasks."""
+    return groups is None or slot.held.task.group in groups
+
+
 class Hall:
     """Who waits."""
 
@@ -294,10 +299,10 @@ class Hall:
         if is_short:
             self.make_room(by)
 
-    def withdraw(self, of: Source) -> list[Slot]:
-        """Take back what lies ready from one store."""
-        found = [slot for slot, _ in self._ready if slot.source is of]
-        self._ready = deque(each for each in self._ready if each[0].source is not of)
+    def withdraw(self, of: Source, groups: Set[str] | None = None) -> list[Slot]:
+        """Take back what lies ready from one store, of these groups, or of all."""
+        found = [slot for slot, _ in self._ready if slot.source is of and is_of(slot, groups)]
+        self._ready = deque(each for each in self._ready if each[0] not in found)
         return found
 
     def _call_idle(self, number: int) -> None:

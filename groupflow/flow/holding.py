@@ -32,6 +32,12 @@ class Holding:
             if pools is None or name in pools:
                 exchanger.wake()
 
+    def hold_back(self, groups: Set[str] | None) -> None:
+        """Somebody holds groups back, or (none) all: what was claimed of them doesn't begin."""
+        if groups is None or groups:
+            for exchanger in self._exchangers.values():
+                exchanger.hold_back(groups)
+
     def lease_ended(self) -> None:
         """Somebody may rightly have taken over: stop the handlers of what was claimed here."""
         for worker in self._running():

@@ -9,12 +9,12 @@ be settled), unsure (a claim may have been made for it), or on its way with an e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from time import monotonic
 
 from groupflow.flow.demand import AT_ONCE, Asked
-from groupflow.flow.hall import Slot, Source
+from groupflow.flow.hall import Slot, Source, is_of
 from groupflow.flow.run import Run
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Settlement
@@ -137,6 +137,12 @@ class Slots:
         self.unsure += self._free
         self._free.clear()
 
+    def end_runs(self, groups: Set[str] | None) -> None:
+        """Each run of these groups, or of all, ends with the task that runs."""
+        for slot in self._all.values():
+            if slot.run and slot.claim and is_of(slot, groups):
+                slot.run.is_ending = True
+
     def _make(self) -> Slot:
         slot = Slot(f"{self._pool}-{len(self._all)}", self._source)
         self._all[slot.name] = slot
@@ -173,7 +179,7 @@ class Slots:
         self.unsure += [slot for slot in exchange.asking if slot.finished is None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Exchange:
     """One round trip on its way."""
 
@@ -183,6 +189,12 @@ class Exchange:
     asked: Asked  # how many that are, and why
     began: float  # when (monotonic)
     running: Sequence[Slot] = ()  # whose runs tell what of them is done, and go on
+    # Groups that somebody has held back since it began; none: all of them.
+    held_back: Set[str] | None = frozenset()
+
+    def holds_back(self, slot: Slot) -> bool:
+        """Whether what it brought for a slot may not begin."""
+        return is_of(slot, self.held_back)
 
     def tell(self, *, may_reach: bool = False) -> list[Settlement]:
         """What it has to write; runs that go on may ask for more."""
@@ -206,6 +218,12 @@ class UnderWay:
         """One sets out."""
         self.exchanges.append(exchange)
         self.asked += exchange.asked.number
+
+    def hold_back(self, groups: Set[str] | None) -> None:
+        """What they bring of these groups, or of all, may not begin."""
+        for each in self.exchanges:
+            before = each.held_back
+            each.held_back = None if groups is None or before is None else before | groups
 
     def end(self, exchange: Exchange) -> None:
         """One has come back, or failed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import structlog
@@ -22,17 +23,43 @@ BURST = 100  # wakes that are heard before others of the loop have their turn
 log = structlog.get_logger("groupflow.wake")
 
 
-Woken: TypeAlias = Callable[[Set[Pool], bool], None]
-"""Is told of which pools something may be claimed, and whether a due time was set."""
-
 _POOLS: dict[bytes, frozenset[Pool]] = {
     b"plain": frozenset({"plain"}),
     b"grouped": frozenset({"grouped"}),
     b"ready": frozenset({"plain", "grouped"}),
     b"due": frozenset(),
+    b"hold": frozenset(),
     b"anew": frozenset({"plain", "grouped"}),
 }
-_DUE = (b"due", b"anew")
+_HOLD_OF_ONE = b"hold:"  # and the group
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What was heard together. Whatever it is, it may have been while nobody listened.
+
+    Attributes:
+        pools: of which something may be claimed.
+        is_due: whether a due time was set.
+        holds: groups that somebody paused, limited or put an older task into; none for all.
+    """
+
+    pools: Set[Pool]
+    is_due: bool
+    holds: Set[str] | None
+
+
+def _heard(kinds: Set[bytes]) -> Heard:
+    holds = {kind for kind in kinds if kind.startswith(_HOLD_OF_ONE)}
+    groups = {kind.removeprefix(_HOLD_OF_ONE).decode() for kind in holds}
+    return Heard(
+        pools=frozenset[Pool]().union(*(_POOLS[kind] for kind in kinds - holds)),
+        is_due=bool(kinds & {b"due", b"anew"}),
+        holds=None if kinds & {b"hold", b"anew"} else groups,
+    )
+
+
+Woken: TypeAlias = Callable[[Heard], None]
 
 
 class _Told:
@@ -40,20 +67,17 @@ class _Told:
 
     def __init__(self, on_wake: Woken) -> None:
         self._on_wake = on_wake
-        self._pools = set[Pool]()
-        self._is_due = False
+        self._kinds = set[bytes]()
 
     def hear(self, kind: bytes) -> None:
         """Pass it on in the next turn of the loop, with all that is heard until then."""
-        if not (self._pools or self._is_due):
+        if not self._kinds:
             asyncio.get_running_loop().call_soon(self._tell)
-        self._pools |= _POOLS[kind]
-        self._is_due |= kind in _DUE
+        self._kinds.add(kind)
 
     def _tell(self) -> None:
-        pools, is_due = self._pools, self._is_due
-        self._pools, self._is_due = set(), False
-        self._on_wake(pools, is_due)
+        kinds, self._kinds = self._kinds, set()
+        self._on_wake(_heard(kinds))
 
 
 async def listen(client: StoreClient, on_wake: Woken) -> None:
@@ -69,7 +93,7 @@ async def listen(client: StoreClient, on_wake: Woken) -> None:
                 heard = 0
                 async for kind in wakes:
                     backoff.reset()
-                    if kind not in _POOLS:
+                    if kind not in _POOLS and not kind.startswith(_HOLD_OF_ONE):
                         continue  # what may be claimed is for workers that pull
                     told.hear(kind)
                     heard += 1

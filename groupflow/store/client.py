@@ -364,9 +364,9 @@ class StoreClient:
 
         Yields an iterator with an item a wake: ``plain`` where a plain task may be claimed,
         ``grouped`` where one of a group may be, ``ready`` where either may, ``due`` where a due
-        time was set, ``pool`` where something may be claimed from a pool. It begins with
-        ``anew``: any of these may have passed while nobody listened. It ends with
-        `StoreUnavailable` when the connection does.
+        time was set, ``pool`` where something may be claimed from a pool, ``hold:`` and a group
+        where that is held back, ``hold`` where all are. It begins with ``anew``: any of these may
+        have passed while nobody listened. It ends with `StoreUnavailable` when the connection does.
         """
         with self._telling():
             pubsub = (await self._located()).pubsub()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from groupflow.core.task import Task
@@ -77,7 +77,7 @@ class Lobby(Hall):
     def answered(self, by: Any, *, is_short: bool) -> None:
         self.short.append(is_short)
 
-    def withdraw(self, of: Any) -> list[Slot]:
+    def withdraw(self, of: Any, groups: Set[str] | None = None) -> list[Slot]:
         found, self.delivered = self.delivered, []
         return found
 

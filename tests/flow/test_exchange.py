@@ -16,6 +16,7 @@ from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall, Slot
 from groupflow.flow.holding import Holding
 from groupflow.flow.slots import Exchange, Slots
+from groupflow.operate.groups import Groups
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Complete, Settlement
@@ -266,6 +267,50 @@ class HeldClaims(ListedClaims):
         self.held += 1
         await self.go.wait()
         return answer
+
+
+async def test_a_hold_hands_back_what_has_not_begun(bench: Bench) -> None:
+    """What lies ready, and what an exchange brings that was on its way; the store decides anew."""
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
+    claims = HeldClaims(await bench.daemon())
+    hall, ran = hall_of(claims), list[str]()
+    [exchanger] = hall.exchangers
+    async with serving(hall):
+        worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
+        while claims.held < 1:
+            await asyncio.sleep(0.01)
+        await Groups(bench.client).pause("g0", "me")
+        exchanger.hold_back({"g0"})
+        claims.go.set()
+        while bench.count("done") < 3:
+            await asyncio.sleep(0.01)
+        assert ran == ["t1", "t2", "t3"]
+        hall.stop_claiming()
+        await worker
+    assert bench.lane("g0") == ["t0"]
+
+
+@pytest.mark.parametrize("hold", [{"g1"}, None])
+async def test_a_hold_hands_back_what_lies_ready(bench: Bench, hold: set[str] | None) -> None:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
+    hall = hall_of(ListedClaims(await bench.daemon()))
+    [exchanger] = hall.exchangers
+    exchanger.demand.ahead = 3
+    worker = asyncio.create_task(next_slot(hall, "w-0"))
+    await asyncio.sleep(0)
+    await run_once(hall)
+    slot = await worker
+    assert slot is not None
+    assert hall.ready > 0
+    ready = hall.ready
+    exchanger.hold_back({"another"})
+    assert hall.ready == ready
+    exchanger.hold_back(hold)
+    assert hall.ready == 0
+    assert slot.held.task.id == "t0"
+    await run_once(hall)
+    assert bench.count("running_grouped") == 1 + hall.ready
+    bench.events.clear()
 
 
 async def test_a_wake_that_overtakes_a_reply_counts(bench: Bench) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Set
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -50,18 +50,21 @@ async def test_it_listens_on_after_each_interruption(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(wake, "Backoff", Noted)
     channel: Any = Channel(
-        [b"due", b"pool", b"plain", StoreUnavailable("away")], [GroupflowError("no")], [b"due"]
+        [b"due", b"pool", b"hold:a:b", b"plain", StoreUnavailable("away")],
+        [GroupflowError("no")],
+        [b"due"],
     )
-    heard: list[tuple[Set[str], bool]] = []
+    heard: list[wake.Heard] = []
 
-    def hear(pools: Set[str], is_due: bool) -> None:
-        heard.append((pools, is_due))
-
-    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), hear))
+    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
     async with asyncio.timeout(deadline()):
         await channel.is_over.wait()
-    assert heard == [({"plain"}, True), (set(), True)]  # those of the first came together
-    assert pauses == ["reset", "reset", "reset", "pause", "pause", "reset", "pause"]
+    # Those of the first came together.
+    assert heard == [
+        wake.Heard({"plain"}, is_due=True, holds={"a:b"}),
+        wake.Heard(set(), is_due=True, holds=set()),
+    ]
+    assert pauses == ["reset"] * 4 + ["pause", "pause", "reset", "pause"]
     listening.cancel()
 
 
@@ -73,9 +76,9 @@ async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> 
     heard: list[bool] = []
     turns = 0
 
-    def hear(pools: Set[str], is_due: bool) -> None:
-        assert pools == {"plain", "grouped"}
-        heard.append(is_due)
+    def hear(told: wake.Heard) -> None:
+        assert (told.pools, told.holds) == ({"plain", "grouped"}, set())
+        heard.append(told.is_due)
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), hear))
     while not channel.is_over.is_set():
@@ -99,8 +102,8 @@ async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
             yield b"due"
             await asyncio.Event().wait()
 
-    def hear(_: Set[str], is_due: bool) -> None:
-        heard.append(is_due)
+    def hear(told: wake.Heard) -> None:
+        heard.append(told.is_due)
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), hear))
     async with asyncio.timeout(deadline()):

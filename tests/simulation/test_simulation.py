@@ -68,7 +68,11 @@ with command.real_redis() as real:
     print([each.text for _ in range(2) for each in run.run(plan.plan(1), real).violations])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=2 * deadline(),
     )
     assert done.stdout.count(told) == 2
 

@@ -25,4 +25,5 @@ elseif paused == 1 or had_end then
   paused = 1
 end
 if group ~= '' then place(group, now) end
+hold_back(group)
 return paused

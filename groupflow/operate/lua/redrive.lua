@@ -65,4 +65,5 @@ end
 call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', 1)
 call('HINCRBY', K.count, 'redriven', 1)
 wake()
+if group ~= '' then hold_back(group) end
 return 1

@@ -67,6 +67,7 @@ local function begin_by_hand(whose, text, now)
   may_limit, limits_made, tenants_made = true, nil, nil
   if byte(whose) ~= OF_GROUP then charge_running(sub(whose, 2)) end
   look_again({ whose }, now)
+  hold_back(byte(whose) == OF_GROUP and sub(whose, 2) or '')
 end
 
 -- Those of these end; by whom, or '' where their time is over.
