@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -104,7 +105,7 @@ def _run_here(options: Options) -> int:
     gc.freeze()
     with real_redis() as real:
         for seed in options.seeds:
-            began = time.process_time()
+            began = _processor()
             outcome = run(options.plan(seed), real)
             if outcome.violations and options.shrinks:
                 outcome = _smallest(outcome, real)
@@ -115,7 +116,7 @@ def _run_here(options: Options) -> int:
                 "seed": seed,
                 "failed": bool(outcome.violations),
                 "digest": outcome.digest,
-                "processor": time.process_time() - began,
+                "processor": _processor() - began,
                 "virtual": outcome.seconds,
                 "died_at": outcome.died_at,
                 "cells": [[*cell, number] for cell, number in count(outcome.deaths).items()],
@@ -123,6 +124,12 @@ def _run_here(options: Options) -> int:
             }
             print(orjson.dumps(line).decode(), flush=True)
     return int(failed > 0)
+
+
+def _processor() -> float:
+    """Seconds of processor that this process and those of its runs have taken."""
+    runs = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + runs.ru_utime + runs.ru_stime
 
 
 def _smallest(outcome: Outcome, real: RealRedis) -> Outcome:
