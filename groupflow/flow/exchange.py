@@ -37,8 +37,8 @@ from groupflow.store.settlements import (
 
 PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
 FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
-
 LATE = 120.0  # seconds for which a kernel may send again what was written on a lost connection
+
 log = structlog.get_logger("groupflow.exchange")
 
 

@@ -301,8 +301,13 @@ class Hall:
 
     def withdraw(self, of: Source, groups: Set[str] | None = None) -> list[Slot]:
         """Take back what lies ready from one store, of these groups, or of all."""
-        found = [slot for slot, _ in self._ready if slot.source is of and is_of(slot, groups)]
-        self._ready = deque(each for each in self._ready if each[0] not in found)
+        found, stays = list[Slot](), deque[tuple[Slot, float]]()
+        for slot, since in self._ready:
+            if slot.source is of and is_of(slot, groups):
+                found.append(slot)
+            else:
+                stays.append((slot, since))
+        self._ready = stays
         return found
 
     def _call_idle(self, number: int) -> None:

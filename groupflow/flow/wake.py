@@ -36,7 +36,7 @@ _HOLD_OF_ONE = b"hold:"  # and the group
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was heard together. Whatever it is, it may have been while nobody listened.
+    """What was heard together; after an interruption, all that may have been said meanwhile.
 
     Attributes:
         pools: of which something may be claimed.
@@ -51,7 +51,7 @@ class Heard:
 
 def _heard(kinds: Set[bytes]) -> Heard:
     holds = {kind for kind in kinds if kind.startswith(_HOLD_OF_ONE)}
-    groups = {kind.removeprefix(_HOLD_OF_ONE).decode() for kind in holds}
+    groups = {kind.removeprefix(_HOLD_OF_ONE).decode(errors="replace") for kind in holds}
     return Heard(
         pools=frozenset[Pool]().union(*(_POOLS[kind] for kind in kinds - holds)),
         is_due=bool(kinds & {b"due", b"anew"}),

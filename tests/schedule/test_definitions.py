@@ -65,7 +65,7 @@ async def test_what_a_reload_does_not_change_is_as_old_as_it_was(bench: Bench) -
 
 async def test_an_older_one_counts_where_nobody_has_the_newer_one(bench: Bench) -> None:
     old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
-    old.load(rule(body={"v": 1}))
+    old.load(rule(body={"v": 1}), ago=5.0)
     await old.look()
     new.load(rule(body={"v": 2}))
     await new.look()

@@ -43,10 +43,10 @@ local function tell(what)
   has_told[what] = true
 end
 local function wake() tell('ready') end
+local function wake_for(group) tell(group == '' and 'plain' or 'grouped') end
 
 -- Somebody holds a group back, '' for all: what was claimed of it and has not begun is to be asked for anew.
 local function hold_back(group) tell(group == '' and 'hold' or 'hold:' .. group) end
-local function wake_for(group) tell(group == '' and 'plain' or 'grouped') end
 
 -- A due time was written into an index: whoever promotes has to hear of it if it is the nearest one there.
 local function wake_at_due(index, due)
