@@ -188,6 +188,8 @@ class Trials:
             totals=totals_of(self._raw, keys),
             superseded=superseded_in(self._raw, keys),
             left_in_queue=left,
+            # A daemon hands back what it claimed before it heard wakes: it may have missed a hold.
+            hands_back=True,
             runs={each.group: plan.together for each in plan.messages if each.group},
             concurrency={
                 each.group: plan.concurrency
