@@ -37,6 +37,7 @@ from groupflow.store.settlements import (
 
 PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
 FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
+BESIDE = 0.005  # seconds without a hop, once one found that something may go before it
 LATE = 120.0  # seconds for which a kernel may send again what was written on a lost connection
 
 log = structlog.get_logger("groupflow.exchange")
@@ -62,14 +63,17 @@ class Exchanger(Ledger):
         super().__init__(hall, claims, holds_lease, order)
         self._run_for = run_for
         self._slots = Slots(self, self.pool, run_for)
+        self._running = frozenset[str]()  # rules whose groups' tasks run several under one claim
         self._next = asyncio.Lock()
         self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
+        self._hops_from = 0.0  # (monotonic)
         self._late_until: float | None = None  # what got no answer may still run (monotonic)
         hall.sources.append(self)
 
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group are run under one claim, from the next one on."""
         self._claims.adopt(runs)
+        self._running = frozenset(rule for rule, number in runs.items() if number > 1)
 
     def go_on(self, slot: Slot) -> bool:
         """A run's task is done: whether its slot holds the next one of the run now."""
@@ -93,30 +97,29 @@ class Exchanger(Ledger):
         self._pace = None
         self._stir.set()
 
-    def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
+    def may_hop(self, slot: Slot, settlement: Settlement | None) -> bool:
         """Whether the slot of a task that has ended may go on with the next one of its group.
 
-        What other stores have goes before, where they are behind.
+        Where the store had nothing but its own group for it, it tries; what other stores have goes
+        before, where they are behind.
         """
         return (
-            isinstance(settlement, Complete)
-            and bool(settlement.claim.behind)
+            slot.stays
+            and isinstance(settlement, Complete)
+            and settlement.claim.rule not in self._running
             and self._is_well
             and self.held <= FEW
+            and monotonic() >= self._hops_from
             and self._slots.has(slot)
             and self._session_open.is_set()
             and self.holds_lease()
             and self._hall.granted(self, 1) > 0
         )
 
-    async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
-        """Settle a slot's task, and claim the next one of its group for it.
+    async def hop(self, slot: Slot, settlement: Complete) -> bool:
+        """Settle a slot's task, and claim the next one of its group; whether the slot holds that.
 
-        It is a small exchange of its own. Where it fails, what it should have settled goes with the
-        next one.
-
-        Returns:
-            Whether the slot holds the next one.
+        Where it fails, or others may go before the next one, it is for the next exchange.
         """
         lifted = self._slots.lift(slot, settlement)
         self._hall.held -= 1
@@ -124,9 +127,9 @@ class Exchanger(Ledger):
         try:
             crash_point("before_settle")
             crash_point("before_claim")
-            handed = await self._claims.hand_on(settlement)
+            claim = await self._claims.hop(settlement)
             crash_point("after_settle")
-            crash_point("after_claim", handed.claim)
+            crash_point("after_claim", claim)
         except BaseException as error:
             self._end(exchange)
             self._take_back(exchange)
@@ -134,17 +137,14 @@ class Exchanger(Ledger):
                 return False  # the next exchange meets the same, and says so
             raise
         self._end(exchange)
-        if handed.is_open:
+        if claim is None:
+            self._hops_from = monotonic() + BESIDE
             self._put_back(exchange)
             return False
-        claims = [handed.claim] if handed.claim else []
-        refused = [settlement] if handed.is_refused else []
-        count_exchange(self._hall.measures, [settlement], refused, claims)
-        if refused:
-            report_lost(self._hall.measures, settlement.claim)
-        held = self._arrive(exchange, claims)
+        count_exchange(self._hall.measures, [settlement], [], [claim])
+        held = self._arrive(exchange, [claim])
         if held and not self._held_back(exchange, held):
-            self._advance(claims)
+            self._advance([claim])
             return True
         for each in held:
             self.end(each, Release(each.held))
@@ -269,9 +269,7 @@ class Exchanger(Ledger):
         try:
             crash_point("before_settle", finished)
             crash_point("before_claim", names)
-            # Where there is no more to have, a group's next task is what its slot goes on with.
-            is_hot = exchange.asked.was_empty and self.held <= FEW
-            answer = await self._claims.exchange(finished, names, ahead=is_hot)
+            answer = await self._claims.exchange(finished, names)
             crash_point("after_settle", finished)
             crash_point("after_claim", answer.claims)
         except BaseException:

@@ -61,7 +61,7 @@ class Source(Protocol):
     def stir(self) -> None:
         """There may be room for more claims, or something to be settled."""
 
-    def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
+    def may_hop(self, slot: Slot, settlement: Settlement | None) -> bool:
         """Whether the slot of a task that has ended may go on with the next one of its group."""
 
     def go_on(self, slot: Slot) -> bool:
@@ -70,7 +70,7 @@ class Source(Protocol):
     def pass_on(self, slot: Slot) -> None:
         """A batch's task is done: its slot holds the next one of the batch, done as well or not."""
 
-    async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
+    async def hop(self, slot: Slot, settlement: Complete) -> bool:
         """Settle a slot's task; whether it holds the next one of its group then."""
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
@@ -88,6 +88,7 @@ class Slot:
     # an earlier one: a slot whose last claim isn't settled yet would be given that one again.
     finished: Settlement | None = None
     is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
+    stays: bool = False  # its claim is no run, and of a group that was settled with it
     run: Run | None = None  # that its claim is of, where that has more tasks than one
     lose: Callable[[], None] | None = None  # has its worker stop: the claim is somebody else's
 

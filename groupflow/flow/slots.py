@@ -17,7 +17,7 @@ from groupflow.flow.demand import AT_ONCE, Asked
 from groupflow.flow.hall import Slot, Source, is_of
 from groupflow.flow.run import Run
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Settlement
+from groupflow.store.settlements import FREED, Settlement
 
 RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
 
@@ -96,10 +96,11 @@ class Slots:
     def take_due(self, most: int) -> list[Slot]:
         """Those that have something to settle, the longest due first; they are on their way now."""
         found: list[Slot] = []
-        tasks = 0
-        while self.due and len(found) < most and tasks < AT_ONCE:
+        tasks = freed = 0
+        while self.due and len(found) < most and tasks < AT_ONCE and freed < FREED:
             slot = self.due.popleft()
             tasks += 1 if slot.run is None else slot.run.size
+            freed += slot.finished.claim.apart if slot.finished else 0
             found.append(slot)
         return found
 
@@ -150,6 +151,7 @@ class Slots:
 
     def arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
         """What was due is settled. Returns the slots that hold the new claims."""
+        settled = {slot.finished.claim.task.group for slot in exchange.settling if slot.finished}
         for slot in exchange.settling:
             slot.finished = slot.run = None
         for slot in exchange.running:
@@ -162,6 +164,8 @@ class Slots:
         held = [self._all[claim.slot] for claim in claims]
         for slot, claim in zip(held, claims, strict=True):
             slot.claim = claim
+            group = claim.task.group
+            slot.stays = group is not None and group in settled and not claim.run
             slot.run = Run(claim.run, self._run_for) if claim.run else None
         self.claimed += len(claims)
         for slot in dict.fromkeys((*exchange.settling, *exchange.asking)):

@@ -147,7 +147,7 @@ class Worker:
     async def _attend_to_one(self, slot: Slot) -> Slot | None:
         """One claim from its attempt to its settlement.
 
-        Nothing is awaited but the handler and `_hand_on`. So a cancellation of the attempt,
+        Nothing is awaited but the handler and `_hop`. So a cancellation of the attempt,
         whenever it comes, ends the attempt and nothing else.
 
         Returns:
@@ -166,11 +166,11 @@ class Worker:
         found: Slot | None
         if isinstance(settlement, Complete) and self._runs_on(slot):
             found = slot
-        elif isinstance(settlement, Complete) and self._may_hand_on(slot, settlement):
+        elif isinstance(settlement, Complete) and self._may_hop(slot, settlement):
             if not self._is_as_begun():
                 self._spawn(self._go_on_anew(slot, settlement))
                 return None
-            found = await self._hand_on(slot, settlement)
+            found = await self._hop(slot, settlement)
         else:
             found = self._hall.hand_in(self.name, slot, settlement)
         if self._ended.done():
@@ -188,8 +188,8 @@ class Worker:
         """A task is done: whether it was one of a run, and its slot holds the next one now."""
         return slot.run is not None and self._hall.stays(self.name) and slot.source.go_on(slot)
 
-    def _may_hand_on(self, slot: Slot, settlement: Complete) -> bool:
-        return self._hall.may_go_on(self.name) and slot.source.may_hand_on(slot, settlement)
+    def _may_hop(self, slot: Slot, settlement: Complete) -> bool:
+        return self._hall.may_go_on(self.name) and slot.source.may_hop(slot, settlement)
 
     def _is_as_begun(self) -> bool:
         """Whether a handler left nothing behind in its task: no variable, no cancellation.
@@ -200,11 +200,11 @@ class Worker:
         current = self._attempt
         return current is not None and not current.cancelling() and copy_context() == self._context
 
-    async def _hand_on(self, slot: Slot, settlement: Complete) -> Slot | None:
+    async def _hop(self, slot: Slot, settlement: Complete) -> Slot | None:
         """Settle a task, and go on with the next one of its group, if that may be."""
         assert self._ended is not None  # noqa: S101
         try:
-            return slot if await slot.source.hand_on(slot, settlement) else None
+            return slot if await slot.source.hop(slot, settlement) else None
         except asyncio.CancelledError:
             if self._ended.done():
                 raise
@@ -213,7 +213,7 @@ class Worker:
     async def _go_on_anew(self, slot: Slot, settlement: Complete) -> None:
         """The same in a task of its own."""
         try:
-            found = await self._hand_on(slot, settlement)
+            found = await self._hop(slot, settlement)
         except BaseException as error:  # noqa: BLE001  `run` raises it
             self._fail(error)
             return

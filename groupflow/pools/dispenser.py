@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import time
 from typing import Any, Literal, TypeAlias
@@ -25,7 +25,7 @@ from groupflow.store.carrying import Carrying
 from groupflow.store.client import StoreClient
 from groupflow.store.given import Claim
 from groupflow.store.pulling import Head, Puller, Pulling, Visit
-from groupflow.store.settlements import Bury, Settlement
+from groupflow.store.settlements import FREED, Bury, Settlement
 
 log = structlog.get_logger("groupflow.pools")
 
@@ -262,6 +262,14 @@ class Dispenser:
         self, store: Pulling, visit: Visit, settlements: list[tuple[int, Settlement]]
     ) -> list[int]:
         """Settle; the places of what was accepted."""
+        written: list[int] = []
+        for portion in _portions(settlements):
+            written += await self._write_at_once(store, visit, portion)
+        return written
+
+    async def _write_at_once(
+        self, store: Pulling, visit: Visit, settlements: list[tuple[int, Settlement]]
+    ) -> list[int]:
         try:
             answer = await store.exchange(visit, [each for _, each in settlements])
         except SessionLost:
@@ -275,7 +283,8 @@ class Dispenser:
         return [place for place, _ in accepted]
 
     def _remember(self, claim: Claim) -> None:
-        self._claims[claim.fence] = replace(claim, task=replace(claim.task, body=b"", headers={}))
+        task = replace(claim.task, body=b"", headers={})
+        self._claims[claim.fence] = replace(claim, task=task, apart=_size(claim))
         while len(self._claims) > _REMEMBERED:
             self._claims.popitem(last=False)
 
@@ -284,6 +293,21 @@ class Dispenser:
         if self._by is None or self._by[0] is not settings:
             self._by = settings, settings.policies()
         return self._by[1]
+
+
+def _portions(
+    settlements: Sequence[tuple[int, Settlement]],
+) -> Iterator[list[tuple[int, Settlement]]]:
+    """As many at a time as one script may free the bodies of."""
+    portion, freed = list[tuple[int, Settlement]](), 0
+    for each in settlements:
+        portion.append(each)
+        freed += each[1].claim.apart
+        if freed >= FREED:
+            yield portion
+            portion, freed = [], 0
+    if portion:
+        yield portion
 
 
 def _size(claim: Claim) -> int:

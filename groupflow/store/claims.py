@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from groupflow.store.carrying import Carrying, Room
-from groupflow.store.client import Argument, StoreClient
+from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.envelope import Pool
-from groupflow.store.given import NO_LIFE, Claim, Rest, claim_of, claims_from, pairs
+from groupflow.store.given import NO_LIFE, Claim, Rest, claim_of, claims_from
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import (
@@ -19,11 +19,10 @@ from groupflow.store.settlements import (
     Complete,
     Settlement,
     calls_of,
-    handing_on,
+    hopping,
     one_by_one,
 )
 
-TOLD = 16  # tasks that are told ahead of their claim, at a time
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
 _CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which is a failed attempt
@@ -52,15 +51,6 @@ class Answer:
         return settlement
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """What became of a slot whose task was to hand its group on."""
-
-    claim: Claim | None = None  # of the next task; None where there is none, or others go first
-    is_refused: bool = False  # since its fence is stale
-    is_open: bool = False  # nothing is settled: that is for an ordinary exchange
-
-
 class Claims:
     """The claims of one pool of workers."""
 
@@ -87,7 +77,6 @@ class Claims:
         self._carrying = carrying
         self.pool = pool
         self._beside_suspect = False
-        self.may_hop = True  # nothing but groups that run was there when anybody looked
         self._runs = b""
 
     def adopt(self, runs: Mapping[str, int]) -> None:
@@ -100,13 +89,10 @@ class Claims:
         """When an answer that was coming was last given more time (monotonic). From any thread."""
         return self._client.extended
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 
-        A suspect (a task with crashes) comes alone, whatever else could be claimed. Where it is
-        wanted (`ahead`), claims know what stands behind them in their groups.
+        A suspect (a task with crashes) comes alone, whatever else could be claimed.
 
         May be called again with the same arguments after any error: settles and claims that had
         run answer as they did the first time.
@@ -120,12 +106,7 @@ class Claims:
         room = Room()
         if self._carrying is not None and any(isinstance(each, Advance) for each in settlements):
             room = await self._carrying.room()
-        wake = len(slots) < len(settlements)
-        ordered, calls = calls_of(front, settlements, wake=wake, room=room)
-        if slots and self.pool == "plain":
-            calls.append((Verb.CLAIM_PLAIN, [*front, *slots]))
-        elif slots:
-            calls.append((Verb.CLAIM_GROUPED, [*front, TOLD if ahead else 0, self._runs, *slots]))
+        ordered, calls = calls_of(front, self.pool, settlements, slots, runs=self._runs, room=room)
         if not calls:
             return Answer([], [], self._beside_suspect)
         # Behind a server that was replaced, a claim has to wait for its session.
@@ -133,20 +114,23 @@ class Claims:
         replies = await self._client.run_all(calls, epoch)
         for state, *_ in replies:
             self._session.check(state)
-        rows, now, seen = [], 0, self._session.seen
-        if slots:
-            _, rows, now, suspect = replies.pop()
-            self._beside_suspect = bool(suspect)
-        verdicts = [verdict for _, verdicts, *_ in replies for verdict in verdicts]
+        verdicts, further, fences = list[int](), dict[str, Rest](), [0]
+        claims = list[Claim]()
+        for (verb, _), (_, judged_here, *found) in zip(calls, replies, strict=True):
+            verdicts += judged_here
+            if verb is Verb.EXCHANGE:
+                rows, now, suspect, fence, more = found
+                claims += claims_from(rows, now, self._client.read_apart)
+                further |= _further(ordered, more, now)
+                fences.append(fence)
+                if slots:
+                    self._beside_suspect = bool(suspect)
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
-        claims = claims_from(rows, now, self._client.read_apart)
-        fences = [found[0] for _, _, *found in replies if found]
-        further = _further(ordered, replies[0]) if settlements else {}
         fences += [claim.last_fence for claim in claims]
         fences += [rest.last_fence for rest in further.values()]
-        seen.fence = max(seen.fence, *fences, 0)
+        self._session.seen.fence = max(self._session.seen.fence, *fences)
         ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
         superseded = verdicts.count(_SUPERSEDED)
         crowded_out = [
@@ -158,61 +142,39 @@ class Claims:
             refused, claims, self._beside_suspect, ending, superseded, crowded_out, further
         )
 
-    async def hand_on(self, settlement: Complete) -> Handed:
+    async def hop(self, settlement: Complete) -> Claim | None:
         """Complete a task, and claim the next one of its group, in the least that this takes.
 
         After any error `exchange` may be asked to settle the same, and to claim for the same slot.
 
         Args:
-            settlement: of a claim that knows what stands behind it.
+            settlement: of a claim of a group's task.
+
+        Returns:
+            What the slot holds now. ``None`` where nothing is settled: others may go before the
+            next one, or there is none, and an exchange finds that out.
 
         Raises:
-            SessionLost: every claim of the session is gone.
-            SessionReplaced: the daemon's name was taken over.
             StoreUnavailable: no answer; it may have run.
         """
-        rest, told = settlement.claim.behind[1:], list[bytes]()
         front: list[Argument] = [self._session.daemon, self._session.shown]
-        arguments = handing_on(front, settlement)
         epoch = self._session.epoch if self._session.epoch.id else None
-        if self.may_hop and rest:
-            ((fence, *now),) = await self._client.run_all([(Verb.HOP, arguments)], epoch)
-            if not fence:
-                return Handed(is_open=True)
-            self.may_hop = fence > 0
-        if not self.may_hop or not rest:
-            call = Verb.HAND_ON, [*arguments, 0 if rest else TOLD]
-            ((state, verdict, fence, *now, told, may_hop),) = await self._client.run_all(
-                [call], epoch
-            )
-            self._session.check(state)
-            self.may_hop = bool(may_hop)
-            if not verdict:
-                return Handed(is_refused=True)
-        self._on_settled([settlement])
-        return Handed(self._following(settlement.claim, fence, now[0], rest or pairs(told)))
-
-    def _following(
-        self, claim: Claim, fence: bytes | int, now: int, behind: list[tuple[bytes, bytes]]
-    ) -> Claim | None:
-        """The claim that a slot goes on with, where the store gave it one."""
+        calls: list[Call] = [(Verb.HOP, hopping(front, settlement))]
+        ((fence, *found),) = await self._client.run_all(calls, epoch)
         if not fence:
             return None
-        element, packed = claim.behind[0]
-        found = claim_of(claim.slot, fence, element, claim.task.group, packed, NO_LIFE, now)
-        found.behind = behind
-        self._session.seen.fence = max(self._session.seen.fence, found.fence)
-        return found
+        now, element, packed = found
+        self._on_settled([settlement])
+        claim = settlement.claim
+        following = claim_of(claim.slot, fence, element, claim.task.group, packed, NO_LIFE, now)
+        self._session.seen.fence = max(self._session.seen.fence, following.fence)
+        return following
 
 
-def _further(settlements: Sequence[Settlement], reply: Sequence[Any]) -> dict[str, Rest]:
-    """What runs have more, by their slots. Where there are any, their script answers first."""
-    _, _, *found = reply
-    if not found:
-        return {}
-    _, further, now = found
+def _further(settlements: Sequence[Settlement], more: Sequence[Any], now: int) -> dict[str, Rest]:
+    """What runs have more, by their slots; they stand first among the settlements."""
     rests: dict[str, Rest] = {}
-    for place, (fence, *told) in zip(further[::2], further[1::2], strict=True):
+    for place, (fence, *told) in zip(more[::2], more[1::2], strict=True):
         claim = settlements[place - 1].claim
         rests[claim.slot] = Rest(claim.slot, claim.task.group, int(fence), told, now)
     return rests

@@ -102,12 +102,9 @@ class Claim:
     # had been claimed before
     waited: float | None = None
     scope: str | None = None  # whose its id is; None where nobody wrote that down
-    # What stood behind it in its group when it was claimed, nearest first: element, and envelope
-    # with body. Nobody has claimed that.
-    behind: list[tuple[bytes, bytes]] = field(default_factory=list)
     run: Rest = NO_REST
-    # Bytes of its envelope and its context that are still to be fetched: its task has no body, no
-    # headers, and maybe no context, before. 0 where it is whole.
+    # Bytes of its envelope and its context that aren't here, but are to be fetched, or were let go:
+    # its task has no body, no headers, and maybe no context. 0 where it is whole.
     apart: int = 0
     reads: Reading | None = None  # what fetches them
 
@@ -129,6 +126,7 @@ class Claim:
 
     def let_go(self) -> None:
         """Keep no body: the claim is settled without one, and its slot may name it for long."""
+        self.apart = self.apart or self.bytes
         self.task = replace(self.task, body=b"", headers={}, context=None)
 
     @property
@@ -162,12 +160,8 @@ def _claim_from(row: list[Any], now: int, reads: Reading) -> Claim:
         claim.apart, claim.reads = packed, reads
         return claim
     claim = claim_of(slot.decode(), fence, element, group, packed, life, now)
-    if not told or not isinstance(told, list):  # nothing; or since when, of who pulls
-        return claim
-    if told[0]:
+    if told and isinstance(told, list):  # else no run; or since when, of who pulls
         claim.run = Rest(claim.slot, claim.task.group, int(told[0]), told[1:], now)
-    else:
-        claim.behind = pairs(told[1:])
     return claim
 
 
@@ -185,11 +179,6 @@ def _without_body(  # noqa: PLR0917  as `claim_of`
     type_, tenant, rule, scope = known
     packed = Envelope(type_, group, tenant or None, rule or None, {}, b"", scope).pack()
     return claim_of(slot, fence, element, group, packed, Life.of(flat_life), now)
-
-
-def pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """What comes in turn: elements and envelopes."""
-    return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def claim_of(  # noqa: PLR0917  what a row has, in its order

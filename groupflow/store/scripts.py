@@ -26,9 +26,16 @@ LEADING = "store/leading"
 _EPOCHS = (*SESSIONS, LEADING, "store/epochs")
 DEBOUNCING = "store/debouncing"
 _CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
-_AHEAD = "store/ahead"
 _BESIDE = "store/beside"
 _SETTLING = (*SESSIONS, "store/settling")
+_EXCHANGING = (
+    *_CLAIMING,
+    "store/settling",
+    "store/claiming_groups",
+    "store/claiming_plain",
+    _BESIDE,
+    "store/running",
+)
 _FAILING = (*_SETTLING, DEBOUNCING, "store/failing")
 _IDS = (*FACTS, "store/ids")
 LAYOUT = "store/layout"
@@ -78,13 +85,8 @@ class Verb(AnyVerb):
     TELL = "tell", (*SESSIONS, "store/configuring")
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING
-    CLAIM_PLAIN = "claim_plain", _CLAIMING
-    CLAIM_GROUPED = "claim_grouped", (*_CLAIMING, _AHEAD)
-    COMPLETE = "complete", _SETTLING
+    EXCHANGE = "exchange", _EXCHANGING
     HOP = "hop", (*SESSIONS, _BESIDE)
-    HAND_ON = "hand_on", (*_SETTLING, _AHEAD, _BESIDE)
-    PROCEED = "proceed", (*_SETTLING, _AHEAD, _BESIDE)
-    RELEASE = "release", _SETTLING
     RETRY = "retry", _FAILING
     ADVANCE = "advance", _FAILING
     BURY = "bury", _FAILING

@@ -14,8 +14,13 @@ from groupflow.store.carrying import Room
 from groupflow.store.client import Argument, Call
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import REJECTED
+from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
+
+# Bytes of large bodies that one exchange settles, about: Redis frees them as its script goes, and
+# takes 1 ms for 15 MiB.
+FREED = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,51 +110,73 @@ def one_by_one(written: Sequence[Settlement]) -> list[Settlement]:
 
 def calls_of(
     front: list[Argument],
+    pool: Pool,
     settlements: Sequence[Settlement],
+    slots: Sequence[str],
     *,
-    wake: bool,
+    runs: bytes = b"",
     room: Room = Room(),  # noqa: B008  it never changes
 ) -> tuple[list[Settlement], list[Call]]:
-    """The script calls that write some settlements.
+    """The script calls that write some settlements, and claim for some slots behind them.
 
-    What is done travels in one call, and so does what is handed back; the rest is rare. Runs go
-    first, as the end of one may be another settlement.
+    What is done, what is handed back and what runs have done travels with the claims, in one call
+    behind all else, which is rare; but runs go first where there is something else, as that may be
+    the end of one.
 
     Args:
         front: the daemon and its session.
+        pool: of which workers.
         settlements: what to write.
-        wake: whether others have to hear that groups are free, since the caller claims for fewer
-            slots than it frees groups.
+        slots: for which to claim.
+        runs: by rule, how many tasks of a group may be run under one claim (JSON).
         room: what tasks may carry from stage to stage.
 
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.
     """
-    runs = [each for each in settlements if isinstance(each, Proceed)]
-    completes = [each for each in settlements if isinstance(each, Complete)]
-    releases = [each for each in settlements if isinstance(each, Release)]
-    rest = [e for e in settlements if not isinstance(e, (Complete, Release, Proceed))]
+    proceeds: list[Proceed] = []
+    done: list[Complete] = []
+    back: list[Release] = []
+    rest: list[Retry | Advance | Bury] = []
+    for each in settlements:
+        match each:
+            case Complete():
+                done.append(each)
+            case Proceed():
+                proceeds.append(each)
+            case Release():
+                back.append(each)
+            case _:
+                rest.append(each)
     calls: list[Call] = []
-    if runs:
-        arguments = [*front, "wake" if wake else ""]
-        for run in runs:
-            arguments += _run(run)
-        calls.append((Verb.PROCEED, arguments))
-    if completes:
-        arguments = [*front, "wake" if wake else ""]
-        for complete in completes:
-            claim = complete.claim
-            arguments += (*_proof(claim), _history_line(claim))
-        calls.append((Verb.COMPLETE, arguments))
-    if releases:
-        arguments = list(front)
-        for release in releases:
-            arguments += _proof(release.claim)
-        calls.append((Verb.RELEASE, arguments))
-    for each in rest:
-        verb, arguments = _single(each, room)
-        calls.append((verb, [*front, *_proof(each.claim), *arguments]))
-    return [*runs, *completes, *releases, *rest], calls
+    if rest and proceeds:
+        calls.append(_exchange(front, pool, runs, proceeds, [], [], []))
+    for single in rest:
+        verb, arguments = _single(single, room)
+        calls.append((verb, [*front, *_proof(single.claim), *arguments]))
+    told = [] if rest else proceeds
+    if told or done or back or slots:
+        calls.append(_exchange(front, pool, runs, told, done, back, slots))
+    return [*proceeds, *rest, *done, *back], calls
+
+
+def _exchange(  # noqa: PLR0917  what the script takes, in its order
+    front: list[Argument],
+    pool: Pool,
+    runs: bytes,
+    told: Sequence[Proceed],
+    done: Sequence[Complete],
+    back: Sequence[Release],
+    slots: Sequence[str],
+) -> Call:
+    arguments = [*front, pool, len(done), len(back), runs, len(told)]
+    for run in told:
+        arguments += _run(run)
+    for complete in done:
+        arguments += (*_proof(complete.claim), _history_line(complete.claim))
+    for release in back:
+        arguments += _proof(release.claim)
+    return Verb.EXCHANGE, [*arguments, *slots]
 
 
 def _single(settlement: Retry | Advance | Bury, room: Room) -> tuple[Verb, list[Argument]]:
@@ -188,16 +215,14 @@ def is_attempt(error: dict[str, Any]) -> bool:
     return error.get("error") != REJECTED
 
 
-def handing_on(front: list[Argument], settlement: Complete) -> list[Argument]:
+def hopping(front: list[Argument], settlement: Complete) -> list[Argument]:
     """What completes a task and claims the next one of its group for the same slot.
 
     Args:
         front: the daemon and its session.
-        settlement: of a claim that knows what stands behind it.
+        settlement: of a claim of a group's task.
     """
-    claim = settlement.claim
-    element, _ = claim.behind[0]
-    return [*front, *_proof(claim), _history_line(claim), element]
+    return [*front, *_proof(settlement.claim), _history_line(settlement.claim)]
 
 
 def _run(run: Proceed) -> list[Argument]:

@@ -57,8 +57,7 @@ def test_partitions_without_work_are_not_asked_while_one_has_some(make_rig: Make
 def _asked_for_work(watch: Any) -> Iterator[str]:
     """The partition of each claim and settlement that Redis has seen, up to the word."""
     scripts = Scripts("oldest", partitions=16)
-    verbs = (Verb.CLAIM_PLAIN, Verb.CLAIM_GROUPED, Verb.COMPLETE, Verb.HAND_ON)
-    of_work = {scripts[verb].sha for verb in verbs}
+    of_work = {scripts[verb].sha for verb in (Verb.EXCHANGE, Verb.HOP)}
     while (said := watch.next_command()["command"].split(" ", 4))[:2] != ["ECHO", "over"]:
         if said[0] == "EVALSHA" and said[1] in of_work:
             yield said[3]

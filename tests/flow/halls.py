@@ -25,12 +25,10 @@ class ListedClaims(Claims):
         self.exchanges: list[tuple[set[str], list[str], set[str]]] = []
         self.lose: set[int] = set()
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         number = len(self.exchanges)
         self.exchanges.append(({each.claim.slot for each in settlements}, list(slots), set()))
-        answer = await super().exchange(settlements, slots, ahead=ahead)
+        answer = await super().exchange(settlements, slots)
         self.exchanges[number][2].update(claim.slot for claim in answer.claims)
         if number in self.lose:
             raise StoreUnavailable("the reply is lost")

@@ -15,7 +15,8 @@ from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Rules, Worker
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
-from groupflow.store.claims import Answer, Claims, Handed
+from groupflow.store.claims import Answer, Claims
+from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Settlement
 from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon
@@ -26,21 +27,19 @@ class HotClaims(Claims):
 
     def __init__(self, daemon: Daemon) -> None:
         super().__init__(daemon.bench.client, daemon.session, "grouped")
-        self.handed = 0
+        self.hopped = 0  # how often it tried
         self.exchanged = 0
-        self.lose: set[int] = set()  # which hand_on, counted from 1
+        self.lose: set[int] = set()  # which hop, counted from 1
         self.lose_exchanges: set[int] = set()
         self.settled: list[Settlement] = []
         self.claimed: list[str] = []  # by exchanges, and no more than first tasks of runs
         self.behind: list[int] = []  # how many tasks a run had in hand, each time that one was told
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         self.exchanged += 1
         number = self.exchanged
-        answer = await super().exchange(settlements, slots, ahead=ahead)
+        answer = await super().exchange(settlements, slots)
         self.claimed += [claim.task.id for claim in answer.claims]
         for each in settlements:
             if isinstance(each, Proceed) and each.following:
@@ -51,14 +50,14 @@ class HotClaims(Claims):
         self.settled += [each for each in settlements if each not in answer.refused]
         return answer
 
-    async def hand_on(self, settlement: Complete) -> Handed:
-        self.handed += 1
-        number = self.handed
-        handed = await super().hand_on(settlement)
+    async def hop(self, settlement: Complete) -> Claim | None:
+        self.hopped += 1
+        number = self.hopped
+        claim = await super().hop(settlement)
         self.meanwhile()
         if number in self.lose:
             raise StoreUnavailable("the reply is lost")
-        return handed
+        return claim
 
 
 class Crew:

@@ -35,9 +35,7 @@ class Store(Claims):
     def extended(self) -> float:
         return self.heard
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         self.calls.append(([each.claim.slot for each in settlements], list(slots)))
         number = len(self.calls)
         self.called.set()

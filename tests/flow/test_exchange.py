@@ -260,10 +260,8 @@ class HeldClaims(ListedClaims):
         self.go = asyncio.Event()
         self.held = 0
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
-        answer = await super().exchange(settlements, slots, ahead=ahead)
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        answer = await super().exchange(settlements, slots)
         self.held += 1
         await self.go.wait()
         return answer

@@ -41,13 +41,13 @@ class Store:
     def go_on(self, slot: Slot) -> bool:
         return False
 
-    def may_hand_on(self, slot: Slot, settlement: Settlement | None) -> bool:
+    def may_hop(self, slot: Slot, settlement: Settlement | None) -> bool:
         return False
 
     def pass_on(self, slot: Slot) -> None: ...
 
-    async def hand_on(self, slot: Slot, settlement: Complete) -> bool:
-        raise AssertionError("may_hand_on said no")
+    async def hop(self, slot: Slot, settlement: Complete) -> bool:
+        raise AssertionError("may_hop said no")
 
     def slot(self, number: int = 0) -> Slot:
         """One that holds a claim."""

@@ -14,7 +14,7 @@ from groupflow.flow.demand import AT_ONCE
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.store.claims import Answer
-from groupflow.store.settlements import Complete, Settlement
+from groupflow.store.settlements import FREED, Complete, Settlement
 from tests.deadlines import deadline
 from tests.flow.halls import (
     ListedClaims,
@@ -34,10 +34,8 @@ class NarrowClaims(ListedClaims):
         super().__init__(daemon)
         self.fits = fits
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
-        answer = await super().exchange(settlements, slots, ahead=ahead)
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        answer = await super().exchange(settlements, slots)
         if len(answer.claims) > self.fits:
             raise StoreUnavailable("its body didn't come in time")
         return answer
@@ -133,6 +131,29 @@ async def test_large_bodies_are_not_claimed_ahead(
     assert 4 < most <= 4 + 3
 
 
+async def test_what_is_large_is_settled_a_few_at_a_time(bench: Bench) -> None:
+    """Redis frees each body while the script goes on, and nobody else is answered meanwhile."""
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
+    claims = ListedClaims(await bench.daemon())
+    hall, together = hall_of(claims), asyncio.Barrier(8)
+
+    async def large(name: str) -> None:
+        slot = await next_slot(hall, name, None, None)
+        assert slot is not None
+        slot.held.apart = FREED // 3 + 1
+        await together.wait()
+        await next_slot(hall, name, slot, Complete(slot.held))
+
+    async with serving(hall):
+        workers = [asyncio.create_task(large(f"w-{n}")) for n in range(8)]
+        while bench.count("done") < 8:
+            await asyncio.sleep(0.01)
+        hall.stop_claiming()
+        await asyncio.wait(workers)
+    settled = [len(settlements) for settlements, _, _ in claims.exchanges if settlements]
+    assert (sum(settled), max(settled)) == (8, 3)
+
+
 async def test_a_stop_finds_out_what_a_lost_reply_gave(bench: Bench) -> None:
     """It never began: handed over at the end of the session, it would count as a crash."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(6)))
@@ -163,11 +184,9 @@ class AwayClaims(ListedClaims):
         super().__init__(daemon)
         self.tried = asyncio.Semaphore(0)
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         if not (settlements or slots):
-            return await super().exchange(settlements, slots, ahead=ahead)
+            return await super().exchange(settlements, slots)
         self.tried.release()
         raise StoreUnavailable("it is away")
 
@@ -204,12 +223,10 @@ async def test_an_exchange_whose_answer_is_coming_does_not_stand_still(bench: Be
         extended = 0.0
         sent, may_come = asyncio.Event(), asyncio.Event()
 
-        async def exchange(
-            self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-        ) -> Answer:
+        async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
             self.sent.set()
             await self.may_come.wait()
-            return await super().exchange(settlements, slots, ahead=ahead)
+            return await super().exchange(settlements, slots)
 
     claims = Slow(await bench.daemon())
     hall, ran = hall_of(claims), list[str]()

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from groupflow import App, Task
-from groupflow.store.claims import Handed
+from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Release
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
@@ -74,7 +74,7 @@ async def test_a_cancellation_left_behind_is_nobody_elses(bench: Bench, run: int
 async def test_a_cancellation_that_comes_late_ends_no_worker(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody keeps an attempt's task, and cancels it while its group is being handed on."""
+    """Somebody keeps an attempt's task, and cancels it while its slot hops."""
     app, ran = App(), list[str]()
 
     @app.handler("t")
@@ -83,20 +83,20 @@ async def test_a_cancellation_that_comes_late_ends_no_worker(
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
     async with crew(bench, app, count=2) as made:
-        hand_on = made.claims.hand_on
+        hop = made.claims.hop
 
-        async def cancelled(settlement: Complete) -> Handed:
-            handed = await hand_on(settlement)
+        async def cancelled(settlement: Complete) -> Claim | None:
+            claim = await hop(settlement)
             current = asyncio.current_task()
             assert current is not None
             current.cancel()
             await asyncio.sleep(0)
-            return handed
+            return claim
 
-        monkeypatch.setattr(made.claims, "hand_on", cancelled)
+        monkeypatch.setattr(made.claims, "hop", cancelled)
         await made.until_done(8)
         await made.stop()
-    assert made.claims.handed > 1
+    assert made.claims.hopped > 1
     assert ran == [f"t{n}" for n in range(8)]
 
 

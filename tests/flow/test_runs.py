@@ -195,6 +195,31 @@ async def test_a_run_ends_with_its_time(bench: Bench, monkeypatch: pytest.Monkey
     assert max(ends) <= 3
 
 
+async def test_a_run_ends_as_a_run_where_its_rule_has_none_any_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload comes while it goes on: its slot doesn't hop past what is to be told of it."""
+    ran, now = list[str](), [0.0]
+    app = App()
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        now[0] += 1.0
+        if task.id == "t9":
+            made.exchanger.adopt({})
+        await asyncio.sleep(0.01)  # what is done before is told meanwhile
+
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(40)))
+    async with crew(bench, app, run=8) as made:
+        await made.until_done(40)
+        await made.stop()
+    assert ran == [f"t{n}" for n in range(40)]
+    assert made.claims.hopped > 0
+    assert not bench.raw.exists(bench.keys("runs"))
+
+
 async def test_a_lease_that_ends_lets_nothing_of_the_run_begin(bench: Bench) -> None:
     ran: list[str] = []
     app = App()

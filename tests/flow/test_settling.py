@@ -220,7 +220,7 @@ def test_whatever_is_in_an_outcome_its_settlement_can_be_sent(
     outcome: Outcome | Failed, attempts: int
 ) -> None:
     settlement = settle(outcome, policy(attempts=attempts))
-    _, [(_, arguments)] = calls_of(["daemon", "1"], [settlement], wake=False)
+    _, [(_, arguments)] = calls_of(["daemon", "1"], "plain", [settlement], [])
     for argument in arguments:
         assert isinstance(argument, (str, bytes, int))
         if isinstance(argument, str):
@@ -247,7 +247,7 @@ def test_settling_is_pure() -> None:
 def test_passwords_of_urls_are_in_no_reason(outcome: Outcome | Failed, attempt: int) -> None:
     """An error names the URL that failed, and a dead letter shows it to whoever may look."""
     settlement = settle(outcome, policy(), attempt=attempt)
-    assert "T0K" not in str(calls_of([], [settlement], wake=False)[1])
+    assert "T0K" not in str(calls_of([], "plain", [settlement], [])[1])
     assert "https://" in settlement.errors[-1]["message"]  # type: ignore[union-attr]
 
 
@@ -285,5 +285,5 @@ def test_the_errors_of_a_task_are_bounded_whatever_they_say() -> None:
         settlement = settlement_of(given, Failed(nasty, nasty), policy(attempts=50), RAN)
         assert isinstance(settlement, settlements.Retry)
         errors = settlement.errors
-    _, [(_, arguments)] = calls_of([], [settlement], wake=False)
+    _, [(_, arguments)] = calls_of([], "plain", [settlement], [])
     assert max(len(each) for each in arguments if isinstance(each, bytes)) < 150_000

@@ -48,9 +48,7 @@ class Backlog:
             if isinstance(each, Release):
                 self.arrivals.insert(0, each.claim.task.enqueued_at)
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         self.exchanges += bool(settlements or slots)
         if slots:
             self.asked.append(len(slots))

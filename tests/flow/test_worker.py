@@ -41,10 +41,8 @@ class WatchedClaims(Claims):
         self.settled: list[Settlement] = []
         self.changed = asyncio.Condition()
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
-        answer = await super().exchange(settlements, slots, ahead=ahead)
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        answer = await super().exchange(settlements, slots)
         async with self.changed:
             self.settled += [each for each in settlements if each not in answer.refused]
             self.changed.notify_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,13 +11,16 @@ from hypothesis.stateful import rule
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.store import given, settlements
 from groupflow.store.envelope import Pool
-from groupflow.store.keys import split_element
-from tests.model.machine import NAMED, WORKERS, Machine, daemons, numbers, pools
+from groupflow.store.keys import ARRIVAL_DIGITS
+from tests.model.machine import NAMED, WORKERS, Daemon, Machine, daemons, numbers, pools
 from tests.model.promise import FEW, SLOW, ModelTask
 
 WAYS = (
     "complete", "complete", "release", "retry", "retry all", "retry tenant", "advance", "bury",
 )  # fmt: skip
+_LIVES = ord("+")  # in an element: more is known of its task
+# Where one of these is, limits hold, or did for something that still runs or waits.
+_LIMITING = ("limits", "by_hand", "sharing", "rates", "closed", "charged", "turns", "standing")
 
 
 class ClaimsAndSettles(Machine):
@@ -27,21 +31,59 @@ class ClaimsAndSettles(Machine):
         pool=pools,
         count=st.integers(1, WORKERS),
         again=st.booleans(),
-        behind=st.sampled_from(("", "ahead", "run", "run")),
+        runs=st.booleans(),
+        ends=st.lists(st.sampled_from(("complete", "complete", "release")), max_size=2),
     )
-    def claim(self, daemon: str, pool: Pool, count: int, again: bool, behind: str = "") -> None:
-        """Idle workers claim: they get the most that there is, each group's head, once."""
+    def claim(  # noqa: PLR0917  what is drawn
+        self,
+        daemon: str,
+        pool: Pool,
+        count: int,
+        again: bool,
+        runs: bool = False,
+        ends: Sequence[str] = (),
+    ) -> None:
+        """Idle workers claim: they get the most that there is, each group's head, once.
+
+        So do some that have ended just now, in the same call.
+        """
         one = self.working(daemon)
-        idle = one.idle(pool)[:count]
-        if not one.is_up or not idle:
+        if not one.is_up:
             return
+        holding = sorted(slot for slot in one.held if slot not in one.runs)
+        ended = [self._end(one, slot, how) for slot, how in zip(holding, ends, strict=False)]
+        idle = one.idle(pool)[:count]
+        one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if runs else {})
+        self._exchange(one, pool, ended, idle, again=again)
+
+    def _end(self, one: Daemon, slot: str, how: str) -> settlements.Settlement:
+        """A worker's task has ended, as the promise has it; the store is still to hear of it."""
+        claim = one.held.pop(slot)
+        if claim is one.suspect:
+            one.suspect = None
+        one.stale.append(claim)
+        return self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=False)
+
+    def _exchange(
+        self,
+        one: Daemon,
+        pool: Pool,
+        ended: list[settlements.Settlement],
+        idle: list[str],
+        *,
+        again: bool,
+    ) -> None:
+        """What has ended is settled, then idle workers are given all that they may have."""
         possible = self.claimable(one, pool)
         suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
-        one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if behind == "run" else {})
-        answer = self.run(one.claims[pool].exchange([], idle, ahead=behind == "ahead"))
+        answer = self.run(one.claims[pool].exchange(ended, idle))
+        assert answer.refused == []
+        if not idle:
+            return
         if again:
             first_told = {claim.slot: claim.task.id for claim in answer.claims}
-            answer = self.run(one.claims[pool].exchange([], idle))
+            answer = self.run(one.claims[pool].exchange(ended, idle))
+            assert answer.refused == []
             assert first_told.items() <= {c.slot: c.task.id for c in answer.claims}.items()
         claims = answer.claims
         if suspects:
@@ -144,41 +186,48 @@ class ClaimsAndSettles(Machine):
         return settlements.Retry(claim, 3600.0, [], standing, scope)
 
     @rule(daemon=daemons, pick=numbers, again=st.booleans())
-    def hand_on(self, daemon: str, pick: int, again: bool) -> None:
-        """A worker goes on with the next task of its group, where nobody goes before."""
+    def hop(self, daemon: str, pick: int, again: bool) -> None:
+        """A worker goes on with the next task of its group, where nothing else could be claimed."""
         one = self.working(daemon)
-        hot = sorted(slot for slot, claim in one.held.items() if claim.behind)
+        claims = {slot: claim for slot, claim in one.held.items() if slot not in one.runs}
+        hot = sorted(slot for slot, claim in claims.items() if claim.task.group)
         if not hot:  # or hardly any history would come to it
-            self.claim(one.name, "grouped", WORKERS, again=False, behind="ahead")
+            self.claim(one.name, "grouped", WORKERS, again=False)
             return
+        # Rather where something comes behind it.
+        hot = [slot for slot in hot if self.promise.lane(claims[slot].task.group or "")] or hot
         slot = hot[pick % len(hot)]
-        claim = one.held.pop(slot)
-        settlement = settlements.Complete(claim)
-        handed = self.run(one.claims["grouped"].hand_on(settlement))
-        if again:
-            told = self.run(one.claims["grouped"].hand_on(settlement))
-            fence = handed.claim and handed.claim.fence
-            assert told.is_open or (told.claim and told.claim.fence) == fence
-        if handed.is_open:
-            answer = self.run(one.claims["grouped"].exchange([settlement], []))
-            assert answer.refused == []
-        assert not handed.is_refused
-        self.promise.tasks[claim.task.id].state = "done"
-        if claim is one.suspect:
-            one.suspect = None
-        one.stale.append(claim)
+        group, had_suspect = claims[slot].task.group or "", one.suspect is not None
+        before = self._snapshot()
+        settlement = settlements.Complete(claims[slot])
+        found = self.run(one.claims["grouped"].hop(settlement))
+        is_untouched = self._snapshot() == before
+        self._end(one, slot, "complete")
         possible = self.claimable(one, "grouped")
-        next_id = split_element(claim.behind[0][0])[1]
-        if handed.claim is None:
-            promise = self.promise
-            holds_back = promise.closed or promise.closed_tenants or promise.hands
-            assert holds_back or possible != {next_id}, "nobody else could be claimed"
+        if found is None:  # the exchange that follows finds out more
+            assert is_untouched
+            assert had_suspect or not self._may_hop(possible, group), "nobody else could be claimed"
+            self._exchange(one, "grouped", [settlement], [slot], again=again)
             return
-        assert handed.claim.task.id == next_id in possible
-        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
-        assert not suspects, "a suspect goes first"
-        self.promise.claim(next_id, handed.claim.fence)
-        one.held[slot] = handed.claim
+        assert possible == {found.task.id}, "others go first"
+        assert not self.promise.tasks[found.task.id].crashes
+        if again:  # its reply was lost, and whoever asks again is told the same
+            assert self.run(one.claims["grouped"].hop(settlement)) is None
+            answer = self.run(one.claims["grouped"].exchange([settlement], [slot]))
+            assert answer.refused == []
+            assert [claim.fence for claim in answer.claims] == [found.fence]
+        self.promise.claim(found.task.id, found.fence)
+        one.held[slot] = found
+
+    def _may_hop(self, possible: set[str], group: str) -> bool:
+        """Whether nothing is there but running groups, and a next task without a life."""
+        promise = self.promise
+        is_limiting = self.order == "tenants" or self.raw.exists(*map(self.keys, _LIMITING))
+        if is_limiting or promise.parked or promise.paused:
+            return False
+        lane = promise.lane(group)
+        head = self.raw.lindex(self.keys("lane", group), -1)
+        return bool(lane) and possible == {lane[0].id} and head[ARRIVAL_DIGITS] != _LIVES
 
     @rule(daemon=daemons, pick=numbers, how=st.sampled_from(("complete", "release", "bury")))
     def settle_stale(self, daemon: str, pick: int, how: str) -> None:

@@ -34,7 +34,7 @@ class Runs(Arrivals, ClaimsAndSettles):
         one = self.working(daemon)
         if not any(one.runs.values()):  # or hardly any history would come to it
             self.fill(group)
-            self.claim(one.name, "grouped", WORKERS, again=False, behind="run")
+            self.claim(one.name, "grouped", WORKERS, again=False, runs=True)
         runs = sorted(slot for slot, rest in one.runs.items() if rest)
         if not runs:
             return

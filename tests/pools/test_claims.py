@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,11 @@ import orjson
 import pytest
 
 from groupflow.operate.tasks import find_task
+from groupflow.pools import dispenser
+from groupflow.store.claims import Answer
 from groupflow.store.enqueue import Arrival
+from groupflow.store.pulling import Pulling, Visit
+from groupflow.store.settlements import Settlement
 from tests.pools.conftest import Shop
 from tests.pools.shop import COURIER, LEASE, LOOKER, OTHER, TOKEN, Worker, as_, ids, lines, said
 from tests.store.life import pass_time
@@ -63,6 +68,24 @@ async def test_the_oldest_goes_first_wherever_it_lies(shop: Shop) -> None:
         await shop.spread.put(pooled(f"t{n}", "g" if n == 2 else None))
     await shop.spread.put(pooled("urgent", priority=60.0))
     assert set(ids(await Worker(shop.api).claim(4))) == {"urgent", "t0", "t1", "t2"}
+
+
+async def test_large_bodies_are_settled_a_few_at_a_time(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis frees each body while the script goes on, and nobody else is answered meanwhile."""
+    written, exchange = list[int](), Pulling.exchange
+
+    async def counted(store: Pulling, visit: Visit, settlements: Sequence[Settlement]) -> Answer:
+        written.append(len(settlements))
+        return await exchange(store, visit, settlements)
+
+    monkeypatch.setattr(Pulling, "exchange", counted)
+    monkeypatch.setattr(dispenser, "FREED", 150)
+    await shop.spread.put(*(body(pooled(f"p{n}"), b"x" * 100) for n in range(10)))
+    anna = Worker(shop.api)
+    assert set(await anna.done(*await anna.claim(10))) == {"accepted"}
+    assert (sum(written), max(written)) == (10, 2)
 
 
 async def test_a_task_is_told_whole(shop: Shop) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tests.simulation.places import ANSWERED, CRITICAL, HANDLES, HANDS_ON
+from tests.simulation.places import ANSWERED, CRITICAL, HANDLES, HOPS
 from tests.simulation.watch import RULES, Death
 
 ROUND = ("partitions", "replicas", "oldest", "fair", "tenants", "anew")
@@ -20,8 +20,8 @@ CELLS = [
         (row, column)
         for row in CRITICAL
         for column in (*RULES, *ROUND, *ACTORS)
-        # A group is handed on only where nothing else waits, which is rare: so anywhere will do.
-        if not row.startswith(HANDS_ON) or column == "strict"
+        # A slot hops only where nothing else waits, which is rare: so anywhere will do.
+        if not row.startswith(HOPS) or column == "strict"
     ),
     *((HANDLES, column) for column in TASKS),
 ]

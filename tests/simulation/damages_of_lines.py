@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.damaging import CLAIMING, ENDING, SETTLING, Condition, Damage, Effect, without
+from tests.simulation.damaging import ENDING, EXCHANGE, SETTLING, Condition, Damage, Effect, without
 
 _LOCKS: tuple[Damage, ...] = (
     Effect(
@@ -10,7 +10,7 @@ _LOCKS: tuple[Damage, ...] = (
         "a group is claimed without its lock",
         "kind == 'lock' and (command == 'MSETNX' or command == 'SETNX')",
         "do return 1 end",
-        ("claim_grouped",),
+        EXCHANGE,
     ),
     Effect(
         "lock-unseen",
@@ -20,7 +20,13 @@ _LOCKS: tuple[Damage, ...] = (
         ("enqueue",),
     ),
     without(
-        "lock-stays", "a lock isn't freed when its task is done", "DEL", "lock", "1", "complete"
+        "lock-stays",
+        "a lock isn't freed when its task is done",
+        "DEL",
+        "lock",
+        "1",
+        *EXCHANGE,
+        also="not claims and ARGV[5] == '0'",
     ),
     without("lock-outlives", "a lock outlives its daemon's lease", "DEL", "lock", "1", *ENDING),
     Effect(
@@ -39,9 +45,9 @@ _LOCKS: tuple[Damage, ...] = (
                 "if state ~= 'live' then unlock(group, fence, clock()) return state end",
             ),
             (
-                r"verdicts\[n\] = claim == 'lost' and 0 or 1",
+                r"verdicts\[number_runs \+ n\] = claim == 'lost' and 0 or 1",
                 "if claim ~= 'live' then unlock(group, fence, now) end "
-                "verdicts[n] = claim == 'lost' and 0 or 1",
+                "verdicts[number_runs + n] = claim == 'lost' and 0 or 1",
             ),
         ),
     ),
@@ -51,9 +57,8 @@ _LOCKS: tuple[Damage, ...] = (
         "SET",
         "lock",
         "1",
-        "proceed",
+        *EXCHANGE,
         "hop",
-        "hand_on",
     ),
     without("no-place", "a task that shares its group isn't counted", "ZADD", "sharing", "1"),
     without(
@@ -63,6 +68,7 @@ _LOCKS: tuple[Damage, ...] = (
         "sharing",
         "1",
         *SETTLING,
+        also="not claims",
     ),
     without(
         "place-outlives",
@@ -76,7 +82,13 @@ _LOCKS: tuple[Damage, ...] = (
 
 _CHECKPOINTS: tuple[Damage, ...] = (
     without(
-        "no-checkpoint", "a claim's checkpoint isn't written", "HSET", "worker", "1", *CLAIMING
+        "no-checkpoint",
+        "a claim's checkpoint isn't written",
+        "HSET",
+        "worker",
+        "1",
+        *EXCHANGE,
+        also="claims",
     ),
     without(
         "checkpoint-stays",
@@ -84,11 +96,11 @@ _CHECKPOINTS: tuple[Damage, ...] = (
         "HSET",
         "worker",
         "1",
-        "complete",
+        *EXCHANGE,
         "retry",
         "advance",
         "bury",
-        "release",
+        also="not claims and string.sub(args[2], 1, 1) == 'S'",
     ),
     without(
         "run-checkpoint",
@@ -96,9 +108,9 @@ _CHECKPOINTS: tuple[Damage, ...] = (
         "HSET",
         "worker",
         "1",
-        "proceed",
+        *EXCHANGE,
         "hop",
-        "hand_on",
+        also="not claims and string.sub(args[2], 1, 1) == 'L'",
     ),
     Condition(
         "settle-twice",
@@ -131,11 +143,11 @@ _CHECKPOINTS: tuple[Damage, ...] = (
     Effect(
         "claim-again",
         "a claim whose answer was lost is given a second task beside it",
-        "command == 'HMGET' and kind == 'worker'",
+        "command == 'HMGET' and kind == 'worker' and claims",
         "local found = redis.call(command, key, ...) for i = 1, #found do "
         "if found[i] and string.sub(found[i], 1, 1) == 'L' then "
         "found[i] = 'S' .. string.sub(found[i], 2, 17) end end do return found end",
-        CLAIMING,
+        EXCHANGE,
     ),
 )
 
@@ -170,9 +182,10 @@ _PLACES: tuple[Damage, ...] = (
     Effect(
         "released-at-the-end",
         "a task that is handed back loses its place",
-        "command == 'RPUSH' and kind == 'lane'",
+        "command == 'RPUSH' and kind == 'lane' and not claims "
+        "and ARGV[5] ~= '0' and ARGV[7] == '0'",
         "do return redis.call('LPUSH', key, ...) end",
-        ("release",),
+        EXCHANGE,
     ),
     Effect(
         "crashed-at-the-end",
@@ -200,7 +213,7 @@ _PLACES: tuple[Damage, ...] = (
         "the head that is claimed stays in its group",
         "command == 'RPOP' and kind == 'lane'",
         "do return redis.call('LINDEX', key, -1) end",
-        ("claim_grouped",),
+        EXCHANGE,
     ),
     Effect(
         "same-place",
@@ -222,12 +235,20 @@ _PLACES: tuple[Damage, ...] = (
     without("due-twice", "what is due comes back each time", "ZREM", "delayed", "1", "promote"),
     without("held-for-ever", "a group that waits for its head is never ready", "ZADD", "held", "1"),
     without(
-        "not-ready", "a group isn't ready again behind its task", "ZADD", "ready", "1", *SETTLING
+        "not-ready",
+        "a group isn't ready again behind its task",
+        "ZADD",
+        "ready",
+        "1",
+        *SETTLING,
+        also="not claims",
     ),
     without(
         "no-suspects", "a task with crashes waits among all others", "ZADD", "suspect_groups", "1"
     ),
-    without("no-mark", "two suspects run on one daemon", "HSET", "daemon", "1", *CLAIMING),
+    without(
+        "no-mark", "two suspects run on one daemon", "HSET", "daemon", "1", *EXCHANGE, also="claims"
+    ),
 )
 
 OF_LINES = (*_LOCKS, *_CHECKPOINTS, *_PLACES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.damaging import CLAIMING, ENDING, SETTLING, Condition, Damage, Effect, without
+from tests.simulation.damaging import ENDING, EXCHANGE, SETTLING, Condition, Damage, Effect, without
 
 _COUNTS: tuple[Damage, ...] = (
     without(
@@ -22,8 +22,8 @@ _COUNTS: tuple[Damage, ...] = (
         "HINCRBY",
         "count",
         "1",
-        *CLAIMING,
-        also="string.sub(args[1], 1, 7) == 'queued_'",
+        *EXCHANGE,
+        also="claims and string.sub(args[1], 1, 7) == 'queued_'",
     ),
     Effect(
         "count-doubled",
@@ -39,8 +39,8 @@ _COUNTS: tuple[Damage, ...] = (
         "count",
         "1",
         *ENDING,
-        "release",
-        also="string.sub(args[1], 1, 7) == 'queued_'",
+        *EXCHANGE,
+        also="not claims and string.sub(args[1], 1, 7) == 'queued_'",
     ),
     without(
         "count-running",
@@ -99,9 +99,19 @@ _LIVES: tuple[Damage, ...] = (
         ("advance",),
     ),
     without("no-history", "a done task leaves nothing in the history", "HSET", "history", "1"),
-    without("task-stays", "a done task's message stays", "HDEL", "tasks", "1", *SETTLING),
+    without(
+        "task-stays",
+        "a done task's message stays",
+        "HDEL",
+        "tasks",
+        "1",
+        *SETTLING,
+        also="not claims",
+    ),
     without("task-gone", "a failed task's message is gone", "HSET", "life", "1", "bury"),
-    without("life-stays", "a done task's life stays", "DEL", "life", "1", *SETTLING),
+    without(
+        "life-stays", "a done task's life stays", "DEL", "life", "1", *SETTLING, also="not claims"
+    ),
     without("not-dead", "a dead letter isn't listed", "ZADD", "dead", "1"),
     without("run-stays", "a run is known beyond its end", "HDEL", "runs", "1"),
 )

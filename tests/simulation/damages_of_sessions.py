@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.damaging import CLAIMING, ENDING, Condition, Damage, Effect, without
+from tests.simulation.damaging import ENDING, EXCHANGE, Condition, Damage, Effect, without
 
 OF_SESSIONS: tuple[Damage, ...] = (
     Effect(
@@ -90,9 +90,9 @@ OF_SESSIONS: tuple[Damage, ...] = (
     Effect(
         "claimed-while-it-waits",
         "claims are given while a promoted server waits",
-        "command == 'EXISTS' and kind == 'paused_all'",
+        "command == 'EXISTS' and kind == 'paused_all' and claims",
         "do return 0 end",
-        CLAIMING,
+        EXCHANGE,
     ),
     Condition(
         "given-again",

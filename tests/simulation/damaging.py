@@ -22,12 +22,17 @@ from tests.simulation.redis_side import RealRedis
 
 _HITS = "sim:hits"
 _SEAM = """
+local SIM_LOOKS, claims = 0, false
 local function SIM_CALL(command, key, ...)
   local kind = key
   if type(key) == 'string' and string.sub(key, 1, #KEYS[1]) == KEYS[1] then
     kind = string.match(string.sub(key, #KEYS[1] + 1), '^[%%a_]+')
   end
   local args = {...}
+  if '%s' == 'exchange' and command == 'HMGET' and kind == 'worker' then
+    SIM_LOOKS = SIM_LOOKS + 1
+    claims = SIM_LOOKS > (ARGV[4] == '0' and 0 or 1)
+  end
   if (%s) then
     redis.call('INCR', 'sim:hits')
     %s
@@ -85,7 +90,8 @@ class Effect(Damage):
     """A call of a script to Redis that has another effect, or none.
 
     Attributes:
-        where: Lua: which calls, by `command`, `key`, its `kind`, and `args` behind it.
+        where: Lua: which calls, by `command`, `key`, its `kind`, and `args` behind it; `claims` is
+            whether an exchange has settled all, and claims: it looks at its slots then.
         instead: Lua: what happens in place of the call; what the script is answered.
         verbs: of which scripts, by name; of all where none is named.
     """
@@ -101,7 +107,7 @@ class Effect(Damage):
         lines = text.split("\n")
         at = 1 if text.startswith("#!") else 0
         rest = "\n".join(lines[at:]).replace("redis.call", "SIM_CALL")
-        return "\n".join([*lines[:at], _SEAM % (self.where, self.instead), rest])
+        return "\n".join([*lines[:at], _SEAM % (verb, self.where, self.instead), rest])
 
 
 def without(
@@ -120,8 +126,9 @@ def without(
     return Effect(name, says, where, f"do return {reply} end", tuple(verbs), unseen=unseen)
 
 
-CLAIMING = ("claim_grouped", "claim_plain")
-SETTLING = ("complete", "proceed", "hop", "hand_on", "retry", "advance", "bury", "release")
+EXCHANGE = ("exchange",)
+SETTLING = ("exchange", "hop", "retry", "advance", "bury")
+"""Scripts that settle; of an exchange's calls that is some: those that are not `claims`."""
 ENDING = ("reap", "register", "leave")
 """Scripts that end claims without a settle."""
 

@@ -23,9 +23,9 @@ PATIENCE = 2.5  # seconds for which a process may not come there
 
 CALLS: tuple[tuple[Verb, ...], ...] = (
     (),
-    *((Verb.COMPLETE, Verb.PROCEED, Verb.HOP, Verb.HAND_ON),) * 2,
-    *((Verb.RETRY, Verb.ADVANCE, Verb.BURY, Verb.RELEASE),) * 2,
-    (Verb.CLAIM_PLAIN, Verb.CLAIM_GROUPED),
+    *((Verb.EXCHANGE, Verb.HOP),) * 2,
+    *((Verb.RETRY, Verb.ADVANCE, Verb.BURY),) * 2,
+    (Verb.EXCHANGE,),
     (Verb.ENQUEUE,),
     (Verb.REGISTER, Verb.LEAVE, Verb.VISIT),
     (Verb.RENEW, Verb.REAP, Verb.PROMOTE),

@@ -15,7 +15,7 @@ _COMMON = ("store/client.py", "store/wire.py", "store/copies.py", "flow/parts.py
 # Where a death may cost something: the tests of coverage ask for each of them.
 WRITES = "store/enqueue.py:Enqueuer._write"
 CLAIMS = "store/claims.py:Claims.exchange"
-HANDS_ON = "store/claims.py:Claims.hand_on"
+HOPS = "store/claims.py:Claims.hop"
 HANDLES = "flow/python_handlers.py:PythonRunner._call"
 RENEWS = "store/sessions.py:Sessions.renew"
 REGISTERS = "store/sessions.py:Sessions._register"
@@ -25,7 +25,7 @@ STOPS = "daemon.py:Daemon._stop"
 LEAVES = "store/sessions.py:Sessions.leave"
 ANSWERED = ", answered"
 """Behind the place of a task whose answer has come, and which has not gone on yet."""
-_ASKING = (WRITES, CLAIMS, HANDS_ON, RENEWS, REGISTERS, REAPS, PROMOTES, LEAVES)
+_ASKING = (WRITES, CLAIMS, HOPS, RENEWS, REGISTERS, REAPS, PROMOTES, LEAVES)
 CRITICAL = (*_ASKING, *(place + ANSWERED for place in _ASKING), HANDLES, STOPS)
 """All of them; where an answer is waited for, and where it has come."""
 

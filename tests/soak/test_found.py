@@ -84,10 +84,8 @@ class _SleepsOverReply(Claims):
         self.holds_lease = True
         self.was_settled = asyncio.Event()
 
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str], *, ahead: bool = False
-    ) -> Answer:
-        answer = await super().exchange(settlements, slots, ahead=ahead)
+    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        answer = await super().exchange(settlements, slots)
         if answer.claims and not self.was_settled.is_set():
             self.holds_lease = False
         if settlements:

@@ -20,7 +20,7 @@ from groupflow.core.limits import Limits
 from groupflow.core.task import Task
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.store import settlements
-from groupflow.store.claims import Claims, Handed
+from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope, Pool
@@ -70,7 +70,6 @@ class Bench:
         with_faults: whether the test makes somebody crash.
         limits: of the configuration that daemons bring, from their next session on.
         concurrency: how many tasks of a group may run at once, for the checker of the history.
-        hops: whether slots may go on in their group by the small script.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class Bench:
         self.with_faults = False
         self.limits: Limits | None = None
         self.concurrency: dict[str, int] = {}
-        self.hops = True
         self.enqueuer = Enqueuer(self.client)
 
     async def close(self) -> None:
@@ -242,9 +240,9 @@ class Daemon:
         self.session.seen, self.session.epoch = Seen(), Epoch()
         return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
 
-    async def claim(self, pool: Pool, *workers: str, ahead: bool = False) -> list[Claim]:
+    async def claim(self, pool: Pool, *workers: str) -> list[Claim]:
         """Claim for idle workers, and start what they got."""
-        claims = (await self._claims[pool].exchange([], workers, ahead=ahead)).claims
+        claims = (await self._claims[pool].exchange([], workers)).claims
         known = {event.fence for event in self.bench.events if event.kind == "start"}
         for claim in claims:
             if claim.fence not in known:  # else it is the same claim, told again
@@ -280,31 +278,20 @@ class Daemon:
             self.bench.events.append(replace(event, at=time.monotonic()))
         return refused
 
-    async def claim_hot(self, worker: str = "w1") -> Claim:
-        """Claim for one worker, and learn what stands behind that."""
-        [claim] = await self.claim("grouped", worker, ahead=True)
-        return claim
-
-    async def hand_on(self, claim: Claim, *, is_first: bool = True) -> Handed:
+    async def hop(self, claim: Claim, *, is_first: bool = True) -> Claim | None:
         """End an attempt, and go on with the next task of its group, if that may be.
 
         `is_first`: else it is asked once more, and the history has it already.
         """
-        claims, settlement = self._claims["grouped"], settlements.Complete(claim)
-        claims.may_hop = self.bench.hops
-        if not is_first:
-            return await claims.hand_on(settlement)
-        self.bench.events.append(event_of("end", claim.task, how="done"))
-        handed = await claims.hand_on(settlement)
-        if handed.is_open:
-            refused, _ = await self.exchange("grouped", [settlement], [])
-            handed = Handed(is_refused=bool(refused))
-        how = "refused" if handed.is_refused else "accepted"
-        event = event_of("settle", claim.task, how=how)
-        self.bench.events.append(replace(event, at=time.monotonic()))
-        if handed.claim:
-            self.bench.events.append(event_of("start", handed.claim.task))
-        return handed
+        settlement = settlements.Complete(claim)
+        if is_first:
+            self.bench.events.append(event_of("end", claim.task, how="done"))
+        following = await self._claims["grouped"].hop(settlement)
+        if following:
+            event = event_of("settle", claim.task, how="accepted")
+            self.bench.events.append(replace(event, at=time.monotonic()))
+            self.bench.events.append(event_of("start", following.task))
+        return following
 
     def drop(self, *claims: Claim) -> None:
         """Its handlers are cancelled, since its session or its lease is over."""

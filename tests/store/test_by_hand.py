@@ -147,13 +147,11 @@ async def test_a_run_ends_soon_under_a_limit_and_nobody_has_its_tasks(shop: Benc
 
 async def test_a_hot_groups_slot_goes_on_no_more(shop: Bench) -> None:
     daemon = await fill(shop, *(f"a{n}" for n in range(4)))
-    claim = await daemon.claim_hot()
+    claim = await daemon.claim_one()
     await limit(shop, "group", "a", rate="1/h")
-    assert (await daemon.hand_on(claim)).claim is None
-    [claim] = await daemon.claim("grouped", "w1", ahead=True)
-    assert claim.behind == []
-    await daemon.complete(claim)
-    assert await daemon.claim("grouped", "w1") == []
+    assert await daemon.hop(claim) is None
+    [claim] = (await daemon.exchange("grouped", [Complete(claim)], ["w1"]))[1]
+    assert await daemon.exchange("grouped", [Complete(claim)], ["w1"]) == ([], [])
 
 
 async def test_no_batch_waits_to_be_full(shop: Bench) -> None:
@@ -254,14 +252,17 @@ async def test_what_a_tenant_runs_is_counted_under_its_runs_next_fence(shop: Ben
     assert ids(await daemon.claim("grouped", *WORKERS)) == ["a2"]
 
 
-async def test_a_hop_of_what_was_counted_counts_no_more(shop: Bench) -> None:
+async def test_what_was_counted_ends_by_an_exchange_and_counts_no_more(shop: Bench) -> None:
+    """Though its limit is over. What is claimed then isn't counted, and hops."""
     daemon = await fill(shop, *(f"a{n}" for n in range(3)))
-    claim = await daemon.claim_hot()
+    claim = await daemon.claim_one()
     await limit(shop, "tenant", "42", concurrency=1)
     assert shop.raw.zcard(shop.keys("charges")) == 1
     assert await end(shop.client, "tenant", "42", "bob")
-    assert (await daemon.hand_on(claim)).claim is not None
+    assert await daemon.hop(claim) is None
+    [claim] = (await daemon.exchange("grouped", [Complete(claim)], ["w1"]))[1]
     assert shop.raw.zcard(shop.keys("charges")) == 0
+    assert await daemon.hop(claim) is not None
 
 
 # Both

@@ -44,25 +44,22 @@ DAMAGES = [
     ),
     Damage(
         "a tenant whose bytes are never taken off",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "call('HINCRBY', K.carried, whose, -bytes) <= 0",
         "false",
         test_carried.test_each_tenant_s_tasks_count_apart,
     ),
-    _end("complete", Verb.COMPLETE, "put_down(id)\n      lives", "lives"),
+    _end("complete", Verb.EXCHANGE, "put_down(id)\n        lives", "lives"),
     _end(
         "run",
-        Verb.PROCEED,
+        Verb.EXCHANGE,
         "end_life(id_of(elements[i]))",
         "call('DEL', K.life .. id_of(elements[i]))",
     ),
     _end("bury", Verb.BURY, "put_down(id)\n  remove_reason", "remove_reason"),
     _end("drop", OperatorVerb.DROP_WAITING, "end_life(id)", "call('DEL', K.life .. id)"),
-    _end(
-        "hand on", Verb.HAND_ON, "end_life(id_of(element))", "call('DEL', K.life .. id_of(element))"
-    ),
     _end("hop", Verb.HOP, "end_life(id)", "call('DEL', K.life .. id)"),
-    _end("deleted", Verb.CLAIM_GROUPED, "if has_life(element) then put_down(ids[i]) end", ""),
+    _end("deleted", Verb.EXCHANGE, "if has_life(element) then put_down(ids[i]) end", ""),
     Damage(
         "what a list removes and counts on",
         Verb.PRUNE,

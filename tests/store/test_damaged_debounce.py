@@ -95,7 +95,7 @@ DAMAGES = [
     ),
     Damage(
         "a burst that outlives its run",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "      leave_burst(element)\n",
         "",
         test_debounce.test_a_burst_ends_at_its_most,
@@ -186,7 +186,7 @@ DAMAGES = [
     ),
     Damage(
         "what runs is replaced",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "if name then call('HDEL', K.debouncing, name) end",
         "",
         test_debounce.test_what_runs_is_not_replaced,
@@ -263,7 +263,7 @@ DAMAGES = [
     ),
     Damage(
         "a claim that takes another's burst",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "if newest and sub(newest, 17) == element then",
         "if newest then",
         test_debounce.test_what_is_handed_back_runs_once_more,

@@ -12,20 +12,20 @@ from tests.store.damage import Damage, assert_seen
 DAMAGES = [
     *(
         Damage(
-            f"{verb} gives during a recovery",
-            verb,
+            f"a claim of {what} during a recovery",
+            Verb.EXCHANGE,
             "call('EXISTS', K.paused_all, K.recovering) > 0",
             "call('EXISTS', K.paused_all) > 0",
             seen,
         )
-        for verb, seen in (
-            (Verb.CLAIM_GROUPED, test_epochs.test_a_lost_claim_is_given_out_again),
-            (Verb.CLAIM_PLAIN, test_epochs.test_no_plain_task_is_given_during_a_recovery),
+        for what, seen in (
+            ("groups", test_epochs.test_a_lost_claim_is_given_out_again),
+            ("plain tasks", test_epochs.test_no_plain_task_is_given_during_a_recovery),
         )
     ),
     Damage(
         "an old server's claim that is given again",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "if claim and tonumber(claim.fence) <= found then",
         "if false then",
         test_epochs.test_a_claim_whose_settle_was_lost_goes_back,

@@ -31,7 +31,7 @@ DAMAGES = [
     ),
     Damage(
         "a claimed task that still counts as delayed",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "remove_delay(ids[i])",
         "",
         same(DELAYED.test_a_delay_that_somebody_ended_delays_nobody, "drop"),

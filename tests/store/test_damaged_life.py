@@ -19,6 +19,8 @@ from tests.store import (
     test_pauses,
     test_repeats,
     test_retries,
+    test_settle,
+    test_told,
 )
 from tests.store.damage import Damage, assert_seen, same
 
@@ -67,10 +69,31 @@ DAMAGES = [
     ),
     Damage(
         "a due time that nobody hears of",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "    wake_at_due(K.held, due)\n",
         "",
         same(test_due.test_a_due_time_is_told_to_whoever_promotes, "complete"),
+    ),
+    *(
+        Damage(
+            f"an exchange that says {what} of what it leaves to others",
+            Verb.EXCHANGE,
+            "= #ARGV - from_slots + 1 >= number_runs + number_done + number_back",
+            f"= {broken}",
+            same(test_told.test_who_claims_as_much_as_it_settles_tells_nobody, idle),
+        )
+        for what, broken, idle in (
+            ("nothing", "true", 1),
+            ("nothing where one slot is idle", "#ARGV - from_slots + 1 > 0", 1),
+            ("too much", "false", 2),
+        )
+    ),
+    Damage(
+        "what is done counted with what goes back",
+        Verb.EXCHANGE,
+        "  plain_ended, grouped_ended = 0, 0\n",
+        "",
+        test_settle.test_one_exchange_settles_hands_back_and_claims,
     ),
     Damage(
         "a stage that loses its context",
@@ -210,7 +233,7 @@ DAMAGES = [
     ),
     Damage(
         "a pause of everything that claims don't obey",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "call('EXISTS', K.paused_all, K.recovering) > 0",
         "call('EXISTS', K.recovering) > 0",
         test_pauses.test_everything_paused_keeps_every_order,

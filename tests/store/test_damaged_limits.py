@@ -17,17 +17,17 @@ from tests.store import test_batch_wait, test_limits
 from tests.store.bench import bury
 from tests.store.damage import Damage, assert_seen, same
 
-_WAYS: dict[Verb, Any] = {
-    Verb.COMPLETE: settlements.Complete,
-    Verb.RELEASE: settlements.Release,
-    Verb.BURY: bury,
-    Verb.RETRY: lambda claim: settlements.Retry(claim, 60.0, [], "step-aside"),
-}
+_WAYS: tuple[tuple[str, Verb, Any], ...] = (
+    ("complete", Verb.EXCHANGE, settlements.Complete),
+    ("release", Verb.EXCHANGE, settlements.Release),
+    ("bury", Verb.BURY, bury),
+    ("retry", Verb.RETRY, lambda claim: settlements.Retry(claim, 60.0, [], "step-aside")),
+)
 
 DAMAGES = [
     Damage(
         "one more than may",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "if L.running(group) >= limit.concurrency then",
         "if L.running(group) > limit.concurrency then",
         test_limits.test_so_many_of_a_group_run_at_once,
@@ -41,7 +41,7 @@ DAMAGES = [
     ),
     Damage(
         "a full batch that waits",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "if call('LLEN', K.lane .. group) >= tonumber(batch) then return 0 end",
         "",
         test_batch_wait.test_fewer_wait_and_the_last_one_ends_it,
@@ -69,27 +69,27 @@ DAMAGES = [
     ),
     Damage(
         "one a claim",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "    place(group, now)\n    if count == 0",
         "    if count == 0",
         test_limits.test_so_many_of_a_group_run_at_once,
     ),
     Damage(
         "a lock that isn't counted",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "return shared + call('EXISTS', K.lock .. group)",
         "return shared",
         test_limits.test_more_may_run_at_once_from_a_reload_on,
     ),
     *(
         Damage(
-            f"a {verb} that gives nothing back",
+            f"a {name} that gives nothing back",
             verb,
             "call('ZREM', K.sharing, member)",
             "",
             same(test_limits.test_each_end_gives_back_exactly_one, way),
         )
-        for verb, way in _WAYS.items()
+        for name, verb, way in _WAYS
     ),
     Damage(
         "a crash that gives nothing back",
@@ -107,22 +107,22 @@ DAMAGES = [
     ),
     Damage(
         "an end that gives back somebody else's",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "local front = front_of(group) .. fence",
         "local front = front_of(group)",
         test_limits.test_the_end_of_one_is_not_that_of_another,
     ),
     Damage(
         "groups that are one where they begin alike",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "return format('%04d', #group) .. group end",
         "return '0001' .. group end",
         same(test_limits.test_groups_that_look_alike_share_nothing, "a"),
     ),
     Damage(
         "an envelope that is gone, and its holder isn't",
-        Verb.CLAIM_GROUPED,
-        "  unlock(groups[at], fences[at], now)\n",
+        Verb.EXCHANGE,
+        "    unlock(group, claims.fences[at], now)\n",
         "",
         test_limits.test_a_claim_without_an_envelope_is_passed_over,
     ),
@@ -142,7 +142,7 @@ DAMAGES = [
     ),
     Damage(
         "a group without limits that goes on beside its lock",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "    if limit.concurrency > 1 then",
         "    if true then",
         test_limits.test_starts_are_a_time_apart,
@@ -156,42 +156,42 @@ DAMAGES = [
     ),
     Damage(
         "a start that costs nothing",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "math.max(next_start(whose, limit, now), now) + limit.interval",
         "math.max(next_start(whose, limit, now), now)",
         test_limits.test_starts_are_a_time_apart,
     ),
     Damage(
         "starts that are saved up for ever",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "math.max(next_start(whose, limit, now), now) + limit.interval",
         "next_start(whose, limit, now) + limit.interval",
         test_limits.test_a_burst_is_no_larger_after_a_long_time,
     ),
     Damage(
         "a burst that is none",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "math.ceil(next_start(whose, limit, now) - limit.tolerance)",
         "math.ceil(next_start(whose, limit, now))",
         test_limits.test_a_burst_comes_back_with_time,
     ),
     Damage(
         "a rate that ends with the attempt",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "    due = math.max(due, free)\n",
         "",
         test_limits.test_starts_are_a_time_apart,
     ),
     Damage(
         "one rate for all groups",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "'g' .. group",
         "'g'",
         test_limits.test_a_rate_is_each_groups_own,
     ),
     Damage(
         "rates that pile up",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "    L.forget_rates(now, EXPIRED)\n",
         "",
         test_limits.test_rates_that_are_past_go_with_later_starts,
@@ -247,45 +247,51 @@ DAMAGES = [
     ),
     Damage(
         "many that may not start hide the rest",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "  if looks == 0 then tell('grouped') end -- there may be more\n",
         "",
         test_limits.test_many_that_may_not_start_hide_nobody,
     ),
-    Damage(
-        "a hand-on that knows no limits",
-        Verb.HAND_ON,
-        "return is_unlimited(group, next_one) and",
-        "return",
-        test_limits.test_what_was_told_ahead_of_a_limit_is_not_handed_on,
+    *(
+        Damage(f"a hop past {name}", Verb.HOP, sound, broken, seen)
+        for name, sound, broken, seen in (
+            (
+                "limits",
+                "K.limits, K.by_hand,",
+                "K.by_hand,",
+                same(
+                    test_limits.test_where_anything_has_limits_a_hop_writes_nothing,
+                    "another's",
+                    ["a1"],
+                ),
+            ),
+            (
+                "a closing",
+                "K.rates, K.closed,",
+                "K.rates,",
+                same(test_limits.test_where_anything_has_limits_a_hop_writes_nothing, "closed", []),
+            ),
+            (
+                "what runs there still",
+                "K.by_hand, K.sharing,",
+                "K.by_hand,",
+                test_limits.test_where_another_runs_still_no_hop_goes_past_it,
+            ),
+        )
     ),
     Damage(
-        "a hand-on in a group that is closed",
-        Verb.HAND_ON,
-        "and not call('ZSCORE', K.closed, 'g' .. group)",
-        "",
-        test_limits.test_what_was_closed_meanwhile_is_not_handed_on,
+        "a run behind one with a limit",
+        Verb.EXCHANGE,
+        "if run and may_follow(element) then",
+        "if run then",
+        same(test_limits.test_nothing_that_has_a_limit_is_of_a_run, 0),
     ),
     Damage(
-        "a hand-on beside what runs there still",
-        Verb.HAND_ON,
-        " and limits().running(group) == 1",
-        "",
-        test_limits.test_where_another_runs_still_nothing_is_handed_on,
-    ),
-    Damage(
-        "what is told behind one with a limit",
-        Verb.CLAIM_GROUPED,
-        "local found = may_follow(element) and next_in_lane",
-        "local found = next_in_lane",
-        same(test_limits.test_neither_it_nor_the_next_one_may_have_a_limit, 0),
-    ),
-    Damage(
-        "what is told ahead of its turn",
-        Verb.CLAIM_GROUPED,
+        "a run of what has a limit",
+        Verb.EXCHANGE,
         " or not may_follow(elements[i]) then",
         " then",
-        same(test_limits.test_neither_it_nor_the_next_one_may_have_a_limit, 1),
+        same(test_limits.test_nothing_that_has_a_limit_is_of_a_run, 1),
     ),
     Damage(
         "a why that sees one of many",

@@ -42,7 +42,7 @@ DAMAGES = [
     ),
     Damage(
         "an end that nobody counts",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "count_held(daemon, -done)",
         "",
         test_pullers.test_what_is_held_is_counted_whatever_becomes_of_it,

@@ -12,7 +12,9 @@ from tests.store import test_runs as runs
 from tests.store.damage import Damage, Seen, assert_seen, same
 
 
-def _damage(name: str, sound: str, broken: str, seen: Seen, verb: AnyVerb = Verb.PROCEED) -> Damage:
+def _damage(
+    name: str, sound: str, broken: str, seen: Seen, verb: AnyVerb = Verb.EXCHANGE
+) -> Damage:
     return Damage(name, verb, sound, broken, seen)
 
 
@@ -55,13 +57,13 @@ DAMAGES = [
     ),
     _damage(
         "an_end_that_keeps_the_lock",
-        "unlock(group, fences[first], now)\n      call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first], now)\n        call('HDEL', K.runs, group)\n",
         "call('HDEL', K.runs, group)\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
     _damage(
         "an_end_that_keeps_the_reach",
-        "unlock(group, fences[first], now)\n      call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first], now)\n        call('HDEL', K.runs, group)\n",
         "unlock(group, fences[first], now)\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
@@ -106,21 +108,21 @@ DAMAGES = [
         "if has_life(elements[i]) or",
         "if",
         runs.test_what_has_a_life_ends_a_run,
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
     ),
     _damage(
         "fences_that_are_not_taken",
         "local fence = take_fences(number)",
         "local fence = 1",
         runs.test_a_claim_gives_a_run,
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
     ),
     _damage(
         "a_claim_told_again_that_keeps_the_reach",
         "if claim.group ~= '' then call('HDEL', K.runs, claim.group) end",
         "",
         runs.test_a_claim_told_again_has_no_run,
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
     ),
     _damage(
         "a_take_over_that_keeps_the_reach",
@@ -181,7 +183,7 @@ DAMAGES = [
     ),
     _damage(
         "a_place_that_is_anothers",
-        "#verdicts, found",
+        "place, found",
         "1, found",
         reach.test_each_run_has_its_own,
     ),

@@ -41,14 +41,18 @@ end
 """
 
 
+# What an exchange is asked for: the scenario settles and claims by exchanges of their own.
+_CLAIMS = "ARGV[4] .. ARGV[5] == '00' and "
+_COMPLETES = "ARGV[4] ~= '0' and "
+_RELEASES = "ARGV[5] ~= '0' and "
+_HAND_OVERS = (Verb.REAP, Verb.REGISTER, Verb.LEAVE)
+
+
 def _damage(
     name: str, breaks: str, verbs: tuple[Verb, ...], *, rule: str = "", lua: str = ""
 ) -> Damage:
     return Damage(name, verbs, lua or _spoil(rule), frozenset(breaks.split()))
 
-
-_CLAIMS = (Verb.CLAIM_PLAIN, Verb.CLAIM_GROUPED)
-_HAND_OVERS = (Verb.REAP, Verb.REGISTER, Verb.LEAVE)
 
 DAMAGES = [
     _damage(
@@ -104,21 +108,21 @@ DAMAGES = [
     _damage(
         "claim_without_the_lock",
         "S4",
-        (Verb.CLAIM_GROUPED,),
+        (Verb.EXCHANGE,),
         rule="if (command == 'MSETNX' or command == 'SETNX') and is(key, K.lock) then return 1 end",
     ),
     _damage(
         "claim_of_the_newest",
         "S4",
-        (Verb.CLAIM_GROUPED,),
+        (Verb.EXCHANGE,),
         rule="if command == 'RPOP' and is(key, K.lane) then command = 'LPOP' end",
     ),
     _damage(
         "claim_that_leaves_the_task_waiting",
         "S6 S7",
-        (Verb.CLAIM_PLAIN,),
+        (Verb.EXCHANGE,),
         rule="""
-        if command == 'RPOP' then
+        if command == 'RPOP' and key == K.plain then
           local found = sound('LRANGE', key, -1, -1)
           return more[1] and found or found[1] or false
         end""",
@@ -126,27 +130,27 @@ DAMAGES = [
     _damage(
         "claim_without_a_checkpoint",
         "S1 S8",
-        _CLAIMS,
-        rule="if command == 'HSET' and is(key, K.worker) then return 0 end",
+        (Verb.EXCHANGE,),
+        rule=f"if {_CLAIMS}command == 'HSET' and is(key, K.worker) then return 0 end",
     ),
     _damage(
         "claim_with_a_fence_that_stays",
         "S3",
-        _CLAIMS,
+        (Verb.EXCHANGE,),
         rule="if key == K.fence then return 9 end",
     ),
     _damage(
         "complete_that_does_not_place_the_group",
         "S8",
-        (Verb.COMPLETE,),
+        (Verb.EXCHANGE,),
         lua="place_freed = function() return false end\n",
     ),
     _damage(
         "complete_that_keeps_the_lock",
         "S8",
-        (Verb.COMPLETE,),
-        rule="""
-        if command == 'DEL' then
+        (Verb.EXCHANGE,),
+        rule=f"if {_COMPLETES}command == 'DEL' then"
+        """
           local kept = {}
           for _, each in ipairs({ key, unpack(more) }) do
             if not is(each, K.lock) then kept[#kept + 1] = each end
@@ -157,38 +161,41 @@ DAMAGES = [
     _damage(
         "complete_that_keeps_the_body",
         "L7",
-        (Verb.COMPLETE,),
+        (Verb.EXCHANGE,),
         rule="if command == 'HDEL' and key == K.tasks then return 1 end",
     ),
     _damage(
         "complete_without_the_fence_check",
         "S3 S7",
-        (Verb.COMPLETE,),
-        lua="state_of = function() return 'live' end\n",
+        (Verb.EXCHANGE,),
+        lua=f"""
+        local sound = state_of
+        state_of = function(...) return {_COMPLETES}'live' or sound(...) end
+        """,
     ),
     _damage(
         "complete_without_a_history",
         "S1",
-        (Verb.COMPLETE,),
+        (Verb.EXCHANGE,),
         rule="if command == 'HSET' and key == K.history_new then return 0 end",
     ),
     _damage(
         "release_without_the_fence_check",
         "S3 S6",
-        (Verb.RELEASE,),
+        (Verb.EXCHANGE,),
         lua="end_claim = function() return 'live' end\n",
     ),
     _damage(
         "release_at_the_wrong_end",
         "S4",
-        (Verb.RELEASE,),
+        (Verb.EXCHANGE,),
         rule="if command == 'RPUSH' and is(key, K.lane) then command = 'LPUSH' end",
     ),
     _damage(
         "release_without_the_lock_freed",
         "S8",
-        (Verb.RELEASE,),
-        rule="if command == 'DEL' and is(key, K.lock) then return 0 end",
+        (Verb.EXCHANGE,),
+        rule=f"if {_RELEASES}command == 'DEL' and is(key, K.lock) then return 0 end",
     ),
     _damage(
         "bury_into_nowhere",
@@ -235,7 +242,7 @@ DAMAGES = [
     _damage(
         "group_that_is_ready_while_it_runs",
         "S4",
-        (Verb.ENQUEUE, Verb.RELEASE, Verb.REAP),
+        (Verb.ENQUEUE, Verb.EXCHANGE, Verb.REAP),
         lua="""
         local sound = place
         local function is_over(group, now) sound(group, now) return place_unlocked(group, now) end

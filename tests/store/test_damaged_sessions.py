@@ -95,7 +95,7 @@ DAMAGES = [
             "sub(session, 17) ~= process and",
             test_sessions.test_of_two_with_one_name_the_later_has_it_everywhere,
         )
-        for verb in (Verb.RENEW, Verb.CLAIM_GROUPED)
+        for verb in (Verb.RENEW, Verb.EXCHANGE)
     ),
     *(
         Damage(
@@ -105,7 +105,7 @@ DAMAGES = [
             "sub(session, 1, 16) < number and",
             test_sessions.test_of_two_with_one_name_the_later_has_it_everywhere,
         )
-        for verb in (Verb.RENEW, Verb.CLAIM_GROUPED)
+        for verb in (Verb.RENEW, Verb.EXCHANGE)
     ),
     Damage(
         "a name of another length sorted as text",

@@ -16,49 +16,41 @@ from tests.store.damage import Damage, assert_seen, same
 DAMAGES = [
     Damage(
         "suspects side by side in a pool",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "if mark then return nil end",
         "",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
     ),
     Damage(
         "suspects side by side in two pools",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "if mark then return nil end",
         "",
         test_suspects.test_one_of_both_pools,
     ),
-    Damage(
-        "a suspect without its mark",
-        Verb.CLAIM_PLAIN,
-        "mark_suspect(daemon, claims, now)",
-        "",
-        same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
+    *(
+        Damage(
+            f"a {pool} suspect without its mark",
+            Verb.EXCHANGE,
+            "mark_suspect(daemon, claims, now)",
+            "",
+            same(test_suspects.test_a_daemon_runs_one_at_a_time, pool),
+        )
+        for pool in ("plain", "grouped")
     ),
-    Damage(
-        "a suspect group without its mark",
-        Verb.CLAIM_GROUPED,
-        "mark_suspect(daemon, claims, now)",
-        "",
-        same(test_suspects.test_a_daemon_runs_one_at_a_time, "grouped"),
-    ),
-    Damage(
-        "a mark for what was passed over",
-        Verb.CLAIM_PLAIN,
-        "if suspect and #passed == 0 then",
-        "if suspect then",
-        same(test_suspects.test_one_whose_envelope_is_gone_is_passed_over, "plain"),
-    ),
-    Damage(
-        "a mark for a group that was passed over",
-        Verb.CLAIM_GROUPED,
-        "if suspect and count > #passed then",
-        "if suspect then",
-        same(test_suspects.test_one_whose_envelope_is_gone_is_passed_over, "grouped"),
+    *(
+        Damage(
+            f"a mark for what was passed over, {pool}",
+            Verb.EXCHANGE,
+            "if is_suspects and number > #passed then",
+            "if is_suspects then",
+            same(test_suspects.test_one_whose_envelope_is_gone_is_passed_over, pool),
+        )
+        for pool in ("plain", "grouped")
     ),
     Damage(
         "a suspect with company",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "suspect and { suspect } or next_elements(#idle)",
         "next_elements(#idle - (suspect and 1 or 0))"
         "\nif suspect then table.insert(elements, 1, suspect) end",
@@ -66,20 +58,26 @@ DAMAGES = [
     ),
     Damage(
         "suspects that come last",
-        Verb.CLAIM_GROUPED,
-        "local suspect = take_suspect(FROM.suspect_groups)",
-        "local suspect = call('ZCARD', K.ready) == 0 and take_suspect(FROM.suspect_groups)",
+        Verb.EXCHANGE,
+        "local suspect = take_suspect(",
+        "local suspect = call('ZCARD', K.ready) == 0 and take_suspect(",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "grouped"),
     ),
     *(
         Damage(
-            f"a mark that outlives a {verb}",
+            f"a mark that outlives a {ending}",
             verb,
-            "  unmark_ended(daemon, fence)\n",
+            sound,
             "",
-            same(test_suspects.test_its_end_lets_the_next_one_run, verb),
+            same(test_suspects.test_its_end_lets_the_next_one_run, ending),
         )
-        for verb in (Verb.COMPLETE, Verb.RELEASE, Verb.RETRY, Verb.ADVANCE, Verb.BURY)
+        for ending, verb, sound in (
+            ("complete", Verb.EXCHANGE, "        unmark_ended(daemon, fence)\n"),
+            ("release", Verb.EXCHANGE, "\n  unmark_ended(daemon, fence)\n"),
+            ("retry", Verb.RETRY, "\n  unmark_ended(daemon, fence)\n"),
+            ("advance", Verb.ADVANCE, "\n  unmark_ended(daemon, fence)\n"),
+            ("bury", Verb.BURY, "\n  unmark_ended(daemon, fence)\n"),
+        )
     ),
     Damage(
         "an end that nobody hears of",
@@ -90,14 +88,14 @@ DAMAGES = [
     ),
     Damage(
         "an end that nobody of the other pool hears of",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "call('EXISTS', K.suspect_plain, K.suspect_groups)",
         "call('EXISTS', K.suspect_groups)",
         same(test_suspects.test_its_end_lets_the_next_one_run, "complete"),
     ),
     Damage(
         "a mark that anybody's end takes away",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "if not mark or sub(mark, 1, 16) ~= fence then return end",
         "if not mark then return end",
         test_suspects.test_the_end_of_another_task_changes_nothing,
@@ -125,7 +123,7 @@ DAMAGES = [
     ),
     Damage(
         "a second crash that counts as the first",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "(crashes == 1 and digits(now) or '')",
         "digits(now)",
         test_suspects.test_who_crashed_twice_stays_one_to_its_end,

@@ -17,7 +17,7 @@ from tests.store.damage import Damage, assert_seen, same
 DAMAGES = [
     Damage(
         "a run that nobody pays for",
-        Verb.PROCEED,
+        Verb.EXCHANGE,
         "tenants().run_on(fences[first], taken, now)",
         "",
         same(test_tenant_runs.test_a_run_is_paid_for_task_by_task, 1),
@@ -25,28 +25,28 @@ DAMAGES = [
     ),
     Damage(
         "a run that leaves its charge behind",
-        Verb.PROCEED,
+        Verb.EXCHANGE,
         "tenants().recharge(fences[first], following)",
         "",
         test_tenant_runs.test_a_run_counts_as_one_of_its_tenant,
     ),
     Damage(
         "a run that goes on past a closing",
-        Verb.PROCEED,
+        Verb.EXCHANGE,
         "or not may_run_on(",
         "or false and not may_run_on(",
         test_tenant_runs.test_a_tenant_that_is_closed_meanwhile_ends_its_run,
     ),
     Damage(
         "a run past a rate",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "(not tenant or tenants().is_unpaced(tenant, now))",
         "true",
         test_tenant_runs.test_where_starts_are_held_apart_there_are_no_runs,
     ),
     Damage(
         "a run of two tenants",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "and tenants().of(element) == tenant",
         "",
         test_tenant_runs.test_a_run_is_one_tenants,
@@ -59,57 +59,53 @@ DAMAGES = [
             " and false then return nil end",
             test_tenants.test_what_waits_in_a_pool_is_in_no_tenants_line,
         )
-        for verb in (Verb.ENQUEUE, Verb.RELEASE, Verb.COMPLETE)
+        for verb in (Verb.ENQUEUE, Verb.EXCHANGE)
     ),
     Damage(
         "one more than a tenant may",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "T.running(tenant) >= limit.concurrency then return nil end",
         "T.running(tenant) > limit.concurrency then return nil end",
         test_tenants.test_a_tenant_runs_so_many_at_once,
     ),
     Damage(
         "plain tasks that ask for nothing",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "if not tenant or tenants().may_start(tenant, now) then",
         "if true then",
         test_tenants.test_plain_and_grouped_tasks_count_alike,
     ),
     Damage(
         "grouped tasks that ask for nothing",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "and (not tenant or tenants().may_start(tenant, now))",
         "",
         test_tenants.test_a_tenant_runs_so_many_at_once,
     ),
     Damage(
         "plain tasks that count for nobody",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "if tenant then tenants().start(tenant, fence, 'p', now) end",
         "",
         test_tenants.test_plain_and_grouped_tasks_count_alike,
     ),
     Damage(
         "grouped tasks that count for nobody",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "if tenant then tenants().start(tenant, fence, 'g', now) end",
         "",
         test_tenants.test_a_tenant_runs_so_many_at_once,
     ),
     *(
         Damage(
-            f"a {verb} that gives nothing back",
-            verb,
+            f"a {name} of a {pool} task that gives nothing back",
+            Verb.EXCHANGE,
             "  tenants().let_go(fence, now)\n",
             "",
             same(test_tenants.test_each_end_gives_back_exactly_one, way, group),
         )
-        for verb, way, group in (
-            (Verb.COMPLETE, Complete, None),
-            (Verb.COMPLETE, Complete, "a"),
-            (Verb.RELEASE, Release, None),
-            (Verb.RELEASE, Release, "a"),
-        )
+        for name, way in (("complete", Complete), ("release", Release))
+        for pool, group in (("plain", None), ("grouped", "a"))
     ),
     Damage(
         "a crash that gives nothing back",
@@ -120,28 +116,28 @@ DAMAGES = [
     ),
     Damage(
         "an end that counts down and not off",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "    call('HDEL', K.charged, fence)\n",
         "",
         same(test_tenants.test_each_end_gives_back_exactly_one, Complete, None),
     ),
     Damage(
         "a name that is a tenant whatever its application",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "(scope and scope ~= '' and scope or NOBODY) .. (name or '')",
         "NOBODY .. name",
         test_tenants.test_the_same_name_in_another_application_is_another_tenant,
     ),
     Damage(
         "everybody has what all have",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "(call('HGET', K.limits, 't' .. name) or call('HGET', K.limits, 't'))",
         "call('HGET', K.limits, 't')",
         test_tenants.test_one_of_them_has_its_own_limit,
     ),
     Damage(
         "who has no tenant is one",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "local text = name ~= '' and (",
         "local text = (",
         test_tenants.test_one_of_them_has_its_own_limit,
@@ -149,7 +145,7 @@ DAMAGES = [
     ),
     Damage(
         "a rate that costs nothing",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "    if limit.interval > 0 then L.advance('t' .. tenant, limit, now) end\n",
         "",
         test_tenants.test_a_tenants_starts_are_a_time_apart,
@@ -163,7 +159,7 @@ DAMAGES = [
     ),
     Damage(
         "a turn that stays when the tenant may start no more",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "      local next_turn = may_start and best[1]\n",
         "      local next_turn = best[1]\n",
         test_tenants.test_a_tenant_runs_so_many_at_once,
@@ -198,7 +194,7 @@ DAMAGES = [
     ),
     Damage(
         "what is closed has no limit, and is managed no more",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "return call('ZSCORE', K.closed, 't' .. tenant) and tenant or nil",
         "return nil",
         same(test_tenants.test_a_handler_closes_its_tenant, "a"),
@@ -212,7 +208,7 @@ DAMAGES = [
     ),
     Damage(
         "all have the same share",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "share + STRIDE / limit.weight",
         "share + STRIDE",
         same(test_tenants.test_weights_are_shares, "grouped"),
@@ -220,7 +216,7 @@ DAMAGES = [
     ),
     Damage(
         "a share that is never used up",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "share + STRIDE / limit.weight",
         "share",
         same(test_tenants.test_weights_are_shares, "plain"),
@@ -228,7 +224,7 @@ DAMAGES = [
     ),
     Damage(
         "who comes has all to make up for",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "tonumber(call('ZSCORE', K.shares .. pool, '=') or now)",
         "0",
         test_tenants.test_who_was_away_saved_nothing_up,
@@ -236,7 +232,7 @@ DAMAGES = [
     ),
     Damage(
         "turns by age",
-        Verb.CLAIM_GROUPED,
+        Verb.EXCHANGE,
         "ORDER == 'tenants' and share_of(POOL[kind], tenant, now) or best[2]",
         "best[2]",
         same(test_tenants.test_weights_are_shares, "grouped"),
@@ -244,7 +240,7 @@ DAMAGES = [
     ),
     Damage(
         "shares that pile up",
-        Verb.CLAIM_PLAIN,
+        Verb.EXCHANGE,
         "      if #past > 0 then call('ZREM', shares, unpack(past)) end\n",
         "",
         test_tenants.test_shares_that_are_past_go_with_later_starts,
@@ -260,7 +256,7 @@ DAMAGES = [
     ),
     Damage(
         "a tenant that goes on and nobody hears of it",
-        Verb.COMPLETE,
+        Verb.EXCHANGE,
         "elseif call('ZREM', K.standing, tenant) == 1 and does_wait then",
         "elseif call('ZREM', K.standing, tenant) == 2 then",
         test_tenants.test_an_end_in_one_pool_is_heard_in_the_other,

@@ -417,63 +417,55 @@ async def test_many_that_may_not_start_hide_nobody(bench: Bench) -> None:
     assert claim.task.id == "a0"
 
 
-async def test_what_has_limits_goes_on_by_claims_alone(bench: Bench) -> None:
-    """Nothing is told ahead of its turn: its group may be over its rate by then."""
-    limited(bench, rate="1/min")
-    daemon = await fill(bench, "a0", "a1")
-    assert (await daemon.claim_hot()).behind == []
-
-
 @pytest.mark.parametrize("limited_one", [0, 1])
-async def test_neither_it_nor_the_next_one_may_have_a_limit(bench: Bench, limited_one: int) -> None:
+async def test_nothing_that_has_a_limit_is_of_a_run(bench: Bench, limited_one: int) -> None:
+    """Neither the first nor the next one of it: its group may be over its rate by then."""
     limited(bench, rate="1/min")
     tasks = [arrival(f"a{n}", "a") for n in range(2)]
     tasks[1 - limited_one].envelope.rule = "another"
     await bench.enqueue(*tasks)
-    assert (await (await bench.daemon()).claim_hot()).behind == []
+    daemon = await bench.daemon()
+    daemon.claims("grouped").adopt({"rule": 4, "another": 4})
+    claim = await daemon.claim_one()
+    assert (claim.task.id, ids(claim.run)) == ("a0", [])
 
 
-async def test_what_has_none_beside_them_hops(bench: Bench) -> None:
-    limited(bench, rate="1/min")
-    others = [arrival(f"c{n}", "c") for n in range(3)]
-    for each in others:
-        each.envelope.rule = "another"
-    await bench.enqueue(*others)
-    daemon = await fill(bench)
-    handed = await daemon.hand_on(await daemon.claim_hot())
-    assert handed.claim is not None
-    assert ids([handed.claim]) == ["c1"]
-    assert bench.judge() == []
+@pytest.mark.parametrize(
+    ("what", "following"), [("its own", []), ("another's", ["a1"]), ("closed", [])]
+)
+async def test_where_anything_has_limits_a_hop_writes_nothing(
+    bench: Bench, what: str, following: list[str]
+) -> None:
+    """Not even for a group that has none beside them: an exchange knows what each may."""
+    if what != "closed":
+        limited(bench, rate="1/min")
+    tasks = [arrival(f"a{n}", "a") for n in range(2)]
+    for each in tasks:
+        each.envelope.rule = "another" if what == "another's" else "rule"
+    await bench.enqueue(*tasks)
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    if what == "closed":
+        bench.raw.zadd(bench.keys("closed"), {"ga": bench.server_time() + 60_000_000})
+    before = bench.dump()
+    assert await daemon.hop(claim) is None
+    assert bench.dump() == before
+    refused, claims = await daemon.exchange("grouped", [Complete(claim)], ["w1"])
+    assert (refused, ids(claims)) == ([], following)
 
 
-async def test_what_was_closed_meanwhile_is_not_handed_on(bench: Bench) -> None:
-    daemon = await fill(bench, "a0", "a1")
-    claim = await daemon.claim_hot()
-    bench.raw.zadd(bench.keys("closed"), {"ga": bench.server_time() + 60_000_000})
-    assert (await daemon.hand_on(claim)).claim is None
-    assert await daemon.claim("grouped", "w1") == []
-
-
-async def test_where_another_runs_still_nothing_is_handed_on(shop: Bench) -> None:
-    """One that was redriven in front of what is told, and a limit that came and went."""
+async def test_where_another_runs_still_no_hop_goes_past_it(shop: Bench) -> None:
+    """One that was redriven in front of the next one, and a limit that came and went."""
     daemon = await fill(shop, "a0", "a1", "a2")
     await daemon.settle(bury(await daemon.claim_one()))
-    claim = await daemon.claim_hot()
+    claim = await daemon.claim_one()
     limited(shop, 2)
     await daemon.sessions.tell({}, {})
     await redrive(shop, "a0")
     other = await shop.daemon("d2")
     assert ids(await other.claim("grouped", "w1")) == ["a0"]
-    limited(shop, 1)
+    shop.limits = Limits()
     await daemon.sessions.tell({}, {})
-    assert (await daemon.hand_on(claim)).claim is None
-
-
-async def test_what_was_told_ahead_of_a_limit_is_not_handed_on(bench: Bench) -> None:
-    daemon = await fill(bench, "a0", "a1")
-    claim = await daemon.claim_hot()
-    limited(bench, rate="1/min")
-    await daemon.sessions.tell({}, {})
-    assert (await daemon.hand_on(claim)).claim is None
-    assert bench.judge() == []
-    assert ids(await daemon.claim("grouped", "w1")) == ["a1"]
+    assert not shop.raw.exists(shop.keys("limits"))
+    assert await daemon.hop(claim) is None
+    assert await daemon.exchange("grouped", [Complete(claim)], ["w1"]) == ([], [])

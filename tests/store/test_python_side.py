@@ -52,6 +52,11 @@ def claim_of(n: int, **facts: Any) -> Claim:
     return Claim(f"s{n}", n, b"e", Task(f"t{n}", "t", f"g{n}"), None, **facts)
 
 
+def _proof(n: int) -> tuple[Any, ...]:
+    """What says whose a settlement of `claim_of` is."""
+    return f"s{n}", b"%016d" % n, b"e", f"g{n}"
+
+
 class TestSessions:
     @pytest.mark.parametrize(
         ("state", "error"), [(b"LOST", SessionLost), (b"REPLACED", SessionReplaced)]
@@ -101,22 +106,10 @@ class TestExchange:
         packed = Envelope("t", "g", "42", None, {}, b"body").pack()
         return [slot, b"7", b"0000000001000000:a", b"g", packed, life, []]
 
-    @pytest.mark.parametrize(
-        ("slots", "wake"), [([], "wake"), (["w"], "wake"), (["w", "v"], ""), (["w", "v", "u"], "")]
-    )
-    async def test_others_are_woken_by_who_frees_more_than_it_claims(
-        self, slots: list[str], wake: str
-    ) -> None:
-        done: list[Settlement] = [Complete(claim_of(1)), Complete(claim_of(2))]
-        redis = Redis([b"OK", [1, 1]], [b"OK", [], 0, 0])
-        await Claims(redis, session_of(), "grouped").exchange(done, slots)
-        assert redis.calls[0][1][2] == wake
-        assert len(redis.calls) == 1 + bool(slots)
-
     async def test_what_was_refused_is_told_from_what_was_settled(self) -> None:
         accepted: list[Settlement] = []
         first, second, third = (Complete(claim_of(n)) for n in range(3))
-        redis = Redis([b"OK", [1, 0, 1]])
+        redis = Redis([b"OK", [1, 0, 1], [], 0, 0, 0, []])
         claims = Claims(redis, session_of(), "plain", accepted.extend)
         answer = await claims.exchange([first, second, third], [])
         assert answer.refused == [second]
@@ -130,14 +123,16 @@ class TestExchange:
 
     async def test_one_call_that_lost_the_session_loses_all(self) -> None:
         accepted: list[Settlement] = []
-        redis = Redis([b"OK", [1]], [b"LOST", [], 0, 0])
+        redis = Redis([b"OK", [1]], [b"LOST", [], [], 0, 0, 0, []])
         claims = Claims(redis, session_of(), "plain", accepted.extend)
+        first, second = settlements.Retry(claim_of(1), 2.5, []), Complete(claim_of(2))
         with pytest.raises(SessionLost):
-            await claims.exchange([Complete(claim_of(1))], ["w"])
+            await claims.exchange([first, second], ["w"])
         assert accepted == []
 
     async def test_a_suspect_is_remembered_until_a_claim_says_otherwise(self) -> None:
-        redis = Redis([b"OK", [], 0, 1], [b"OK", [1]], [b"OK", [], 0, 0])
+        claimed, settled = [b"OK", [], [], 0, 1, 0, []], [b"OK", [1], [], 0, 0, 0, []]
+        redis = Redis(claimed, settled, [b"OK", [], [], 0, 0, 0, []])
         claims = Claims(redis, session_of(), "plain")
         beside = [(await claims.exchange([], ["w"])).beside_suspect]
         beside.append((await claims.exchange([Complete(claim_of(1))], [])).beside_suspect)
@@ -151,7 +146,7 @@ class TestExchange:
             *self._row(b"v", due=b"3000000"),
             *self._row(b"u", attempt=b"2", enqueued=b"500000"),
         ]
-        redis = Redis([b"OK", rows, 4_000_000, 0])
+        redis = Redis([b"OK", [], rows, 4_000_000, 0, 0, []])
         first, second, third = (
             await Claims(redis, session_of(), "grouped").exchange([], ["w", "v", "u"])
         ).claims
@@ -161,13 +156,38 @@ class TestExchange:
         assert (first.task.attempt, third.task.attempt) == (1, 2)
 
     async def test_a_clock_that_went_back_makes_no_wait_negative(self) -> None:
-        redis = Redis([b"OK", self._row(b"w"), 900_000, 0])
+        redis = Redis([b"OK", [], self._row(b"w"), 900_000, 0, 0, []])
         [claim] = (await Claims(redis, session_of(), "grouped").exchange([], ["w"])).claims
         assert claim.waited == 0.0
 
 
 class TestSettlements:
-    def test_what_is_rare_travels_alone_behind_the_rest(self) -> None:
+    async def test_each_answer_is_of_its_settlement(self) -> None:
+        """Whatever the order in which they travel."""
+        every: list[Settlement] = [
+            settlements.Release(claim_of(1)),
+            Complete(claim_of(2)),
+            settlements.Bury(claim_of(3), "broken", []),
+            settlements.Proceed([Complete(claim_of(4))], None),
+        ]
+        told: tuple[list[Any], ...] = ([b"OK", [1], [], 0, 0, 0, []], [b"OK", [1]])
+        for wrong, verdicts in ((0, [1, 0]), (1, [0, 1])):
+            redis = Redis(*told, [b"OK", verdicts, [], 0, 0, 0, []])
+            answer = await Claims(redis, session_of(), "plain").exchange(every, [])
+            assert answer.refused == [every[wrong]]
+
+    def test_what_is_done_goes_back_or_is_claimed_for_is_one_call(self) -> None:
+        done = [Complete(claim_of(n)) for n in (1, 2)]
+        back = settlements.Release(claim_of(3))
+        every: list[Settlement] = [back, *done]
+        ordered, calls = calls_of(["d1", "5"], "grouped", every, ["w", "v"], runs=b"{}")
+        assert ordered == [*done, back]
+        expected: list[Any] = ["d1", "5", "grouped", 2, 1, b"{}", 0]
+        for n in (1, 2):
+            expected += [*_proof(n), settlements.history_line("done", "t", f"g{n}", 1)]
+        assert calls == [(Verb.EXCHANGE, [*expected, *_proof(3), "w", "v"])]
+
+    def test_what_is_rare_travels_alone_in_front_of_the_rest(self) -> None:
         claim = claim_of(1)
         every: list[Settlement] = [
             settlements.Bury(claim, "broken", [], park=True),
@@ -175,15 +195,15 @@ class TestSettlements:
             settlements.Retry(claim, 2.5, [{"error": "E"}], "step-aside"),
             Complete(claim),
             settlements.Advance(claim, "next", b"{}"),
+            settlements.Proceed([Complete(claim)], None),
         ]
-        ordered, calls = calls_of(["d1", "5"], every, wake=False)
-        verbs = [Verb.COMPLETE, Verb.RELEASE, Verb.BURY, Verb.RETRY, Verb.ADVANCE]
+        ordered, calls = calls_of(["d1", "5"], "plain", every, ["w"])
+        verbs = [Verb.EXCHANGE, Verb.BURY, Verb.RETRY, Verb.ADVANCE, Verb.EXCHANGE]
         assert [verb for verb, _ in calls] == verbs
-        assert ordered == [every[n] for n in (3, 1, 0, 2, 4)]
-        proof = ("s1", b"%016d" % 1, b"e", "g1")
-        assert [tuple(call[1][2:6]) for call in calls[1:]] == [proof] * 4
-        assert calls[3][1][6:11] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]', "task"]
-        assert calls[2][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]
+        assert ordered == [every[n] for n in (5, 0, 2, 4, 3, 1)]
+        assert [tuple(call[1][2:6]) for call in calls[1:4]] == [_proof(1)] * 3
+        assert calls[2][1][6:11] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]', "task"]
+        assert calls[1][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]
 
     def test_a_burial_counts_attempts_and_names_the_last_error(self) -> None:
         """What a message died of at the door was none; of many attempts only some errors stay."""
@@ -191,7 +211,8 @@ class TestSettlements:
         for attempt, expected in ((1, 2), (9, 9)):
             claim = claim_of(1, scope="crm")
             claim.task = Task("t1", "t", attempt=attempt, tenant="42")
-            [(_, arguments)] = calls_of([], [settlements.Bury(claim, "r", errors)], wake=False)[1]
+            buried = settlements.Bury(claim, "r", errors)
+            [(_, arguments)] = calls_of([], "plain", [buried], [])[1]
             assert list(arguments[6:]) == ["skip", expected, "t", "42", "B", "crm"]
 
     def test_a_line_of_the_history_ends_with_its_scope(self) -> None:

@@ -1,4 +1,4 @@
-"""proceed: a run's tasks are settled in order, behind their ends, and nobody else has them."""
+"""Runs: their tasks are settled in order, behind their ends, and nobody else has them."""
 
 from __future__ import annotations
 

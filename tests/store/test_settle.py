@@ -9,7 +9,7 @@ import orjson
 from groupflow.operate.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from groupflow.store.settlements import Complete, Release
+from groupflow.store.settlements import Complete, Release, Settlement
 from tests.store.bench import Bench, arrival, bury, ids, with_fence
 
 
@@ -45,6 +45,23 @@ async def test_complete_of_many_tells_each_verdict(bench: Bench) -> None:
     refused = await daemon.settle(Complete(claims[0]), Complete(stale), Complete(claims[2]))
     assert [each.claim for each in refused] == [stale]
     assert (await bench.status()).running_grouped == 1
+
+
+async def test_one_exchange_settles_hands_back_and_claims(bench: Bench) -> None:
+    """All at once, each by its own fence; and told again it says the same."""
+    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abcd"))
+    daemon = await bench.daemon()
+    a, b, c, d = await daemon.claim("grouped", "w1", "w2", "w3", "w4")
+    done, lost = with_fence(c, c.fence - 1), with_fence(d, d.fence - 1)
+    settlements: list[Settlement] = [Release(lost), Complete(a), Release(b), Complete(done)]
+    for told_before in (False, True):
+        before = bench.dump()
+        refused, claims = await daemon.exchange("grouped", settlements, ["w1", "w2"])
+        assert [each.claim for each in refused] == [done, lost]
+        assert [(claim.slot, claim.task.id) for claim in claims] == [("w1", "b0"), ("w2", "a1")]
+        assert (bench.dump() == before) == told_before
+    assert bench.audit() == []
+    bench.events.clear()  # the history has no word of it
 
 
 async def test_repeat_is_accepted_and_changes_nothing(bench: Bench) -> None:

@@ -361,14 +361,12 @@ async def test_without_any_nothing_is_left_of_it(shop: Bench) -> None:
 @BOTH_POOLS
 async def test_a_claim_tells_whether_the_daemon_runs_one(shop: Bench, pool: Pool) -> None:
     """Where it gives something, where nothing is there, and where it gives the same again."""
-    verb = Verb.CLAIM_PLAIN if pool == "plain" else Verb.CLAIM_GROUPED
     await waiting(shop, "p0", "a0")
     daemon = await shop.daemon()
 
     async def told(*slots: str) -> tuple[int, int]:
-        front: list[str | int] = [daemon.name, daemon.session.shown]
-        front += [0, ""] if pool == "grouped" else []
-        _, rows, _, suspect = await shop.client.run(verb, *front, *slots)
+        front: list[str | int] = [daemon.name, daemon.session.shown, pool, 0, 0, "", 0]
+        _, _, rows, _, suspect, *_ = await shop.client.run(Verb.EXCHANGE, *front, *slots)
         return len(rows) // 7, suspect
 
     assert [await told("w1"), await told("w1"), await told("w2")] == [(1, 0), (1, 0), (0, 0)]

@@ -14,7 +14,7 @@ from groupflow.operate.groups import Groups
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
+from groupflow.store.settlements import Advance, Complete, Proceed, Release, Retry, Settlement
 from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury
 from tests.store.life import pass_time
@@ -83,13 +83,27 @@ async def test_where_nothing_may_be_claimed_nobody_is_told(
     assert await heard(bench, lambda: daemon.settle(settle(claim))) == expected
 
 
-async def test_who_claims_as_much_as_it_settles_tells_nobody(bench: Bench) -> None:
-    """What its settle has freed is for its own claim, right behind it."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+@pytest.mark.parametrize("idle", [1, 2, 3])
+async def test_who_claims_as_much_as_it_settles_tells_nobody(bench: Bench, idle: int) -> None:
+    """What its settle has freed is for its own claim, right behind it; of the rest others hear."""
+    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
     daemon = await bench.daemon()
+    done = [Complete(claim) for claim in await daemon.claim("grouped", "w1", "w2")]
+    slots = ["w1", "w2", "w3"][:idle]
+    told = await heard(bench, lambda: daemon.exchange("grouped", done, slots))
+    assert told == ([b"grouped"] if idle < len(done) else [])
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+async def test_so_does_who_claims_as_much_as_its_runs_end(bench: Bench, idle: int) -> None:
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
+    daemon = await bench.daemon()
+    daemon.claims("grouped").adopt({"rule": 2})
     claim = await daemon.claim_one()
-    told = await heard(bench, lambda: daemon.exchange("grouped", [Complete(claim)], ["w1"]))
-    assert told == []
+    ended = [Proceed([Complete(each) for each in (claim, *claim.run)], None)]
+    told = await heard(bench, lambda: daemon.exchange("grouped", ended, ["w1"][:idle]))
+    assert told == ([] if idle else [b"grouped"])
+    bench.events.clear()  # a run's other tasks began without a word
 
 
 @pytest.mark.parametrize("group", ["a", None])

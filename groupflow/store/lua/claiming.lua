@@ -1,4 +1,4 @@
--- Behind the session rules in the two claim scripts: what handing tasks to slots means.
+-- Behind the session rules in `exchange`: what handing tasks to slots means.
 
 -- From where tasks are claimed: a worker that pulls finds in the indexes of its pool what a daemon's workers
 -- find in those of all. No pool has a list in order of arrival.
@@ -41,8 +41,8 @@ local function bytes_apart(element, id)
   return bytes > SMALL and lies_apart(bytes) and bytes or 0
 end
 
--- Appends what the caller has to know of a claim: seven values, of which the last, what stands behind it
--- in its group, is filled in where that was asked for (`ahead.lua`). The envelope of one that is to be fetched
+-- Appends what the caller has to know of a claim: seven values, of which the last, the rest of
+-- its run, is filled in where there is one (`running.lua`). The envelope of one that is to be fetched
 -- is a number, its bytes and its context's, in place of a text.
 local last = 0
 local function add_row(rows, slot, fence, element, group, id, envelope)

@@ -4,7 +4,7 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 worker, `pool/<pool>/<worker>` · then the slots asked about, all where none is named
 -- returns  { Redis's clock (µs), when its lease runs out (µs), 0 where it has no session, a flat list of seven
---          a claim, as for `claim_plain` · since when (µs) in place of what stands behind it }
+--          a claim, as for `exchange` · since when (µs) in place of the rest of a run }
 local daemon = ARGV[1]
 local rows, wanted = {}, {}
 for i = 2, #ARGV do wanted[ARGV[i]] = true end

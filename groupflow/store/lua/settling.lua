@@ -16,6 +16,7 @@ local function write_counts(requeued)
     call('HINCRBY', K.count, 'running_grouped', -grouped_ended)
     if requeued then call('HINCRBY', K.count, 'queued_grouped', grouped_ended) end
   end
+  plain_ended, grouped_ended = 0, 0
 end
 
 -- The life of a task from here on: its place, and whatever has changed.

@@ -8,6 +8,7 @@ import pytest
 
 from groupflow import App, Task
 from groupflow.core.errors import SessionLost
+from groupflow.flow import exchange
 from groupflow.store.claims import Claims
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
@@ -30,10 +31,46 @@ async def test_a_hot_group_goes_on_by_itself(bench: Bench) -> None:
     async with crew(bench, _app(ran), count=4) as made:
         await made.until_done(200)
         assert ran == [f"t{n}" for n in range(200)]
-        assert made.claims.handed > 150
+        assert made.claims.hopped > 150
         assert made.claims.exchanged < 40
         await made.stop()
     assert made.exchanger.held == 0
+
+
+async def test_who_got_its_group_again_hops(bench: Bench) -> None:
+    """Not behind the first task, nor where it got another group's."""
+    ran: list[str] = []
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(5)))
+    async with crew(bench, _app(ran)) as made:
+        await made.until_done(5)
+        assert made.claims.hopped == 0
+        await bench.enqueue(*(arrival(f"h{n}", "hot") for n in range(3)))
+        made.exchanger.wake()
+        await made.until_done(8)
+        await made.stop()
+    assert ran[5:] == ["h0", "h1", "h2"]
+    assert made.claims.hopped in {1, 2}  # from h1 to h2, and maybe from there to nothing
+
+
+@pytest.mark.parametrize(("beside", "hops"), [(0.0, 2), (1000.0, 1)])
+async def test_nobody_hops_for_a_while_where_others_were_found(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, beside: float, hops: int
+) -> None:
+    monkeypatch.setattr(exchange, "BESIDE", beside)
+    app, ran = App(), list[str]()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        await asyncio.sleep(0.01)
+
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
+    await bench.enqueue(arrival("other", "other"))
+    async with crew(bench, app) as made:
+        await made.until_done(4)
+        await made.stop()
+    assert ran == ["t0", "t1", "t2", "other"]
+    assert made.claims.hopped == hops
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7])
@@ -56,7 +93,7 @@ async def test_a_stop_meanwhile_hands_the_next_one_back(bench: Bench) -> None:
     async with crew(bench, _app(ran)) as made:
 
         def stop() -> None:
-            if made.claims.handed == 5:
+            if made.claims.hopped == 5:
                 made.hall.stop_claiming()
 
         made.claims.meanwhile = stop
@@ -75,7 +112,7 @@ async def test_a_session_that_goes_meanwhile_takes_the_next_one_along(
     async with crew(bench, _app(ran)) as made:
 
         def close() -> None:
-            if made.claims.handed == 5:
+            if made.claims.hopped == 5:
                 made.exchanger.close_session()
 
         made.claims.meanwhile = close
@@ -94,7 +131,7 @@ async def test_a_lease_that_ends_meanwhile_hands_the_next_one_back(bench: Bench)
     async with crew(bench, _app(ran)) as made:
 
         def end() -> None:
-            if made.claims.handed == 5:
+            if made.claims.hopped == 5:
                 made.holds_lease = False
 
         made.claims.meanwhile = end
@@ -113,16 +150,16 @@ async def test_a_refusal_is_told_and_the_worker_goes_on(
     """Its session is over, as the store says: what it held is lost, and settled by nobody."""
     ran: list[str] = []
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(20)))
-    sound = Claims.hand_on
+    sound = Claims.hop
 
     async with crew(bench, _app(ran)) as made:
 
         async def refused(self: Claims, settlement: object) -> object:
-            if made.claims.handed == 3:
+            if made.claims.hopped == 3:
                 raise SessionLost("gone")
             return await sound(self, settlement)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Claims, "hand_on", refused)
+        monkeypatch.setattr(Claims, "hop", refused)
         await made.until_done(20)
         await made.stop()
     assert ran == [f"t{n}" for n in range(20)]

@@ -1,0 +1,129 @@
+#!lua flags=allow-oom
+-- exchange: what has ended in a pool is settled, then its idle slots are given their next claims. What is done
+-- leaves the store but for its line in the history; what goes back unfinished (the daemon stops, or gave up its
+-- lease) is the next of its group again; and each group goes on, or its run does. A slot is given the head of a ready group, the
+-- best group first, under that group's lock, or the plain task with the smallest order_time; or one of them is
+-- given a suspect, where the daemon runs none. A slot that holds a claim already is given that one again, so a
+-- lost reply costs nothing.
+--
+-- KEYS[1]  what all keys of the partition begin with
+-- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
+--          · 6 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
+--          · 7 how many runs are told of · then these (see `settle_runs`); five of each that is done: slot · fence (16 digits)
+--          · element · group · its line for the history; four of each that goes back: slot · fence · element · group;
+--          and the idle slots; 500 of each at most
+-- returns  { state, a verdict for each of these (of a run: see `settle_runs`): 1 (accepted, also a repeat) or 0 (the
+--          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · element · group · envelope and
+--          body, or how many bytes are to be fetched (see `claiming.lua`) · life as a flat list, '' where it has none ·
+--          the rest of its run (see `begin_runs`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
+--          suspect, in either pool, else 0; a fence that nobody has, so that this server is known to have lost writes
+--          if it knows a smaller one, or 0; what runs have more (see `settle_runs`) }
+local daemon, pool, number_done, number_back = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local number_runs = tonumber(ARGV[7])
+local state = session_state(daemon, ARGV[2])
+if state ~= 'OK' then return { state, {}, {}, 0, 0, 0, {} } end
+local now, verdicts, i, goes_on, further, freed = clock(), {}, 8, false, {}, {}
+if number_runs > 0 then
+  i, goes_on, further, freed = settle_runs(daemon, i, number_runs, verdicts, now)
+end
+local from_back = i + 5 * number_done
+local from_slots = from_back + 4 * number_back
+local has_more_slots = #ARGV - from_slots + 1 >= number_runs + number_done + number_back
+
+if number_done > 0 then
+  local at, slots = digits(now), {}
+  for n = 1, number_done do slots[n] = ARGV[i + 5 * n - 5] end
+  local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
+  local settled, ended, lines, gone, fences, owners, lives = {}, {}, {}, {}, {}, {}, {}
+  local done, free, lock = 0, 0, K.lock
+  for n = 1, number_done do
+    local fence, element, group = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+    local claim = state_of(checkpoints[n], fence)
+    if claim == 'live' then
+      local id, pair = id_of(element), 2 * done
+      done = done + 1
+      settled[pair + 1], settled[pair + 2] = slots[n], 'S' .. fence
+      lines[pair + 1], lines[pair + 2] = id, at .. ARGV[i + 4]
+      ended[done], fences[done], owners[done] = id, fence, group
+      if has_life(element) then
+        put_down(id)
+        lives[#lives + 1] = K.life .. id
+      end
+      if group ~= '' then
+        free = free + 1
+        gone[free], freed[#freed + 1] = lock .. group, group
+      end
+      if mark then
+        unmark_ended(daemon, fence)
+      end
+    end
+    verdicts[number_runs + n] = claim == 'lost' and 0 or 1
+    i = i + 5
+  end
+  if done > 0 then
+    call('HDEL', K.tasks, unpack(ended))
+    if #lives > 0 then call('DEL', unpack(lives)) end
+    if is_limiting() then
+      for n = 1, done do unlock(owners[n], fences[n], now) end
+    elseif free > 0 then
+      call('DEL', unpack(gone))
+    end
+    call('HSET', K.worker .. daemon, unpack(settled))
+    count_held(daemon, -done)
+    call('HSET', K.history_new, unpack(lines))
+    call('HINCRBY', K.count, 'done', done)
+    plain_ended, grouped_ended = done - free, free
+    write_counts(false)
+  end
+end
+
+if place_freed(freed, now) and not has_more_slots then tell('grouped') end
+
+if number_back > 0 then
+  local back = {}
+  for n = from_back, from_slots - 1, 4 do
+    local element, group = ARGV[n + 2], ARGV[n + 3]
+    local claim = end_claim(daemon, ARGV[n], ARGV[n + 1], group)
+    if claim == 'live' then
+      back[#back + 1] = { element, group }
+      -- Who pulls may not have heard that its limit gave this one back: nothing that it says of it holds.
+      if pool_of(daemon) then call('HDEL', K.worker .. daemon, ARGV[n]) end
+      count_end(group)
+    end
+    verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
+  end
+  -- The oldest is put back last, so that it stands first.
+  table.sort(back, function(a, b) return a[1] > b[1] end)
+  for _, each in ipairs(back) do put_back(each[1], each[2], now) end
+  if plain_ended > 0 then tell('plain') end
+  if grouped_ended > 0 then tell('grouped') end
+  write_counts(true)
+end
+
+-- What is answered, with these claims.
+local function answer(rows)
+  return { 'OK', verdicts, rows, now, mark and 1 or 0, goes_on and call('INCR', K.fence) or 0, further }
+end
+
+if not ARGV[from_slots] then return answer({}) end
+local rows, idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now)
+if #idle == 0 then return answer(rows) end
+local is_grouped, told_before = pool == 'grouped', last
+local suspect = take_suspect(is_grouped and FROM.suspect_groups or FROM.suspect_plain)
+local take = is_grouped and claim_groups or claim_plain
+local claims, is_suspects = take(daemon, idle, suspect or nil, now)
+local number = #claims.elements
+if number > 0 then
+  local passed = give(daemon, claims, before, rows, now)
+  if is_grouped and ARGV[6] ~= '' and not is_suspects then
+    begin_runs(rows, told_before, cjson.decode(ARGV[6]), now)
+  end
+  for _, at in ipairs(passed) do
+    local group = claims.groups[at]
+    unlock(group, claims.fences[at], now)
+    if group ~= '' then place_unlocked(group, now) end
+  end
+  if is_suspects and number > #passed then mark_suspect(daemon, claims, now) end
+  count_claims(pool, number, #passed)
+end
+return answer(rows)
