@@ -26,14 +26,12 @@ LEADING = "store/leading"
 _EPOCHS = (*SESSIONS, LEADING, "store/epochs")
 DEBOUNCING = "store/debouncing"
 _CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
-_BESIDE = "store/beside"
 _SETTLING = (*SESSIONS, "store/settling")
 _EXCHANGING = (
     *_CLAIMING,
     "store/settling",
     "store/claiming_groups",
     "store/claiming_plain",
-    _BESIDE,
     "store/running",
 )
 _FAILING = (*_SETTLING, DEBOUNCING, "store/failing")
@@ -86,7 +84,7 @@ class Verb(AnyVerb):
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING
     EXCHANGE = "exchange", _EXCHANGING
-    HOP = "hop", (*SESSIONS, _BESIDE)
+    HOP = "hop", SESSIONS
     RETRY = "retry", _FAILING
     ADVANCE = "advance", _FAILING
     BURY = "bury", _FAILING
