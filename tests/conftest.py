@@ -26,6 +26,7 @@ _Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer, Postgres
 # Shared out among processes, these begin first, the longest in front: one that is left over for
 # the end would run alone.
 LONGEST = {
+    "simulation/test_simulation.py": 240,
     "endtoend/test_rabbitmq_cluster.py": 120,
     "cli/test_partitions.py": 190,
     "endtoend/test_partitions.py": 110,
