@@ -37,7 +37,8 @@ from groupflow.store.settlements import (
 
 PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
 FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
-BESIDE = 0.005  # seconds without a hop, once one found that something may go before it
+# Seconds without a hop, once one found that something may go before it; twice as many each time.
+BESIDE, LONGEST = 0.005, 0.5
 LATE = 120.0  # seconds for which a kernel may send again what was written on a lost connection
 
 log = structlog.get_logger("groupflow.exchange")
@@ -66,7 +67,7 @@ class Exchanger(Ledger):
         self._running = frozenset[str]()  # rules whose groups' tasks run several under one claim
         self._next = asyncio.Lock()
         self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
-        self._hops_from = 0.0  # (monotonic)
+        self._hops_from, self._beside = 0.0, BESIDE  # from when on (monotonic), and the next pause
         self._late_until: float | None = None  # what got no answer may still run (monotonic)
         hall.sources.append(self)
 
@@ -117,9 +118,9 @@ class Exchanger(Ledger):
         )
 
     async def hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Settle a slot's task, and claim the next one of its group; whether the slot holds that.
+        """Settle a slot's task, and claim the next one of its group; or do neither.
 
-        Where it fails, or others may go before the next one, it is for the next exchange.
+        Returns whether it did both.
         """
         lifted = self._slots.lift(slot, settlement)
         self._hall.held -= 1
@@ -138,9 +139,11 @@ class Exchanger(Ledger):
             raise
         self._end(exchange)
         if claim is None:
-            self._hops_from = monotonic() + BESIDE
+            self._hops_from = monotonic() + self._beside
+            self._beside = min(2 * self._beside, LONGEST)
             self._put_back(exchange)
             return False
+        self._beside = BESIDE
         count_exchange(self._hall.measures, [settlement], [], [claim])
         held = self._arrive(exchange, [claim])
         if held and not self._held_back(exchange, held):
@@ -158,8 +161,8 @@ class Exchanger(Ledger):
             self._slots.due.extendleft(exchange.settling)
         else:
             self._drop(exchange.settling)
+            self._let_go()
         self.wake()
-        self._stir.set()
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""

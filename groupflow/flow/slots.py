@@ -100,7 +100,8 @@ class Slots:
         while self.due and len(found) < most and tasks < AT_ONCE and freed < FREED:
             slot = self.due.popleft()
             tasks += 1 if slot.run is None else slot.run.size
-            freed += slot.finished.claim.apart if slot.finished else 0
+            if slot.finished is not None:
+                freed += slot.finished.claim.apart or slot.finished.claim.bytes
             found.append(slot)
         return found
 

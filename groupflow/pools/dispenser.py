@@ -302,7 +302,7 @@ def _portions(
     portion, freed = list[tuple[int, Settlement]](), 0
     for each in settlements:
         portion.append(each)
-        freed += each[1].claim.apart
+        freed += _size(each[1].claim)
         if freed >= FREED:
             yield portion
             portion, freed = [], 0

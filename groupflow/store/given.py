@@ -106,6 +106,7 @@ class Claim:
     # Bytes of its envelope and its context that aren't here, but are to be fetched, or were let go:
     # its task has no body, no headers, and maybe no context. 0 where it is whole.
     apart: int = 0
+    fetched: int = 0  # of these, that were fetched
     reads: Reading | None = None  # what fetches them
 
     async def fetch(self) -> bool:
@@ -121,12 +122,12 @@ class Claim:
         envelope = Envelope.unpack_any(packed, self.task.group)
         known = None if context is None else orjson.loads(context)
         self.task = replace(self.task, body=envelope.body, headers=envelope.headers, context=known)
-        self.apart = 0
+        self.apart, self.fetched = 0, self.apart
         return True
 
     def let_go(self) -> None:
         """Keep no body: the claim is settled without one, and its slot may name it for long."""
-        self.apart = self.apart or self.bytes
+        self.apart = self.apart or self.fetched
         self.task = replace(self.task, body=b"", headers={}, context=None)
 
     @property

@@ -10,11 +10,12 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.flow import demand as demand_module
+from groupflow.flow import slots as slots_module
 from groupflow.flow.demand import AT_ONCE
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.hall import Hall
 from groupflow.store.claims import Answer
-from groupflow.store.settlements import FREED, Complete, Settlement
+from groupflow.store.settlements import Complete, Settlement
 from tests.deadlines import deadline
 from tests.flow.halls import (
     ListedClaims,
@@ -131,8 +132,13 @@ async def test_large_bodies_are_not_claimed_ahead(
     assert 4 < most <= 4 + 3
 
 
-async def test_what_is_large_is_settled_a_few_at_a_time(bench: Bench) -> None:
+@pytest.mark.parametrize("came_whole", [True, False])
+async def test_what_is_large_is_settled_a_few_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, came_whole: bool
+) -> None:
     """Redis frees each body while the script goes on, and nobody else is answered meanwhile."""
+    size = len(arrival("t0", "g0").envelope.body)
+    monkeypatch.setattr(slots_module, "FREED", 3 * size - 1)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
     claims = ListedClaims(await bench.daemon())
     hall, together = hall_of(claims), asyncio.Barrier(8)
@@ -140,7 +146,9 @@ async def test_what_is_large_is_settled_a_few_at_a_time(bench: Bench) -> None:
     async def large(name: str) -> None:
         slot = await next_slot(hall, name, None, None)
         assert slot is not None
-        slot.held.apart = FREED // 3 + 1
+        if not came_whole:
+            slot.held.fetched = size
+            slot.held.let_go()
         await together.wait()
         await next_slot(hall, name, slot, Complete(slot.held))
 

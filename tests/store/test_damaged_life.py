@@ -78,15 +78,22 @@ DAMAGES = [
         Damage(
             f"an exchange that says {what} of what it leaves to others",
             Verb.EXCHANGE,
-            "= #ARGV - from_slots + 1 >= number_runs + number_done + number_back",
-            f"= {broken}",
+            "#idle < number_runs + number_done + number_back",
+            broken,
             same(test_told.test_who_claims_as_much_as_it_settles_tells_nobody, idle),
         )
         for what, broken, idle in (
-            ("nothing", "true", 1),
-            ("nothing where one slot is idle", "#ARGV - from_slots + 1 > 0", 1),
-            ("too much", "false", 2),
+            ("nothing", "false", 1),
+            ("nothing where one slot is idle", "#idle == 0", 1),
+            ("too much", "true", 2),
         )
+    ),
+    Damage(
+        "an exchange that counts on slots which hold a claim",
+        Verb.EXCHANGE,
+        "#idle < number_runs",
+        "#ARGV - from_slots + 1 < number_runs",
+        test_told.test_a_slot_that_holds_a_claim_is_not_idle,
     ),
     Damage(
         "what is done counted with what goes back",

@@ -27,7 +27,7 @@ DAMAGES = [
     ),
     _damage(
         "a_stale_run_settled",
-        "if not first then return 0 end",
+        "if not first then return 0, false end",
         "first = first or 1",
         runs.test_a_zombie_settles_nothing_of_its_run,
     ),
@@ -54,6 +54,18 @@ DAMAGES = [
         "call('SET', K.lock .. group, following",
         "call('SET', K.lock .. group, fences[1]",
         runs.test_a_run_is_settled_piece_by_piece,
+    ),
+    _damage(
+        "an_end_that_is_not_known_again",
+        "and fences[#fences] or following",
+        "and fences[#fences]",
+        same(runs.test_an_end_by_something_else_is_answered_again_as_it_was, "release"),
+    ),
+    _damage(
+        "an_end_that_goes_on",
+        "or settled_before(checkpoint) == following then",
+        "then",
+        same(runs.test_an_end_by_something_else_is_answered_again_as_it_was, "release"),
     ),
     _damage(
         "an_end_that_keeps_the_lock",

@@ -73,6 +73,24 @@ async def test_a_run_is_told_as_a_whole_at_its_end(shop: Bench) -> None:
     assert shop.audit() == []
 
 
+@pytest.mark.parametrize("how", ["release", "retry"])
+async def test_an_end_by_something_else_is_answered_again_as_it_was(shop: Bench, how: str) -> None:
+    """It was said of a run that it goes on, and behind that how its next task ended."""
+    daemon, run = await _run(shop)
+    end = Release(run[1]) if how == "release" else Retry(run[1], 60.0, [])
+    told = [_proceed(run[:1], run[1]), end]
+    for _ in range(2):
+        assert await _tell(daemon, *told) == []
+    before = shop.dump()
+    reaches = Proceed([Complete(run[0])], run[1], more=4, behind=2, last=run[3].element)
+    assert await _tell(daemon, reaches) == []
+    assert shop.dump() == before, "a call that comes late lets an ended run reach nowhere"
+    stale = _proceed(run[1:2], run[2])
+    assert await _tell(daemon, stale) == [stale]
+    assert shop.audit() == []
+    shop.events.clear()  # retries are the model's business
+
+
 async def test_what_was_told_before_is_told_again_with_the_rest(shop: Bench) -> None:
     """The reply was lost, and more has ended since."""
     daemon, run = await _run(shop)

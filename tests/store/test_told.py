@@ -94,6 +94,15 @@ async def test_who_claims_as_much_as_it_settles_tells_nobody(bench: Bench, idle:
     assert told == ([b"grouped"] if idle < len(done) else [])
 
 
+async def test_a_slot_that_holds_a_claim_is_not_idle(bench: Bench) -> None:
+    """Its reply was lost, so it is asked first: what another slot has freed is for others."""
+    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
+    daemon = await bench.daemon()
+    done, _ = await daemon.claim("grouped", "w1", "w2")
+    told = await heard(bench, lambda: daemon.exchange("grouped", [Complete(done)], ["w2"]))
+    assert told == [b"grouped"]
+
+
 @pytest.mark.parametrize("idle", [0, 1])
 async def test_so_does_who_claims_as_much_as_its_runs_end(bench: Bench, idle: int) -> None:
     await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 -- exchange: what has ended in a pool is settled, then its idle slots are given their next claims. What is done
 -- leaves the store but for its line in the history; what goes back unfinished (the daemon stops, or gave up its
--- lease) is the next of its group again; and each group goes on, or its run does. A slot is given the head of a ready group, the
--- best group first, under that group's lock, or the plain task with the smallest order_time; or one of them is
--- given a suspect, where the daemon runs none. A slot that holds a claim already is given that one again, so a
--- lost reply costs nothing.
+-- lease) is the next of its group again; and each group goes on, or its run does. A slot is given the head of a
+-- ready group, the best group first, under that group's lock, or the plain task with the smallest order_time; or
+-- one of them is given a suspect, where the daemon runs none. A slot that holds a claim already is given that one
+-- again, so a lost reply costs nothing.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
 --          · 6 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
---          · 7 how many runs are told of · then these (see `settle_runs`); five of each that is done: slot · fence (16 digits)
---          · element · group · its line for the history; four of each that goes back: slot · fence · element · group;
---          and the idle slots; 500 of each at most
+--          · 7 how many runs are told of · then these (see `settle_runs`); five of each that is done: slot · fence
+--          (16 digits) · element · group · its line for the history; four of each that goes back: slot · fence ·
+--          element · group; and the idle slots; 500 of each at most
 -- returns  { state, a verdict for each of these (of a run: see `settle_runs`): 1 (accepted, also a repeat) or 0 (the
 --          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · element · group · envelope and
 --          body, or how many bytes are to be fetched (see `claiming.lua`) · life as a flat list, '' where it has none ·
@@ -28,7 +28,6 @@ if number_runs > 0 then
 end
 local from_back = i + 5 * number_done
 local from_slots = from_back + 4 * number_back
-local has_more_slots = #ARGV - from_slots + 1 >= number_runs + number_done + number_back
 
 if number_done > 0 then
   local at, slots = digits(now), {}
@@ -77,7 +76,7 @@ if number_done > 0 then
   end
 end
 
-if place_freed(freed, now) and not has_more_slots then tell('grouped') end
+local may_claim = place_freed(freed, now)
 
 if number_back > 0 then
   local back = {}
@@ -105,8 +104,10 @@ local function answer(rows)
   return { 'OK', verdicts, rows, now, mark and 1 or 0, goes_on and call('INCR', K.fence) or 0, further }
 end
 
-if not ARGV[from_slots] then return answer({}) end
-local rows, idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now)
+local rows, idle, before = {}, {}, nil
+if ARGV[from_slots] then rows, idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now) end
+-- What was freed is for these slots, but for a suspect beside another one. Others hear of what these leave.
+if may_claim and (mark or #idle < number_runs + number_done + number_back) then tell('grouped') end
 if #idle == 0 then return answer(rows) end
 local is_grouped, told_before = pool == 'grouped', last
 local suspect = take_suspect(is_grouped and FROM.suspect_groups or FROM.suspect_plain)

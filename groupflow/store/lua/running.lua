@@ -91,7 +91,9 @@ local function settle_runs(daemon, start, runs, verdicts, now)
       end
       if fence == following then return #fences + 1 end
     end
-    return settled_before(checkpoint) == fences[#fences] and following == '' and #fences + 1 or nil
+    -- It has ended: with the last of these, or with the next one, by whatever was settled behind this.
+    local ended_with = following == '' and fences[#fences] or following
+    return settled_before(checkpoint) == ended_with and #fences + 1 or nil
   end
 
   -- Whether a run may have what stands behind it in its lane, as nobody waits for anything.
@@ -112,8 +114,9 @@ local function settle_runs(daemon, start, runs, verdicts, now)
   end
 
   local function settle(slot, group, following, next_one, fences, elements, told)
-    local first = place_in(call('HGET', K.worker .. daemon, slot), fences, following)
-    if not first then return 0 end
+    local checkpoint = call('HGET', K.worker .. daemon, slot)
+    local first = place_in(checkpoint, fences, following)
+    if not first then return 0, false end
     local lane, last = K.lane .. group, #fences
     if first <= last then
       local leaving = {}
@@ -142,12 +145,12 @@ local function settle_runs(daemon, start, runs, verdicts, now)
         freed[#freed + 1], grouped_ended = group, grouped_ended + 1
       end
     end
-    if following == '' then return 1 end
+    if following == '' or settled_before(checkpoint) == following then return 1, false end
     goes_on = true
     local head = call('LINDEX', lane, -1)
     local should_end = is_withheld(group) or (head and arrival_of(head) < arrival_of(next_one))
       or not may_run_on(group, next_one, is_limiting() and call('HGET', K.charged, following) or nil, now)
-    return should_end and 2 or 1
+    return should_end and 2 or 1, not should_end
   end
 
   local i = start
@@ -158,9 +161,9 @@ local function settle_runs(daemon, start, runs, verdicts, now)
       fences[n], elements[n], told[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
     end
     local group, more = ARGV[i + 1], tonumber(ARGV[i + 4])
-    local verdict = settle(ARGV[i], group, ARGV[i + 2], ARGV[i + 3], fences, elements, told)
+    local verdict, may_reach = settle(ARGV[i], group, ARGV[i + 2], ARGV[i + 3], fences, elements, told)
     verdicts[place] = verdict
-    if more > 0 and verdict == 1 and goes_further() then
+    if more > 0 and may_reach and goes_further() then
       local found = lengthen(group, ARGV[i + 6], tonumber(ARGV[i + 5]), math.min(more, room))
       if found then
         further[#further + 1], further[#further + 2] = place, found
