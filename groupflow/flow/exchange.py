@@ -37,8 +37,6 @@ from groupflow.store.settlements import (
 
 PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
 FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
-# Seconds without a hop, once one found that something may go before it; twice as many each time.
-BESIDE, LONGEST = 0.005, 0.5
 LATE = 120.0  # seconds for which a kernel may send again what was written on a lost connection
 
 log = structlog.get_logger("groupflow.exchange")
@@ -67,7 +65,6 @@ class Exchanger(Ledger):
         self._running = frozenset[str]()  # rules whose groups' tasks run several under one claim
         self._next = asyncio.Lock()
         self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
-        self._hops_from, self._beside = 0.0, BESIDE  # from when on (monotonic), and the next pause
         self._late_until: float | None = None  # what got no answer may still run (monotonic)
         hall.sources.append(self)
 
@@ -107,10 +104,10 @@ class Exchanger(Ledger):
         return (
             slot.stays
             and isinstance(settlement, Complete)
+            and not settlement.claim.task.crashes
             and settlement.claim.rule not in self._running
             and self._is_well
             and self.held <= FEW
-            and monotonic() >= self._hops_from
             and self._slots.has(slot)
             and self._session_open.is_set()
             and self.holds_lease()
@@ -118,9 +115,12 @@ class Exchanger(Ledger):
         )
 
     async def hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Settle a slot's task, and claim the next one of its group; or do neither.
+        """Settle a slot's task, and claim for it again: the next one of its group, nearly always.
 
-        Returns whether it did both.
+        It is a small exchange of its own. Where it fails, all of it goes with the next one.
+
+        Returns:
+            Whether the slot holds a claim.
         """
         lifted = self._slots.lift(slot, settlement)
         self._hall.held -= 1
@@ -128,9 +128,9 @@ class Exchanger(Ledger):
         try:
             crash_point("before_settle")
             crash_point("before_claim")
-            claim = await self._claims.hop(settlement)
+            answer = await self._claims.go_on(settlement)
             crash_point("after_settle")
-            crash_point("after_claim", claim)
+            crash_point("after_claim", answer.claims)
         except BaseException as error:
             self._end(exchange)
             self._take_back(exchange)
@@ -138,31 +138,20 @@ class Exchanger(Ledger):
                 return False  # the next exchange meets the same, and says so
             raise
         self._end(exchange)
-        if claim is None:
-            self._hops_from = monotonic() + self._beside
-            self._beside = min(2 * self._beside, LONGEST)
-            self._put_back(exchange)
-            return False
-        self._beside = BESIDE
-        count_exchange(self._hall.measures, [settlement], [], [claim])
-        held = self._arrive(exchange, [claim])
+        count_exchange(self._hall.measures, [settlement], answer.refused, answer.claims)
+        if answer.refused:
+            report_lost(self._hall.measures, settlement.claim)
+        if answer.beside_suspect:
+            self.demand.refrain()
+        held = self._arrive(exchange, answer.claims)
         if held and not self._held_back(exchange, held):
-            self._advance([claim])
+            self._advance(answer.claims)
             return True
         for each in held:
             self.end(each, Release(each.held))
         self.wake()
         self._hall.answered(self, is_short=False)
         return False
-
-    def _put_back(self, exchange: Exchange) -> None:
-        """Nothing was settled, and nothing claimed: both are for another exchange."""
-        if exchange.slots is self._slots:
-            self._slots.due.extendleft(exchange.settling)
-        else:
-            self._drop(exchange.settling)
-            self._let_go()
-        self.wake()
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""

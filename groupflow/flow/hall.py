@@ -71,7 +71,7 @@ class Source(Protocol):
         """A batch's task is done: its slot holds the next one of the batch, done as well or not."""
 
     async def hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Settle a slot's task; whether it holds the next one of its group then."""
+        """Settle a slot's task, and claim for it again; whether it holds a claim then."""
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""

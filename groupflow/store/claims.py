@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -23,6 +24,8 @@ from groupflow.store.settlements import (
     one_by_one,
 )
 
+# Seconds without a hop, once one found that something may go before it; twice as many each time.
+BESIDE, LONGEST = 0.005, 0.5
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
 _CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which is a failed attempt
@@ -78,6 +81,7 @@ class Claims:
         self.pool = pool
         self._beside_suspect = False
         self._runs = b""
+        self._hops_from, self._beside = 0.0, BESIDE  # from when on (monotonic), and the next pause
 
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group one claim may give; one where nothing is said."""
@@ -141,6 +145,21 @@ class Claims:
         return Answer(
             refused, claims, self._beside_suspect, ending, superseded, crowded_out, further
         )
+
+    async def go_on(self, settlement: Complete) -> Answer:
+        """Complete a task, and claim for its slot again, in the least that this takes.
+
+        Raises:
+            As `exchange`, which may be asked to do the same after any error.
+        """
+        if monotonic() >= self._hops_from:
+            following = await self.hop(settlement)
+            if following is not None:
+                self._beside = BESIDE
+                return Answer([], [following], self._beside_suspect)
+            self._hops_from = monotonic() + self._beside
+            self._beside = min(2 * self._beside, LONGEST)
+        return await self.exchange([settlement], [settlement.claim.slot])
 
     async def hop(self, settlement: Complete) -> Claim | None:
         """Complete a task, and claim the next one of its group, in the least that this takes.

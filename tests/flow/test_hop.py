@@ -8,7 +8,7 @@ import pytest
 
 from groupflow import App, Task
 from groupflow.core.errors import SessionLost
-from groupflow.flow import exchange
+from groupflow.store import claims as claims_module
 from groupflow.store.claims import Claims
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
@@ -56,7 +56,7 @@ async def test_who_got_its_group_again_hops(bench: Bench) -> None:
 async def test_nobody_hops_for_a_while_where_others_were_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, beside: float, hops: int
 ) -> None:
-    monkeypatch.setattr(exchange, "BESIDE", beside)
+    monkeypatch.setattr(claims_module, "BESIDE", beside)
     app, ran = App(), list[str]()
 
     @app.handler("t")

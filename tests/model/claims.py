@@ -223,7 +223,7 @@ class ClaimsAndSettles(Machine):
         """Whether nothing is there but running groups, and a next task without a life."""
         promise = self.promise
         is_limiting = self.order == "tenants" or self.raw.exists(*map(self.keys, _LIMITING))
-        if is_limiting or promise.parked or promise.paused:
+        if is_limiting or group in promise.parked or group in promise.paused:
             return False
         lane = promise.lane(group)
         head = self.raw.lindex(self.keys("lane", group), -1)

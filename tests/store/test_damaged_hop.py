@@ -40,11 +40,13 @@ DAMAGES = [
     *(
         _damage(f"past_{key}", f", K.{key}", "", _meanwhile(what))
         for key, what in {
-            "paused": hop._pause,
             "paused_all": hop._pause_all,
             "recovering": hop._recover,
             "suspect_groups": hop._suspect,
         }.items()
+    ),
+    _damage(
+        "past_a_pause_of_its_own", "or is_withheld(group) then", "then", _meanwhile(hop._pause)
     ),
     _damage(
         "without_a_lease", "or 0) < now then", "or 0) < 0 then", _meanwhile(hop._end_the_lease)

@@ -36,6 +36,13 @@ async def test_a_slot_goes_on_in_its_group(bench: Bench) -> None:
     assert bench.judge_drained() == []
 
 
+async def test_a_pause_of_another_group_stops_no_hop(bench: Bench) -> None:
+    daemon = await _hot(bench)
+    claim = await daemon.claim_one()
+    await Groups(bench.client).pause("other", "me")
+    assert await daemon.hop(claim) is not None
+
+
 async def _pause(bench: Bench, _: Daemon) -> None:
     await Groups(bench.client).pause("a", "me")
 

@@ -10,7 +10,7 @@ local daemon, slot, fence, element, group = ARGV[1], ARGV[3], ARGV[4], ARGV[5], 
 if session_state(daemon, ARGV[2]) ~= 'OK' then return { 0 } end
 local checkpoint = call('HGET', K.worker .. daemon, slot)
 if not checkpoint or byte(checkpoint) ~= LIVE or sub(checkpoint, 2, 17) ~= fence then return { 0 } end
-if mark or is_beside_others() then return { 0 } end
+if mark or is_beside_others() or is_withheld(group) then return { 0 } end
 local now, lane = clock(), K.lane .. group
 if tonumber(call('ZSCORE', K.daemons, daemon) or 0) < now then return { 0 } end
 local next_one = call('LINDEX', lane, -1)

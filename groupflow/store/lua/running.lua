@@ -99,7 +99,7 @@ local function settle_runs(daemon, start, runs, verdicts, now)
   -- Whether a run may have what stands behind it in its lane, as nobody waits for anything.
   local may_go_further
   local function goes_further()
-    if may_go_further == nil then may_go_further = not is_beside_others() end
+    if may_go_further == nil then may_go_further = not is_beside_others() and call('EXISTS', K.parked, K.paused) == 0 end
     return may_go_further
   end
 
