@@ -32,9 +32,9 @@ from tests.store.bench import Bench
 
 async def test_the_newer_configuration_wins(bench: Bench) -> None:
     old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
-    old.load(rule(body={"v": 1}))
+    old.load(rule(body={"v": 1}), ago=9.0)
     await old.look()
-    new.load(rule(body={"v": 2}))
+    new.load(rule(body={"v": 2}), ago=5.0)
     await new.look()
     await old.look()
     found = await the(bench)
@@ -51,9 +51,9 @@ async def test_the_newer_configuration_wins(bench: Bench) -> None:
 async def test_what_a_reload_does_not_change_is_as_old_as_it_was(bench: Bench) -> None:
     """Else a daemon whose handlers are reloaded would bring an old schedule back."""
     old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
-    old.load(rule(body={"v": 1}))
+    old.load(rule(body={"v": 1}), ago=9.0)
     await old.look()
-    new.load(rule(body={"v": 2}))
+    new.load(rule(body={"v": 2}), ago=5.0)
     await new.look()
     old.load(rule(body={"v": 1}), rule("other"))
     await old.look()
