@@ -198,7 +198,7 @@ class Daemon:
         log.info("daemon.stopped", daemon=self.name)
 
     async def _leave(self) -> None:
-        leaving = (each.sessions.leave() for each in self._partitions)
+        leaving = (self._leases.carry(each.leave()) for each in self._leases.renewers)
         for left in await asyncio.gather(*leaving, return_exceptions=True):
             if isinstance(left, BaseException) and not isinstance(left, GroupflowError):
                 raise left

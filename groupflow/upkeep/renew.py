@@ -91,6 +91,7 @@ class Renewer:
         self._may_renew = may_renew
         self._blamed = blamed
         self._has_blamed = False  # since renewing stopped
+        self._opening: asyncio.Future[list[HandedOver]] | None = None
         self._answered = monotonic() - lease
         self._is_over = True
         self.is_open = False  # there is, or was, a session
@@ -103,7 +104,9 @@ class Renewer:
     async def open(self) -> None:
         """Open a session; report what an earlier process of this name had left."""
         sent = monotonic()
-        for handed in await self._sessions.register(self._info()):
+        # Cancelled in the middle of it, nobody would know whether there is a session to close.
+        self._opening = asyncio.ensure_future(self._sessions.register(self._info()))
+        for handed in await asyncio.shield(self._opening):
             self._measures.resumed += 1
             log_handed_over("task.resumed", handed)
         crash_point("after_register")
@@ -111,6 +114,16 @@ class Renewer:
         self._answered_at(sent)
         self.is_begun = False
         self._begin()
+
+    async def leave(self) -> None:
+        """Close the session, behind a call that may still be opening one.
+
+        Raises:
+            StoreUnavailable: no answer; the session ends with its lease.
+        """
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self._sessions.leave()
 
     async def run(self) -> None:
         """Renew for ever.

@@ -108,8 +108,10 @@ class Faults:
             await asyncio.sleep(0.05)
         self._fleet.loop.kill(process)  # it had nothing to do, there
         await asyncio.sleep(fault.seconds)
+        name = f"{member.name}'" if fault.draw < 0.3 else None
+        while name is None and self._fleet.has_back(member):
+            await asyncio.sleep(0.05)  # its name is another's again, which ends soon
         if member.process is process:
-            name = f"{member.name}'" if fault.draw < 0.3 else None
             self._fleet.start(member, name)
 
     @staticmethod

@@ -244,6 +244,11 @@ class Fleet:
         known = {self.raw.hget(keys("daemon", name), "process") for keys in self.partitions}
         return None not in known and not known & former.known
 
+    def has_back(self, member: Member) -> bool:
+        """Whether a process that was replaced turns again, and may have a member's name back."""
+        former = (each.process for each in self.former if each.name == member.name)
+        return any(each and not each.is_dead and not each.main.stands for each in former)
+
     async def end_former(self, former: Member, within: float) -> None:
         """Who was replaced ends by itself; in order, where nobody has its name any more."""
         process, until = former.process, clock.now() + within

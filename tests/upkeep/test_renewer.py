@@ -40,10 +40,17 @@ class Answers(Sessions):
         self.error: Exception | None = None
         self.never = False
         self.registered = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.register_error: Exception | None = None
+        self.left_as: list[int] = []  # with so many sessions opened
         self.before_renewal: Callable[[], None] = lambda: None
         self.blames: list[tuple[int, str] | None] = []
 
     async def register(self, info: dict[str, Any]) -> list[HandedOver]:
+        await self.may_answer.wait()
+        if self.register_error is not None:
+            raise self.register_error
         self.registered += 1
         self.clock.now += self.takes
         return [HandedOver("t1", "g", 7, "d1")] if self.registered == 1 else []
@@ -52,6 +59,10 @@ class Answers(Sessions):
         if self.error is not None:
             raise self.error
         self.blames.append(culprit)
+
+    async def leave(self) -> list[HandedOver]:
+        self.left_as.append(self.registered)
+        return []
 
     async def renew(self) -> Claimable:
         self.before_renewal()
@@ -120,6 +131,26 @@ async def test_an_open_session_holds_from_the_sending(world: World) -> None:
     await world.renewer.open()
     assert world.renewer.left == LEASE - 1.0
     assert world.sessions.registered == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_session_that_is_being_opened_is_closed_behind_that(
+    world: World, *, fails: bool
+) -> None:
+    """Seed 856: a daemon stopped while a session was on its way, which nobody closed."""
+    world.sessions.may_answer.clear()
+    opening = asyncio.create_task(world.renewer.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    leaving = asyncio.create_task(world.renewer.leave())
+    await asyncio.wait([opening])
+    assert opening.cancelled()
+    assert world.sessions.left_as == []
+    if fails:
+        world.sessions.register_error = StoreUnavailable("away")
+    world.sessions.may_answer.set()
+    await leaving
+    assert world.sessions.left_as == [1 if fails else 2]
 
 
 async def test_a_lease_ends_at_its_end_and_not_before(world: World) -> None:
