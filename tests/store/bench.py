@@ -82,6 +82,7 @@ class Bench:
     ) -> None:
         self.url = url
         self.keys = keys or Keys(f"bench{next(_numbers)}")
+        self.order = order
         self.client = StoreClient(url, self.keys, order)
         self.client.scripts.update(scripts or {})
         self.raw: Redis = Redis.from_url(url)

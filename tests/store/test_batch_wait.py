@@ -126,3 +126,14 @@ async def test_in_a_pool_nothing_waits(bench: Bench) -> None:
     each.envelope.named_pool = "couriers"
     await bench.enqueue(each)
     assert (await Groups(bench.client).why("a")).state == "ready"
+
+
+async def test_no_hop_begins_what_waits_for_its_batch(bench: Bench) -> None:
+    """Of a daemon whose configuration makes no batches of it yet."""
+    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    bench.limits = Limits({"rule": Limit(batch=3, batch_wait=60.0)})
+    await bench.daemon("d2")
+    assert await daemon.hop(claim) is None
+    assert await daemon.exchange("grouped", [Complete(claim)], ["w1"]) == ([], [])

@@ -13,7 +13,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.store import settlements
 from groupflow.store.scripts import Verb
-from tests.store import test_batch_wait, test_limits
+from tests.store import test_batch_wait, test_limits, test_tenants
 from tests.store.bench import bury
 from tests.store.damage import Damage, assert_seen, same
 
@@ -256,20 +256,34 @@ DAMAGES = [
         Damage(f"a hop past {name}", Verb.HOP, sound, broken, seen)
         for name, sound, broken, seen in (
             (
-                "limits",
-                "K.limits, K.by_hand,",
-                "K.by_hand,",
-                same(
-                    test_limits.test_where_anything_has_limits_a_hop_writes_nothing,
-                    "another's",
-                    ["a1"],
-                ),
+                "its rate",
+                "return L.of(group, head).interval == 0 and gathers_until",
+                "return gathers_until",
+                same(test_limits.test_a_hop_past_a_limit_writes_nothing, "its rate"),
             ),
             (
                 "a closing",
+                "and not call('ZSCORE', K.closed, 'g' .. group) and",
+                "and",
+                same(test_limits.test_a_hop_past_a_limit_writes_nothing, "a closing"),
+            ),
+            (
+                "a closing where nothing has limits",
                 "K.rates, K.closed,",
                 "K.rates,",
-                same(test_limits.test_where_anything_has_limits_a_hop_writes_nothing, "closed", []),
+                same(test_limits.test_a_hop_past_a_limit_writes_nothing, "a closing"),
+            ),
+            (
+                "what waits for its batch",
+                "and gathers_until(group, head) <= now",
+                "",
+                test_batch_wait.test_no_hop_begins_what_waits_for_its_batch,
+            ),
+            (
+                "a tenant's limit",
+                "tenants().of(next_one) or ",
+                "",
+                test_tenants.test_a_tenants_limit_stops_hops_of_its_own_alone,
             ),
             (
                 "what runs there still",

@@ -69,13 +69,13 @@ DAMAGES = [
     ),
     _damage(
         "an_end_that_keeps_the_lock",
-        "unlock(group, fences[first], now)\n        call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first], now)\n          call('HDEL', K.runs, group)\n",
         "call('HDEL', K.runs, group)\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
     _damage(
         "an_end_that_keeps_the_reach",
-        "unlock(group, fences[first], now)\n        call('HDEL', K.runs, group)\n",
+        "unlock(group, fences[first], now)\n          call('HDEL', K.runs, group)\n",
         "unlock(group, fences[first], now)\n",
         runs.test_a_run_is_told_as_a_whole_at_its_end,
     ),
@@ -159,8 +159,8 @@ DAMAGES = [
     ),
     _damage(
         "a_run_that_goes_on_past_who_waits",
-        "may_go_further = not is_beside_others()",
-        "may_go_further = true",
+        "not is_limiting() and not is_beside_others()",
+        "true",
         same(reach.test_where_anybody_waits_it_has_no_more, reach.other_group),
     ),
     _damage(

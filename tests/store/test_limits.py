@@ -430,28 +430,39 @@ async def test_nothing_that_has_a_limit_is_of_a_run(bench: Bench, limited_one: i
     assert (claim.task.id, ids(claim.run)) == ("a0", [])
 
 
-@pytest.mark.parametrize(
-    ("what", "following"), [("its own", []), ("another's", ["a1"]), ("closed", [])]
-)
-async def test_where_anything_has_limits_a_hop_writes_nothing(
-    bench: Bench, what: str, following: list[str]
-) -> None:
-    """Not even for a group that has none beside them: an exchange knows what each may."""
-    if what != "closed":
+@pytest.mark.parametrize("what", ["its rate", "its concurrency", "a closing"])
+async def test_a_hop_past_a_limit_writes_nothing(bench: Bench, what: str) -> None:
+    """An exchange knows what each may."""
+    if what == "its rate":
         limited(bench, rate="1/min")
-    tasks = [arrival(f"a{n}", "a") for n in range(2)]
-    for each in tasks:
-        each.envelope.rule = "another" if what == "another's" else "rule"
-    await bench.enqueue(*tasks)
-    daemon = await bench.daemon()
+    daemon = await fill(bench, "a0", "a1")
     claim = await daemon.claim_one()
-    if what == "closed":
+    if what == "its concurrency":
+        limited(bench, 2)
+        await daemon.sessions.tell({}, {})
+    elif what == "a closing":
         bench.raw.zadd(bench.keys("closed"), {"ga": bench.server_time() + 60_000_000})
     before = bench.dump()
     assert await daemon.hop(claim) is None
     assert bench.dump() == before
     refused, claims = await daemon.exchange("grouped", [Complete(claim)], ["w1"])
-    assert (refused, ids(claims)) == ([], following)
+    assert (refused, ids(claims)) == ([], ["a1"] if what == "its concurrency" else [])
+
+
+async def test_anothers_limit_stops_no_hop(bench: Bench) -> None:
+    limited(bench, rate="1/min")
+    tasks = [arrival(f"a{n}", "a") for n in range(3)]
+    for each in tasks:
+        each.envelope.rule = "another"
+    await bench.enqueue(*tasks)
+    daemon = await bench.daemon()
+    following = await daemon.hop(await daemon.claim_one())
+    assert following is not None
+    assert following.task.id == "a1"
+    assert bench.audit() == []
+    await daemon.complete(following)
+    await daemon.complete(await daemon.claim_one())
+    assert bench.judge_drained() == []
 
 
 async def test_where_another_runs_still_no_hop_goes_past_it(shop: Bench) -> None:

@@ -167,6 +167,18 @@ async def test_a_crash_gives_back_exactly_what_it_held(shop: Bench) -> None:
     assert await second.claim("grouped", "u1") == []
 
 
+async def test_a_tenants_limit_stops_hops_of_its_own_alone(shop: Bench) -> None:
+    """Also where another's task of the same group is done."""
+    limit(shop, t1=TenantLimit(3))
+    waiting = [of("1", "a0", "a"), of("1", "a1", "a"), of("2", "b0", "b"), of("2", "b1", "b")]
+    daemon = await fill(shop, *waiting, of("2", "c0", "c"), of("1", "c1", "c"))
+    claims = await daemon.claim("grouped", *SLOTS)
+    found = {claim.task.group: await daemon.hop(claim) for claim in claims}
+    assert found.keys() == {"a", "b", "c"}
+    assert (found["a"], found["c"]) == (None, None)
+    assert (found["b"] is None) == (shop.order == "tenants")
+
+
 async def test_a_tenants_starts_are_a_time_apart(shop: Bench) -> None:
     """Plain and grouped ones alike, and nobody looks at the tenant until then."""
     limit(shop, 0, "1/min burst 2")

@@ -9,22 +9,22 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
 --          · 6 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
---          · 7 how many runs are told of · then these (see `settle_runs`); five of each that is done: slot · fence
+--          · 7 how many runs are told of · then these (see `R.settle`); five of each that is done: slot · fence
 --          (16 digits) · element · group · its line for the history; four of each that goes back: slot · fence ·
 --          element · group; and the idle slots; 500 of each at most
--- returns  { state, a verdict for each of these (of a run: see `settle_runs`): 1 (accepted, also a repeat) or 0 (the
+-- returns  { state, a verdict for each of these (of a run: see `R.settle`): 1 (accepted, also a repeat) or 0 (the
 --          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · element · group · envelope and
 --          body, or how many bytes are to be fetched (see `claiming.lua`) · life as a flat list, '' where it has none ·
---          the rest of its run (see `begin_runs`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
+--          the rest of its run (see `R.begin`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
 --          suspect, in either pool, else 0; a fence that nobody has, so that this server is known to have lost writes
---          if it knows a smaller one, or 0; what runs have more (see `settle_runs`) }
+--          if it knows a smaller one, or 0; what runs have more (see `R.settle`) }
 local daemon, pool, number_done, number_back = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local number_runs = tonumber(ARGV[7])
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, {}, 0, 0, 0, {} } end
 local now, verdicts, i, goes_on, further, freed = clock(), {}, 8, false, {}, {}
 if number_runs > 0 then
-  i, goes_on, further, freed = settle_runs(daemon, i, number_runs, verdicts, now)
+  i, goes_on, further, freed = runs().settle(daemon, i, number_runs, verdicts, now)
 end
 local from_back = i + 5 * number_done
 local from_slots = from_back + 4 * number_back
@@ -117,7 +117,7 @@ local number = #claims.elements
 if number > 0 then
   local passed = give(daemon, claims, before, rows, now)
   if is_grouped and ARGV[6] ~= '' and not is_suspects then
-    begin_runs(rows, told_before, cjson.decode(ARGV[6]), now)
+    runs().begin(rows, told_before, cjson.decode(ARGV[6]), now)
   end
   for _, at in ipairs(passed) do
     local group = claims.groups[at]

@@ -16,6 +16,10 @@ if tonumber(call('ZSCORE', K.daemons, daemon) or 0) < now then return { 0 } end
 local next_one = call('LINDEX', lane, -1)
 local envelope = next_one and not has_life(next_one) and call('HGET', K.tasks, id_of(next_one))
 if not envelope then return { 0 } end
+if is_limiting() then
+  local is_charged = tenants().of(next_one) or call('HEXISTS', K.charged, fence) == 1
+  if is_charged or not limits().are_none(group, next_one, now) then return { 0 } end
+end
 
 call('RPOP', lane)
 local following, id, at = call('INCR', K.fence), id_of(element), digits(now)

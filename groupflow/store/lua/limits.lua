@@ -126,6 +126,12 @@ function limits()
     return shared + call('EXISTS', K.lock .. group)
   end
 
+  -- Whether nothing limits the next task of a group that runs one under its lock.
+  function L.are_none(group, head, now)
+    return L.of(group, head).interval == 0 and gathers_until(group, head) <= now
+      and not call('ZSCORE', K.closed, 'g' .. group) and #L.holders(group) == 0
+  end
+
   -- What locks would say of the tasks of a group that run without one.
   function L.holders(group)
     local front = front_of(group)

@@ -91,9 +91,9 @@ end
 -- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
 local is_limiting, limits, tenants
 
--- Whether anything may go before the next task of a group that runs, and isn't withheld.
+-- Whether anything may go before the next task of a group that runs, and that nothing withholds or limits.
 local function is_beside_others()
-  return is_limiting() or call('EXISTS', K.ready, K.suspect_groups, K.paused_all, K.recovering) > 0
+  return call('EXISTS', K.ready, K.suspect_groups, K.paused_all, K.recovering) > 0
 end
 
 -- Takes a group out of the index in which it is ready: there are two, and two of each pool, and it is in one

@@ -3,209 +3,220 @@
 
 local MOST_BEGUN = 500 -- tasks that one script adds to runs
 
--- Whether a group has no limit beside being serial, as its head says.
-local function is_serial(group, head)
-  local limit = limits().of(group, head)
-  return limit.concurrency <= 1 and limit.interval == 0
-end
+-- Made only where a run is, or may begin.
+local runs_made
+local function runs()
+  if runs_made then return runs_made end
+  local R = {}
+  runs_made = R
 
--- Whether a run may go on with a task: one of that tenant's, or nobody's where it is nil, whose starts nothing
--- holds apart. For a tenant's tasks at once, a run is one.
-local function may_run_on(group, element, tenant, now)
-  if not is_limiting() then return true end
-  return is_serial(group, element) and tenants().of(element) == tenant
-    and (not tenant or tenants().is_unpaced(tenant, now))
-end
-
--- The next so many elements of a lane behind so many, as a flat list: element · envelope; as far as `may_follow`
--- says so.
-local function next_in_lane(group, behind, most, may_follow)
-  if most < 1 then return {} end
-  local elements, ids, found = call('LRANGE', K.lane .. group, -most - behind, -1 - behind), {}, {}
-  for i = #elements, 1, -1 do
-    if has_life(elements[i]) or not may_follow(elements[i]) then break end
-    ids[#ids + 1] = id_of(elements[i])
+  -- Whether a group has no limit beside being serial, as its head says.
+  local function is_serial(group, head)
+    local limit = limits().of(group, head)
+    return limit.concurrency <= 1 and limit.interval == 0
   end
-  if #ids == 0 then return found end
-  local envelopes = call('HMGET', K.tasks, unpack(ids))
-  for i = 1, #ids do
-    if not envelopes[i] then break end
-    found[2 * i - 1], found[2 * i] = elements[#elements - i + 1], envelopes[i]
+
+  -- Whether a run may go on with a task: one of that tenant's, or nobody's where it is nil, whose starts nothing
+  -- holds apart. For a tenant's tasks at once, a run is one.
+  local function may_run_on(group, element, tenant, now)
+    if not is_limiting() then return true end
+    return is_serial(group, element) and tenants().of(element) == tenant
+      and (not tenant or tenants().is_unpaced(tenant, now))
   end
-  return found
-end
 
--- The `run` of the rule that an envelope names, by the caller's table; nil where it names none of it.
-local function run_of(envelope, runs)
-  local is_sound, facts = pcall(cjson.decode, string.match(envelope, '^[^\n]*'))
-  return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
-end
-
--- A group's run reaches as far as what was found behind it, each under a fence of its own: the first one goes in
--- front.
-local function reach(group, found)
-  local number = #found / 2
-  local fence = take_fences(number)
-  call('HSET', K.runs, group, digits(fence + number - 1) .. sub(found[2 * number - 1], 1, 16))
-  table.insert(found, 1, digits(fence))
-end
-
--- Settles what runs have done: the first tasks of each are done, and it goes on with the next one, or ends. Its slot
--- has begun that one already, so nothing here may stop it: the rest of a run is its own, under its group's lock,
--- though it stands in the lane, until the run ends, or its session.
---
--- So many runs are told from ARGV's place `start` on, each as: slot · group · fence (16 digits) and element of the
--- next task, '' each where it ends · how many more it may have, how many it has behind that one, and the element of
--- the last of all of these · how many are done · three of each of those, in order: fence (16 digits) · element · its
--- line for the history. 500 tasks at most, but for the last run.
---
--- Returns the place behind them, and adds a verdict a run to `verdicts`: 0 (it is lost), 1 (accepted, also a
--- repeat), 2 (the same, and it should end soon: somebody paused or limited the group, or an older task stands in
--- front of its next one). Also whether any goes on, those that have more now as a flat list (its place, and what it
--- has more: a fence, then element and envelope of each in turn), and groups that are to be placed.
-local function settle_runs(daemon, start, runs, verdicts, now)
-  local at, freed, lines, ended, goes_on = digits(now), {}, {}, {}, false
-  local begun, further, room = 0, {}, MOST_BEGUN
-
-  -- Takes elements out of a lane: nearly always its next ones, in that order. Returns what was not in it, as a set.
-  local function take_out(lane, elements)
-    local missing, popped = {}, call('RPOP', lane, #elements) or {}
-    local is_same = #popped == #elements
-    for i = 1, #popped do is_same = is_same and popped[i] == elements[i] end
-    if is_same then return missing, #elements end
-    for i = #popped, 1, -1 do call('RPUSH', lane, popped[i]) end
-    local taken = 0
-    for _, element in ipairs(elements) do
-      if call('LREM', lane, -1, element) == 1 then taken = taken + 1 else missing[element] = true end
+  -- The next so many elements of a lane behind so many, as a flat list: element · envelope; as far as `may_follow`
+  -- says so.
+  local function next_in_lane(group, behind, most, may_follow)
+    if most < 1 then return {} end
+    local elements, ids, found = call('LRANGE', K.lane .. group, -most - behind, -1 - behind), {}, {}
+    for i = #elements, 1, -1 do
+      if has_life(elements[i]) or not may_follow(elements[i]) then break end
+      ids[#ids + 1] = id_of(elements[i])
     end
-    return missing, taken
-  end
-
-  -- Which of the fences is the next to be settled; one behind the last where all are; nil where the run is lost.
-  local function place_in(checkpoint, fences, following)
-    if not checkpoint then return nil end
-    if byte(checkpoint) == LIVE then
-      local fence = sub(checkpoint, 2, 17)
-      for i = 1, #fences do
-        if fences[i] == fence then return i end
-      end
-      if fence == following then return #fences + 1 end
+    if #ids == 0 then return found end
+    local envelopes = call('HMGET', K.tasks, unpack(ids))
+    for i = 1, #ids do
+      if not envelopes[i] then break end
+      found[2 * i - 1], found[2 * i] = elements[#elements - i + 1], envelopes[i]
     end
-    -- It has ended: with the last of these, or with the next one, by whatever was settled behind this.
-    local ended_with = following == '' and fences[#fences] or following
-    return settled_before(checkpoint) == ended_with and #fences + 1 or nil
-  end
-
-  -- Whether a run may have what stands behind it in its lane, as nobody waits for anything.
-  local may_go_further
-  local function goes_further()
-    if may_go_further == nil then may_go_further = not is_beside_others() and call('EXISTS', K.parked, K.paused) == 0 end
-    return may_go_further
-  end
-
-  -- What stands behind a run is its own, too. Whoever didn't hear of it names the same last task again. Where that
-  -- isn't where it stood, somebody came between.
-  local function lengthen(group, last, has, more)
-    if has > 0 and call('LINDEX', K.lane .. group, -has) ~= last then return nil end
-    local found = next_in_lane(group, has, more, function() return true end)
-    if #found == 0 or arrival_of(found[1]) < arrival_of(last) then return nil end
-    reach(group, found)
     return found
   end
 
-  local function settle(slot, group, following, next_one, fences, elements, told)
-    local checkpoint = call('HGET', K.worker .. daemon, slot)
-    local first = place_in(checkpoint, fences, following)
-    if not first then return 0, false end
-    local lane, last = K.lane .. group, #fences
-    if first <= last then
-      local leaving = {}
-      for i = first + 1, last do leaving[#leaving + 1] = elements[i] end
-      if following ~= '' then leaving[#leaving + 1] = next_one end
-      local missing, taken = {}, 0
-      if #leaving > 0 then missing, taken = take_out(lane, leaving) end
-      begun = begun + taken
-      if is_limiting() then tenants().run_on(fences[first], taken, now) end
-      for i = first, last do
-        if not missing[elements[i]] then -- else somebody dropped it behind our back
-          ended[#ended + 1] = id_of(elements[i])
-          lines[#lines + 1], lines[#lines + 2] = id_of(elements[i]), at .. told[i]
-          if has_life(elements[i]) then end_life(id_of(elements[i])) end
+  -- The `run` of the rule that an envelope names, by the caller's table; nil where it names none of it.
+  local function run_of(envelope, runs)
+    local is_sound, facts = pcall(cjson.decode, string.match(envelope, '^[^\n]*'))
+    return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
+  end
+
+  -- A group's run reaches as far as what was found behind it, each under a fence of its own: the first one goes in
+  -- front.
+  local function reach(group, found)
+    local number = #found / 2
+    local fence = take_fences(number)
+    call('HSET', K.runs, group, digits(fence + number - 1) .. sub(found[2 * number - 1], 1, 16))
+    table.insert(found, 1, digits(fence))
+  end
+
+  -- Settles what runs have done: the first tasks of each are done, and it goes on with the next one, or ends. Its slot
+  -- has begun that one already, so nothing here may stop it: the rest of a run is its own, under its group's lock,
+  -- though it stands in the lane, until the run ends, or its session.
+  --
+  -- So many runs are told from ARGV's place `start` on, each as: slot · group · fence (16 digits) and element of the
+  -- next task, '' each where it ends · how many more it may have, how many it has behind that one, and the element of
+  -- the last of all of these · how many are done · three of each of those, in order: fence (16 digits) · element · its
+  -- line for the history. 500 tasks at most, but for the last run.
+  --
+  -- Returns the place behind them, and adds a verdict a run to `verdicts`: 0 (it is lost), 1 (accepted, also a
+  -- repeat), 2 (the same, and it should end soon: somebody paused or limited the group, or an older task stands in
+  -- front of its next one). Also whether any goes on, those that have more now as a flat list (its place, and what it
+  -- has more: a fence, then element and envelope of each in turn), and groups that are to be placed.
+  function R.settle(daemon, start, runs, verdicts, now)
+    local at, freed, lines, ended, goes_on = digits(now), {}, {}, {}, false
+    local begun, further, room = 0, {}, MOST_BEGUN
+
+    -- Takes elements out of a lane: nearly always its next ones, in that order. Returns what was not in it, as a set.
+    local function take_out(lane, elements)
+      local missing, popped = {}, call('RPOP', lane, #elements) or {}
+      local is_same = #popped == #elements
+      for i = 1, #popped do is_same = is_same and popped[i] == elements[i] end
+      if is_same then return missing, #elements end
+      for i = #popped, 1, -1 do call('RPUSH', lane, popped[i]) end
+      local taken = 0
+      for _, element in ipairs(elements) do
+        if call('LREM', lane, -1, element) == 1 then taken = taken + 1 else missing[element] = true end
+      end
+      return missing, taken
+    end
+
+    -- Which of the fences is the next to be settled; one behind the last where all are; nil where the run is lost.
+    local function place_in(checkpoint, fences, following)
+      if not checkpoint then return nil end
+      if byte(checkpoint) == LIVE then
+        local fence = sub(checkpoint, 2, 17)
+        for i = 1, #fences do
+          if fences[i] == fence then return i end
+        end
+        if fence == following then return #fences + 1 end
+      end
+      -- It has ended: with the last of these, or with the next one, by whatever was settled behind this.
+      local ended_with = following == '' and fences[#fences] or following
+      return settled_before(checkpoint) == ended_with and #fences + 1 or nil
+    end
+
+    -- Whether a run may have what stands behind it in its lane, as nobody waits for anything.
+    local may_go_further
+    local function goes_further()
+      if may_go_further == nil then
+        may_go_further = not is_limiting() and not is_beside_others() and call('EXISTS', K.parked, K.paused) == 0
+      end
+      return may_go_further
+    end
+
+    -- What stands behind a run is its own, too. Whoever didn't hear of it names the same last task again. Where that
+    -- isn't where it stood, somebody came between.
+    local function lengthen(group, last, has, more)
+      if has > 0 and call('LINDEX', K.lane .. group, -has) ~= last then return nil end
+      local found = next_in_lane(group, has, more, function() return true end)
+      if #found == 0 or arrival_of(found[1]) < arrival_of(last) then return nil end
+      reach(group, found)
+      return found
+    end
+
+    local function settle(slot, group, following, next_one, fences, elements, told)
+      local checkpoint = call('HGET', K.worker .. daemon, slot)
+      local first = place_in(checkpoint, fences, following)
+      if not first then return 0, false end
+      local lane, last = K.lane .. group, #fences
+      if first <= last then
+        local leaving = {}
+        for i = first + 1, last do leaving[#leaving + 1] = elements[i] end
+        if following ~= '' then leaving[#leaving + 1] = next_one end
+        local missing, taken = {}, 0
+        if #leaving > 0 then missing, taken = take_out(lane, leaving) end
+        begun = begun + taken
+        if is_limiting() then tenants().run_on(fences[first], taken, now) end
+        for i = first, last do
+          if not missing[elements[i]] then -- else somebody dropped it behind our back
+            ended[#ended + 1] = id_of(elements[i])
+            lines[#lines + 1], lines[#lines + 2] = id_of(elements[i]), at .. told[i]
+            if has_life(elements[i]) then end_life(id_of(elements[i])) end
+          end
+        end
+        local settled = 'S' .. fences[last]
+        if following ~= '' then
+          if is_limiting() then tenants().recharge(fences[first], following) end
+          call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
+          call('HSET', K.worker .. daemon, slot, live(following, settled, at, next_one, group))
+        else
+          unlock(group, fences[first], now)
+          call('HDEL', K.runs, group)
+          call('HSET', K.worker .. daemon, slot, settled)
+          freed[#freed + 1], grouped_ended = group, grouped_ended + 1
         end
       end
-      local settled = 'S' .. fences[last]
-      if following ~= '' then
-        if is_limiting() then tenants().recharge(fences[first], following) end
-        call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
-        call('HSET', K.worker .. daemon, slot, live(following, settled, at, next_one, group))
-      else
-        unlock(group, fences[first], now)
-        call('HDEL', K.runs, group)
-        call('HSET', K.worker .. daemon, slot, settled)
-        freed[#freed + 1], grouped_ended = group, grouped_ended + 1
+      if following == '' or settled_before(checkpoint) == following then return 1, false end
+      goes_on = true
+      local head = call('LINDEX', lane, -1)
+      local should_end = is_withheld(group) or (head and arrival_of(head) < arrival_of(next_one))
+        or not may_run_on(group, next_one, is_limiting() and call('HGET', K.charged, following) or nil, now)
+      return should_end and 2 or 1, not should_end
+    end
+
+    local i = start
+    for place = 1, runs do
+      local number, fences, elements, told = tonumber(ARGV[i + 7]), {}, {}, {}
+      for n = 1, number do
+        local from = i + 5 + 3 * n
+        fences[n], elements[n], told[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
       end
-    end
-    if following == '' or settled_before(checkpoint) == following then return 1, false end
-    goes_on = true
-    local head = call('LINDEX', lane, -1)
-    local should_end = is_withheld(group) or (head and arrival_of(head) < arrival_of(next_one))
-      or not may_run_on(group, next_one, is_limiting() and call('HGET', K.charged, following) or nil, now)
-    return should_end and 2 or 1, not should_end
-  end
-
-  local i = start
-  for place = 1, runs do
-    local number, fences, elements, told = tonumber(ARGV[i + 7]), {}, {}, {}
-    for n = 1, number do
-      local from = i + 5 + 3 * n
-      fences[n], elements[n], told[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
-    end
-    local group, more = ARGV[i + 1], tonumber(ARGV[i + 4])
-    local verdict, may_reach = settle(ARGV[i], group, ARGV[i + 2], ARGV[i + 3], fences, elements, told)
-    verdicts[place] = verdict
-    if more > 0 and may_reach and goes_further() then
-      local found = lengthen(group, ARGV[i + 6], tonumber(ARGV[i + 5]), math.min(more, room))
-      if found then
-        further[#further + 1], further[#further + 2] = place, found
-        room = room - (#found - 1) / 2
+      local group, more = ARGV[i + 1], tonumber(ARGV[i + 4])
+      local verdict, may_reach = settle(ARGV[i], group, ARGV[i + 2], ARGV[i + 3], fences, elements, told)
+      verdicts[place] = verdict
+      if more > 0 and may_reach and goes_further() then
+        local found = lengthen(group, ARGV[i + 6], tonumber(ARGV[i + 5]), math.min(more, room))
+        if found then
+          further[#further + 1], further[#further + 2] = place, found
+          room = room - (#found - 1) / 2
+        end
       end
+      i = i + 8 + 3 * number
     end
-    i = i + 8 + 3 * number
+
+    for n = 1, #ended, 500 do
+      call('HDEL', K.tasks, unpack(ended, n, math.min(n + 499, #ended)))
+      call('HSET', K.history_new, unpack(lines, 2 * n - 1, math.min(2 * n + 998, #lines)))
+    end
+    if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
+    if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
+    write_counts(false)
+    if goes_on and call('EXISTS', K.paused_all) == 1 then
+      for place = 1, runs do verdicts[place] = verdicts[place] > 0 and 2 or 0 end
+    end
+    return i, goes_on, further, freed
   end
 
-  for n = 1, #ended, 500 do
-    call('HDEL', K.tasks, unpack(ended, n, math.min(n + 499, #ended)))
-    call('HSET', K.history_new, unpack(lines, 2 * n - 1, math.min(2 * n + 998, #lines)))
-  end
-  if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
-  if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
-  write_counts(false)
-  if goes_on and call('EXISTS', K.paused_all) == 1 then
-    for place = 1, runs do verdicts[place] = verdicts[place] > 0 and 2 or 0 end
-  end
-  return i, goes_on, further, freed
-end
-
--- Begins runs, for the claims behind `first` in the rows, of what stands behind them, as far as their rules let
--- them: the first one's fence, then element and envelope of each in turn. Its slot goes on with them, one after
--- another, and says so behind (`settle_runs`). They stay in the lane, where the lock keeps them for it; `runs` says how
--- far that reaches.
-local function begin_runs(rows, first, runs, now)
-  local room = MOST_BEGUN
-  for at = first, #rows - 7, 7 do
-    local element, group = rows[at + 3], rows[at + 4]
-    local run = not has_life(element) and run_of(rows[at + 5], runs)
-    local tenant = run and is_limiting() and tenants().of(element) or nil
-    local function may_follow(each) return may_run_on(group, each, tenant, now) end
-    if run and may_follow(element) then
-      local found = next_in_lane(group, 0, math.min(run - 1, room), may_follow)
-      local number = #found / 2
-      if number > 0 then
-        reach(group, found)
-        rows[at + 7] = found
-        room = room - number
-        if room <= 0 then return end
+  -- Begins runs, for the claims behind `first` in the rows, of what stands behind them, as far as their rules let
+  -- them: the first one's fence, then element and envelope of each in turn. Its slot goes on with them, one after
+  -- another, and says so behind (`R.settle`). They stay in the lane, where the lock keeps them for it; the key `runs`
+  -- says how far that reaches.
+  function R.begin(rows, first, runs, now)
+    local room = MOST_BEGUN
+    for at = first, #rows - 7, 7 do
+      local element, group = rows[at + 3], rows[at + 4]
+      local run = not has_life(element) and run_of(rows[at + 5], runs)
+      local tenant = run and is_limiting() and tenants().of(element) or nil
+      local function may_follow(each) return may_run_on(group, each, tenant, now) end
+      if run and may_follow(element) then
+        local found = next_in_lane(group, 0, math.min(run - 1, room), may_follow)
+        local number = #found / 2
+        if number > 0 then
+          reach(group, found)
+          rows[at + 7] = found
+          room = room - number
+          if room <= 0 then return end
+        end
       end
     end
   end
+  return R
 end
