@@ -16,7 +16,6 @@ from typing import Protocol
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.flow.demand import SPARE, Demand
-from groupflow.flow.loop_turns import LoopTurns
 from groupflow.flow.run import Run
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Release, Settlement
@@ -113,7 +112,6 @@ class Hall:
         # Claims in workers' hands, ready for them, or asked for: of all stores, which count here.
         self.held = 0
         self.may_claim = True  # `stop_claiming` has not been called
-        self.turns = LoopTurns()  # whether others had one while an attempt ran
         self._ready: deque[tuple[Slot, float]] = deque()  # claims made ahead, and since when
         self._patience: asyncio.TimerHandle | None = None
         self._idle: dict[str, asyncio.Future[None]] = {}  # workers that wait for a claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from time import perf_counter, time
@@ -43,10 +43,7 @@ class Rules:
 
 
 class Worker:
-    """Has one attempt at a time.
-
-    Each is in a task of its own, or in that of the one before where it left nothing behind there.
-    """
+    """Has one attempt at a time."""
 
     def __init__(
         self,
@@ -65,8 +62,6 @@ class Worker:
         self._tracing = tracing
         self._types = hall.measures.types
         self._context = copy_context()  # what a handler sets in its own is nobody else's
-        self._loop: asyncio.AbstractEventLoop
-        self._ended: asyncio.Future[None] | None = None
         self._attempt: asyncio.Task[None] | None = None
         self._slot: Slot | None = None  # that attempt's, until it is handed in
         self._has_begun = False
@@ -104,128 +99,56 @@ class Worker:
 
     async def run(self) -> None:
         """Work until the hall has nothing more to give."""
-        self._loop = asyncio.get_running_loop()
-        self._ended = self._loop.create_future()
-        self._spawn(self._wait(None, None))
-        try:
-            await self._ended
-        finally:
-            if self._attempt is not None:
-                self._attempt.cancel()
+        slot: Slot | None = None
+        settlement: Settlement | None = None
+        while (slot := await self._next(slot, settlement)) is not None:
+            settlement = await self._attempt_apart(slot)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._attempt = self._loop.create_task(work, context=self._context.copy())
+    async def _next(self, slot: Slot | None, settlement: Settlement | None) -> Slot | None:
+        """Hand in what has ended; a slot that holds the next claim, once there is one.
 
-    def _take(self, slot: Slot) -> None:
-        self._slot = slot
-        slot.lose = self.lose
-        self._has_begun = self._is_cut = self._is_lost = False
-
-    async def _wait(self, slot: Slot | None, settlement: Settlement | None) -> None:
-        """Wait for a slot that holds a claim, and attend to it."""
-        assert self._ended is not None  # noqa: S101
-        try:
-            found = await self._hall.wait(self.name, slot, settlement)
-        except BaseException as error:  # noqa: BLE001  `run` raises it
-            self._fail(error)
-        else:
-            if found is not None:
-                self._take(found)
-                await self._attend(found)
-            elif not self._ended.done():
-                self._ended.set_result(None)
-
-    async def _attend(self, slot: Slot) -> None:
-        """A claim, and those that it leads to."""
-        following: Slot | None = slot
-        try:
-            while following is not None:
-                following = await self._attend_to_one(following)
-        except BaseException as error:  # noqa: BLE001  not foreseen: `run` raises it
-            self._fail(error)
-
-    async def _attend_to_one(self, slot: Slot) -> Slot | None:
-        """One claim from its attempt to its settlement.
-
-        Nothing is awaited but the handler and `_hop`. So a cancellation of the attempt,
-        whenever it comes, ends the attempt and nothing else.
-
-        Returns:
-            What to attend to next in this very task; ``None`` where another one goes on.
+        A run goes on, or a hot group, or whatever the hall gives.
         """
-        assert self._ended is not None  # noqa: S101
-        self._has_begun = True
-        turn = self._hall.turns.look()
-        if slot.held.apart:
-            settlement = await self._attempt_large(slot)
-        else:
-            settlement = await self._attempt_one(slot)
-        self._slot = None
-        if self._ended.done():
-            return None  # cut off at the daemon's end: whatever is left is handed over
-        found: Slot | None
-        if isinstance(settlement, Complete) and self._runs_on(slot):
-            found = slot
-        elif isinstance(settlement, Complete) and self._may_hop(slot, settlement):
-            if not self._is_as_begun():
-                self._spawn(self._go_on_anew(slot, settlement))
-                return None
-            found = await self._hop(slot, settlement)
-        else:
-            found = self._hall.hand_in(self.name, slot, settlement)
-        if self._ended.done():
-            return None
-        if found is None:
-            self._spawn(self._wait(slot, settlement))
-            return None
-        self._take(found)
-        if self._hall.turns.have_passed(turn) and self._is_as_begun():
+        if slot is not None and isinstance(settlement, Complete):
+            if slot.run is not None and self._hall.stays(self.name) and slot.source.go_on(slot):
+                return slot
+            if self._hall.may_go_on(self.name) and slot.source.may_hop(slot, settlement):
+                hops = await slot.source.hop(slot, settlement)
+                return slot if hops else await self._hall.wait(self.name, slot, settlement)
+        if slot is not None and (found := self._hall.hand_in(self.name, slot, settlement)):
             return found
-        self._spawn(self._attend(found))
-        return None
+        return await self._hall.wait(self.name, slot, settlement)
 
-    def _runs_on(self, slot: Slot) -> bool:
-        """A task is done: whether it was one of a run, and its slot holds the next one now."""
-        return slot.run is not None and self._hall.stays(self.name) and slot.source.go_on(slot)
+    async def _attempt_apart(self, slot: Slot) -> Settlement | None:
+        """An attempt in a task of its own: what a handler does to that is nobody else's.
 
-    def _may_hop(self, slot: Slot, settlement: Complete) -> bool:
-        return self._hall.may_go_on(self.name) and slot.source.may_hop(slot, settlement)
-
-    def _is_as_begun(self) -> bool:
-        """Whether a handler left nothing behind in its task: no variable, no cancellation.
-
-        If so, that task serves for another attempt: to make one takes a turn of the loop, for which
-        a group would wait.
+        Cancelled at the daemon's end, it waits for no handler that can't be stopped.
         """
-        current = self._attempt
-        return current is not None and not current.cancelling() and copy_context() == self._context
-
-    async def _hop(self, slot: Slot, settlement: Complete) -> Slot | None:
-        """Settle a task, and go on with the next one of its group, if that may be."""
-        assert self._ended is not None  # noqa: S101
+        loop = asyncio.get_running_loop()
+        self._slot, self._has_begun, self._is_cut, self._is_lost = slot, False, False, False
+        slot.lose = self.lose
+        ended: asyncio.Future[Settlement | None] = loop.create_future()
+        work = self._attend(slot, ended)
+        self._attempt = loop.create_task(work, context=self._context.copy())
         try:
-            return slot if await slot.source.hop(slot, settlement) else None
+            return await ended
         except asyncio.CancelledError:
-            if self._ended.done():
-                raise
-            return None  # somebody cancels an attempt that has ended: what it settles isn't theirs
+            self._attempt.cancel()
+            raise
 
-    async def _go_on_anew(self, slot: Slot, settlement: Complete) -> None:
-        """The same in a task of its own."""
+    async def _attend(self, slot: Slot, ended: asyncio.Future[Settlement | None]) -> None:
+        """A claim's attempt; at its end `ended` has what to settle."""
+        self._has_begun = True
         try:
-            found = await self._hop(slot, settlement)
-        except BaseException as error:  # noqa: BLE001  `run` raises it
-            self._fail(error)
-            return
-        if found is None:
-            await self._wait(slot, settlement)
-        elif self._ended is not None and not self._ended.done():
-            self._take(found)
-            await self._attend(found)
-
-    def _fail(self, error: BaseException) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(error)
+            apart = slot.held.apart
+            settlement = await (self._attempt_large(slot) if apart else self._attempt_one(slot))
+        except BaseException as error:  # noqa: BLE001  not foreseen: `run` raises it
+            if not ended.done():
+                ended.set_exception(error)
+        else:
+            if not ended.done():  # else cut off at the daemon's end: what is left is handed over
+                ended.set_result(settlement)
+        self._slot = None
 
     async def _attempt_one(self, slot: Slot) -> Settlement | None:
         return await (self._traced(slot, self._tracing) if self._tracing else self._work(slot))

@@ -1,4 +1,4 @@
-"""Attempts that follow one another in one task: what they share, and what they must not."""
+"""Each attempt has a task of its own: what handlers leave behind in it is nobody else's."""
 
 from __future__ import annotations
 
@@ -8,29 +8,11 @@ from contextvars import ContextVar
 import pytest
 
 from groupflow import App, Task
-from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Release
+from groupflow.store.settlements import Release
 from tests.flow.hot import crew
 from tests.store.bench import Bench, arrival
 
 seen: ContextVar[str] = ContextVar("seen", default="")
-
-
-@pytest.mark.parametrize("run", [1, 8])
-async def test_attempts_of_a_group_share_a_task(bench: Bench, run: int) -> None:
-    app, tasks = App(), list[object]()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        tasks.append(asyncio.current_task())
-        await asyncio.sleep(0.001)
-
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    # The second worker gets nothing: so the first one goes on, however long an exchange takes.
-    async with crew(bench, app, count=2, run=run) as made:
-        await made.until_done(8)
-        await made.stop()
-    assert len(set(tasks)) < 8
 
 
 @pytest.mark.parametrize("run", [1, 8])
@@ -71,33 +53,27 @@ async def test_a_cancellation_left_behind_is_nobody_elses(bench: Bench, run: int
     assert not any(isinstance(each, Release) for each in made.claims.settled)
 
 
-async def test_a_cancellation_that_comes_late_ends_no_worker(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody keeps an attempt's task, and cancels it while its slot hops."""
-    app, ran = App(), list[str]()
+@pytest.mark.parametrize("run", [1, 8])
+async def test_a_cancellation_that_comes_late_ends_nothing(bench: Bench, run: int) -> None:
+    """Somebody keeps the tasks of attempts, and cancels them once others run."""
+    app, ran, tasks = App(), list[str](), set[asyncio.Task[object]]()
 
     @app.handler("t")
     async def handle(task: Task) -> None:
+        for each in tasks:
+            each.cancel()
+        current = asyncio.current_task()
+        assert current is not None
+        tasks.add(current)
+        await asyncio.sleep(0)
         ran.append(task.id)
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(bench, app, count=2) as made:
-        hop = made.claims.hop
-
-        async def cancelled(settlement: Complete) -> Claim | None:
-            claim = await hop(settlement)
-            current = asyncio.current_task()
-            assert current is not None
-            current.cancel()
-            await asyncio.sleep(0)
-            return claim
-
-        monkeypatch.setattr(made.claims, "hop", cancelled)
+    async with crew(bench, app, count=2, run=run) as made:
         await made.until_done(8)
         await made.stop()
-    assert made.claims.hopped > 1
     assert ran == [f"t{n}" for n in range(8)]
+    assert len(tasks) == 8
 
 
 async def test_who_never_waits_lets_others_have_a_turn(bench: Bench) -> None:
