@@ -118,38 +118,17 @@ class Hall:
         self._workers: set[str] = set()  # those that go on claiming
         self._retiring: set[str] = set()
 
-    def stays(self, worker: str) -> bool:
-        """Whether a worker goes on working."""
-        return self.may_claim and worker not in self._retiring
-
-    def may_go_on(self, worker: str) -> bool:
-        """Whether a worker may go on where it is: nothing lies ready for it, and it stays."""
-        return self.stays(worker) and not self._ready
-
-    def hand_in(self, worker: str, slot: Slot, settlement: Settlement | None) -> Slot | None:
-        """Take a slot back, and give out one that holds a claim where one lies ready.
-
-        Args:
-            worker: who hands it in.
-            slot: what it had.
-            settlement: of that slot's claim; ``None`` where the claim was lost.
-        """
-        slot.source.end(slot, settlement)
-        if settlement is None:
-            self.wake()
-        if self._ready and worker not in self._retiring:
-            return self._ready.popleft()[0]
-        return None
-
-    async def wait(
+    async def next(
         self, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
     ) -> Slot | None:
-        """Wait for a slot that holds a claim.
+        """Hand in a slot whose task has ended, and get one that holds a claim, once there is one.
+
+        It is the same slot where its run goes on, or its group; else one that lies ready.
 
         Args:
-            worker: who waits.
-            slot: what it has handed in last, if anything.
-            settlement: that slot's, then.
+            worker: who asks.
+            slot: what it had, if anything.
+            settlement: of that slot's claim; ``None`` where the claim was lost.
 
         Returns:
             The slot, or ``None`` when no more is claimed, at all or for this worker, and what it
@@ -157,6 +136,23 @@ class Hall:
         """
         if slot is None:
             self.wake()
+        elif isinstance(settlement, Complete) and self._stays(worker):
+            if slot.run is not None and slot.source.go_on(slot):
+                return slot
+            if self._ready or not slot.source.may_hop(slot, settlement):
+                slot.source.end(slot, settlement)
+            elif await slot.source.hop(slot, settlement):
+                return slot
+        else:
+            slot.source.end(slot, settlement)
+            if settlement is None:
+                self.wake()
+        return await self._wait(worker, slot, settlement)
+
+    async def _wait(
+        self, worker: str, slot: Slot | None, settlement: Settlement | None
+    ) -> Slot | None:
+        """Until something lies ready, or no more comes."""
         loop = asyncio.get_running_loop()
         while True:
             if worker in self._retiring:
@@ -171,6 +167,10 @@ class Hall:
                 self.make_room()
             self._idle[worker] = turn = loop.create_future()
             await turn
+
+    def _stays(self, worker: str) -> bool:
+        """Whether a worker goes on working."""
+        return self.may_claim and worker not in self._retiring
 
     def wake(self) -> None:
         """Something may be claimable now."""

@@ -101,23 +101,8 @@ class Worker:
         """Work until the hall has nothing more to give."""
         slot: Slot | None = None
         settlement: Settlement | None = None
-        while (slot := await self._next(slot, settlement)) is not None:
+        while (slot := await self._hall.next(self.name, slot, settlement)) is not None:
             settlement = await self._attempt_apart(slot)
-
-    async def _next(self, slot: Slot | None, settlement: Settlement | None) -> Slot | None:
-        """Hand in what has ended; a slot that holds the next claim, once there is one.
-
-        A run goes on, or a hot group, or whatever the hall gives.
-        """
-        if slot is not None and isinstance(settlement, Complete):
-            if slot.run is not None and self._hall.stays(self.name) and slot.source.go_on(slot):
-                return slot
-            if self._hall.may_go_on(self.name) and slot.source.may_hop(slot, settlement):
-                hops = await slot.source.hop(slot, settlement)
-                return slot if hops else await self._hall.wait(self.name, slot, settlement)
-        if slot is not None and (found := self._hall.hand_in(self.name, slot, settlement)):
-            return found
-        return await self._hall.wait(self.name, slot, settlement)
 
     async def _attempt_apart(self, slot: Slot) -> Settlement | None:
         """An attempt in a task of its own: what a handler does to that is nobody else's.

@@ -48,14 +48,6 @@ def hall_of(*claims: Claims) -> Served:
     return hall
 
 
-async def next_slot(
-    hall: Hall, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
-) -> Slot | None:
-    """Hand in a slot, if there is one, and get the next."""
-    found = hall.hand_in(worker, slot, settlement) if slot else None
-    return found or await hall.wait(worker, slot, settlement)
-
-
 async def run_once(hall: Served) -> None:
     [exchanger] = hall.exchangers
     await exchanger.run_once()
@@ -75,7 +67,7 @@ async def serving(hall: Served) -> AsyncIterator[None]:
 async def work(hall: Hall, name: str, ran: list[str], chance: Random) -> None:
     slot: Slot | None = None
     settlement: Settlement | None = None
-    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
+    while (slot := await hall.next(name, slot, settlement)) is not None:
         ran.append(slot.held.task.id)
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
@@ -100,7 +92,7 @@ async def handle(hall: Hall, name: str, quick: int, slow: Slow) -> None:
     """Handle tasks in no time as long as their number is below `quick`."""
     slot: Slot | None = None
     settlement: Settlement | None = None
-    while (slot := await next_slot(hall, name, slot, settlement)) is not None:
+    while (slot := await hall.next(name, slot, settlement)) is not None:
         if int(slot.held.task.id[1:]) >= quick:
             await slow.handle()
         slot.source.demand.handled(1e-4)

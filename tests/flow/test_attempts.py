@@ -69,17 +69,15 @@ class Script(Hall):
         self.goes_on = asyncio.Event()
         self.on_hand_in: Callable[[], None] = lambda: None
 
-    def hand_in(self, worker: str, slot: Slot, settlement: Settlement | None) -> Slot | None:
-        self.handed_in.append((slot.name, settlement))
-        self.on_hand_in()
-        return self.slots.pop(0) if self.slots else None
-
-    async def wait(
+    async def next(
         self, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
     ) -> Slot | None:
-        self.waited.append((slot.name if slot else None, settlement))
+        if slot is not None:
+            self.handed_in.append((slot.name, settlement))
+            self.on_hand_in()
         if self.slots:
             return self.slots.pop(0)
+        self.waited.append((slot.name if slot else None, settlement))
         self.waits.set()
         await self.goes_on.wait()
         return None
@@ -163,7 +161,7 @@ async def test_it_takes_one_after_another_until_there_is_nothing_more() -> None:
         ("a", Complete),
         ("b", Complete),
     ]
-    assert hall.waited == [(None, None), hall.handed_in[1]]
+    assert hall.waited == [hall.handed_in[1]]
     assert not worker.is_busy
     await _end(hall, running)
 
@@ -352,7 +350,7 @@ async def test_what_nobody_foresaw_ends_the_worker_and_is_told() -> None:
         await worker_of(hall, Function(_done)).run()
 
     class Broken(Script):
-        async def wait(self, *_: Any) -> Slot | None:
+        async def next(self, *_: Any) -> Slot | None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

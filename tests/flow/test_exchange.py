@@ -20,7 +20,7 @@ from groupflow.operate.groups import Groups
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Complete, Settlement
-from tests.flow.halls import ListedClaims, Slow, hall_of, handle, next_slot, run_once, serving, work
+from tests.flow.halls import ListedClaims, Slow, hall_of, handle, run_once, serving, work
 from tests.store.bench import Bench, Daemon, arrival
 
 
@@ -106,13 +106,13 @@ async def test_a_worker_that_goes_first_has_its_settlement_written(bench: Bench)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     claims = ListedClaims(await bench.daemon())
     hall = hall_of(claims)
-    worker = asyncio.create_task(next_slot(hall, "w-0"))
+    worker = asyncio.create_task(hall.next("w-0"))
     await asyncio.sleep(0)
     await run_once(hall)
     slot = await worker
     assert slot is not None
     hall.retire({"w-0"})
-    worker = asyncio.create_task(next_slot(hall, "w-0", slot, Complete(slot.held)))
+    worker = asyncio.create_task(hall.next("w-0", slot, Complete(slot.held)))
     await asyncio.sleep(0.01)
     assert not worker.done()
     await run_once(hall)
@@ -146,13 +146,13 @@ async def test_nothing_is_claimed_without_the_lease(bench: Bench) -> None:
     claims, lease = ListedClaims(await bench.daemon()), {"holds": True}
     hall = Hall()
     exchanger = Exchanger(hall, claims, lambda: lease["holds"])
-    worker = asyncio.create_task(next_slot(hall, "w-0"))
+    worker = asyncio.create_task(hall.next("w-0"))
     await asyncio.sleep(0)
     await exchanger.run_once()
     slot = await worker
     assert slot is not None
     lease["holds"] = False
-    worker = asyncio.create_task(next_slot(hall, "w-0", slot, Complete(slot.held)))
+    worker = asyncio.create_task(hall.next("w-0", slot, Complete(slot.held)))
     await asyncio.sleep(0)
     await exchanger.run_once()
     assert claims.exchanges[-1] == ({slot.name}, [], set())
@@ -294,7 +294,7 @@ async def test_a_hold_hands_back_what_lies_ready(bench: Bench, hold: set[str] | 
     hall = hall_of(ListedClaims(await bench.daemon()))
     [exchanger] = hall.exchangers
     exchanger.demand.ahead = 3
-    worker = asyncio.create_task(next_slot(hall, "w-0"))
+    worker = asyncio.create_task(hall.next("w-0"))
     await asyncio.sleep(0)
     await run_once(hall)
     slot = await worker
@@ -439,11 +439,11 @@ async def test_workers_go_on_beside_a_suspect(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
     hall = hall_of(ListedClaims(await bench.daemon()))
     async with serving(hall):
-        held = await asyncio.gather(*(next_slot(hall, f"w-{n}") for n in range(4)))
+        held = await asyncio.gather(*(hall.next(f"w-{n}") for n in range(4)))
         assert sorted(slot.held.task.id for slot in held if slot) == ["s", "t0", "t1", "t2"]
         for slot in held:
             if slot is not None and slot.held.task.crashes == 0:
-                beside = await next_slot(hall, "w-9", slot, Complete(slot.held))
+                beside = await hall.next("w-9", slot, Complete(slot.held))
                 assert beside is not None
                 assert beside.held.task.crashes == 0
 

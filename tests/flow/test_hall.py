@@ -69,8 +69,12 @@ class Waiting:
 
     async def add(self, *names: str) -> None:
         for name in names:
-            self.tasks[name] = asyncio.create_task(self._hall.wait(name))
+            self.tasks[name] = asyncio.create_task(self._hall.next(name))
             await asyncio.sleep(0)
+
+    async def hand_in(self, name: str, slot: Slot, settlement: Settlement | None) -> None:
+        self.tasks[name] = asyncio.create_task(self._hall.next(name, slot, settlement))
+        await _settle_down()
 
     async def got(self) -> dict[str, Slot | None]:
         await _settle_down()
@@ -129,8 +133,7 @@ async def test_whoever_begins_to_wait_has_the_stores_asked(timers: Timers) -> No
     assert store.heard == ["wake", "stir"]  # there is room for one more
     slot = store.slot()
     settlement = Complete(slot.held)
-    assert hall.hand_in("a", slot, settlement) is None
-    again = asyncio.create_task(hall.wait("a", slot, settlement))
+    again = asyncio.create_task(hall.next("a", slot, settlement))
     await _settle_down()
     assert store.heard == ["wake", "stir"]  # it ends the slot: it knows of the room
     assert store.ended == [(slot, settlement)]
@@ -143,11 +146,16 @@ async def test_a_claim_that_was_lost_may_have_left_another(timers: Timers) -> No
     hall = Hall()
     stores = [Store(hall, "s"), Store(hall, "t")]
     slot = stores[0].slot()
-    hall.hand_in("a", slot, None)
+    waiting = Waiting(hall)
+    await waiting.add("a")
+    for store in stores:
+        store.heard.clear()
+    await waiting.hand_in("a", slot, None)
     assert [store.heard for store in stores] == [["wake"], ["wake"]]
     other = stores[0].slot()
-    hall.hand_in("a", other, Complete(other.held))
+    await waiting.hand_in("a", other, Complete(other.held))
     assert [store.heard for store in stores] == [["wake"], ["wake"]]
+    waiting.stop()
 
 
 async def test_a_worker_that_retires_gets_nothing_more(timers: Timers) -> None:
@@ -163,8 +171,7 @@ async def test_a_worker_that_retires_gets_nothing_more(timers: Timers) -> None:
     waiting.stop()
     await _settle_down()
     hall.deliver([ready])
-    assert hall.hand_in("a", slot, settlement) is None
-    going = asyncio.create_task(hall.wait("a", slot, settlement))
+    going = asyncio.create_task(hall.next("a", slot, settlement))
     await _settle_down()
     hall.answered(store, is_short=False)
     await _settle_down()
@@ -172,14 +179,14 @@ async def test_a_worker_that_retires_gets_nothing_more(timers: Timers) -> None:
     slot.finished = None
     hall.answered(store, is_short=False)
     assert await going is None
-    assert hall.hand_in("b", store.slot(3), settlement) is ready
+    assert await hall.next("b", store.slot(3), settlement) is ready
 
 
 async def test_one_that_lost_its_claim_retires_at_once(timers: Timers) -> None:
     hall = Hall()
     store = Store(hall)
     hall.retire({"a"})
-    assert await hall.wait("a", store.slot(), None) is None
+    assert await hall.next("a", store.slot(), None) is None
 
 
 async def test_a_worker_that_is_wanted_again_goes_on(timers: Timers) -> None:
@@ -189,9 +196,7 @@ async def test_a_worker_that_is_wanted_again_goes_on(timers: Timers) -> None:
     slot = store.slot()
     settlement = Complete(slot.held)
     hall.retire({"a"})
-    hall.hand_in("a", slot, settlement)
-    waiting.tasks["a"] = asyncio.create_task(hall.wait("a", slot, settlement))
-    await _settle_down()
+    await waiting.hand_in("a", slot, settlement)
     assert hall.workers == 0
     hall.retire(set())
     assert await waiting.got() == {}
@@ -208,9 +213,7 @@ async def test_a_retiring_worker_keeps_no_claim_from_others(timers: Timers) -> N
     slot = store.slot(1)
     settlement = Complete(slot.held)
     hall.retire({"a"})
-    hall.hand_in("a", slot, settlement)
-    waiting.tasks["a"] = asyncio.create_task(hall.wait("a", slot, settlement))
-    await _settle_down()
+    await waiting.hand_in("a", slot, settlement)
     await waiting.add("b")
     found = store.slot(2)
     hall.deliver([found])
@@ -249,7 +252,7 @@ async def test_a_stop_ends_the_idle_once_all_is_settled(timers: Timers) -> None:
     store.is_settled = True
     hall.answered(store, is_short=False)
     assert (await waiting.got())["d"] is None
-    assert await hall.wait("e") is None
+    assert await hall.next("e") is None
 
 
 async def test_a_stop_hands_back_what_lies_ready(timers: Timers) -> None:
@@ -372,7 +375,7 @@ async def test_a_store_takes_back_what_is_its_own(timers: Timers) -> None:
     hall.deliver(slots)
     assert hall.withdraw(one) == [slots[0], slots[2]]
     assert hall.ready == 1
-    assert hall.hand_in("a", one.slot(4), None) is slots[1]
+    assert await hall.next("a", one.slot(4), None) is slots[1]
 
 
 async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
@@ -385,7 +388,7 @@ async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
     timers.now += PATIENCE / 4
     hall.deliver([second])
     assert [seconds for seconds, _ in timers.set] == [PATIENCE]
-    assert hall.hand_in("a", one.slot(3), None) is first
+    assert await hall.next("a", one.slot(3), None) is first
     timers.now -= PATIENCE / 4
     timers.ring()
     assert hall.ready == 1
@@ -405,7 +408,7 @@ async def test_where_all_is_begun_nothing_is_looked_at(timers: Timers) -> None:
     store = Store(hall)
     store.demand.ahead = 8
     hall.deliver([store.slot()])
-    hall.hand_in("a", store.slot(2), None)
+    await hall.next("a", store.slot(2), None)
     timers.ring()
     assert timers.set == []
     assert store.demand.ahead == 8

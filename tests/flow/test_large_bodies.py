@@ -20,7 +20,6 @@ from tests.deadlines import deadline
 from tests.flow.halls import (
     ListedClaims,
     hall_of,
-    next_slot,
     run_once,
     serving,
     work,
@@ -115,7 +114,7 @@ async def test_large_bodies_are_not_claimed_ahead(
     async def quick(name: str) -> None:
         nonlocal most
         slot, settlement = None, None
-        while (slot := await next_slot(hall, name, slot, settlement)) is not None:
+        while (slot := await hall.next(name, slot, settlement)) is not None:
             ran.append(slot.held.task.id)
             slot.source.demand.handled(1e-6)
             most = max(most, exchanger.held)
@@ -144,13 +143,13 @@ async def test_what_is_large_is_settled_a_few_at_a_time(
     hall, together = hall_of(claims), asyncio.Barrier(8)
 
     async def large(name: str) -> None:
-        slot = await next_slot(hall, name, None, None)
+        slot = await hall.next(name, None, None)
         assert slot is not None
         if not came_whole:
             slot.held.fetched = size
             slot.held.let_go()
         await together.wait()
-        await next_slot(hall, name, slot, Complete(slot.held))
+        await hall.next(name, slot, Complete(slot.held))
 
     async with serving(hall):
         workers = [asyncio.create_task(large(f"w-{n}")) for n in range(8)]

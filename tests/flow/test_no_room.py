@@ -15,7 +15,7 @@ from groupflow.core.retry import RetryPolicy
 from groupflow.flow.hall import Hall
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.operate.tasks import find_task
-from tests.flow.halls import ListedClaims, Served, hall_of, next_slot, run_once
+from tests.flow.halls import ListedClaims, Served, hall_of, run_once
 from tests.store.bench import Bench, arrival
 from tests.store.life import Bounded, letter, pass_time
 
@@ -31,15 +31,17 @@ async def _without_history(bench: Bench) -> Any:
 
 async def advance(hall: Served, size: int = 100) -> None:
     """A worker gets a task, comes to its next stage, and settles that."""
-    waiting = asyncio.create_task(next_slot(hall, "w-0"))
+    waiting = asyncio.create_task(hall.next("w-0"))
     await asyncio.sleep(0)
     await run_once(hall)
     slot = await waiting
     assert slot is not None
     outcome = Advance("two", "x" * size)
     settlement = settlement_of(slot.held, outcome, POLICY, Ran(0.0, 0.0, "d1"), lambda: 0.5)
-    assert hall.hand_in("w-0", slot, settlement) is None
+    waiting = asyncio.create_task(hall.next("w-0", slot, settlement))
+    await asyncio.sleep(0)
     await run_once(hall)
+    waiting.cancel()
 
 
 def settled(hall: Hall) -> dict[str, int]:

@@ -106,7 +106,7 @@ async def test_a_claim_that_was_slept_over_is_not_begun(redis_server: RedisServe
         hall = Hall()
         exchanger = Exchanger(hall, claims, lambda: claims.holds_lease)
         serving = asyncio.create_task(exchanger.run())
-        claiming = asyncio.create_task(hall.wait("w-0"))
+        claiming = asyncio.create_task(hall.next("w-0"))
         async with asyncio.timeout(deadline()):
             await claims.was_settled.wait()
         assert not claiming.done()
