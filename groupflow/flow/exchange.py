@@ -73,19 +73,20 @@ class Exchanger(Ledger):
         self._claims.adopt(runs)
         self._running = frozenset(rule for rule, number in runs.items() if number > 1)
 
-    def go_on(self, slot: Slot) -> bool:
-        """A run's task is done: whether its slot holds the next one of the run now."""
-        run = slot.run
-        if run is None or not run.goes_on or not self._slots.has(slot) or not self.holds_lease():
-            return False
-        self._slots.go_on(slot, run)
-        self._tell_soon()
-        return True
-
-    def pass_on(self, slot: Slot) -> None:
-        """A batch's task is done: its slot holds the next one of the batch, done as well or not."""
-        if slot.run is not None:
-            self._slots.go_on(slot, slot.run)
+    async def settle(
+        self, slot: Slot, settlement: Settlement | None, *, stays: bool, hops: bool
+    ) -> bool:
+        """As in `Source`."""
+        if stays and isinstance(settlement, Complete):
+            run = slot.run
+            if run is not None and run.goes_on and self._slots.has(slot) and self.holds_lease():
+                self._slots.go_on(slot)
+                self._tell_soon()
+                return True
+            if hops and self._may_hop(slot, settlement):
+                return await self._hop(slot, settlement)
+        self.end(slot, settlement)
+        return False
 
     def _tell_soon(self) -> None:
         if self._pace is None:
@@ -95,7 +96,7 @@ class Exchanger(Ledger):
         self._pace = None
         self._stir.set()
 
-    def may_hop(self, slot: Slot, settlement: Settlement | None) -> bool:
+    def _may_hop(self, slot: Slot, settlement: Complete) -> bool:
         """Whether the slot of a task that has ended may go on with the next one of its group.
 
         Where the store had nothing but its own group for it, it tries; what other stores have goes
@@ -103,7 +104,6 @@ class Exchanger(Ledger):
         """
         return (
             slot.stays
-            and isinstance(settlement, Complete)
             and not settlement.claim.task.crashes
             and settlement.claim.rule not in self._running
             and self._is_well
@@ -114,7 +114,7 @@ class Exchanger(Ledger):
             and self._hall.granted(self, 1) > 0
         )
 
-    async def hop(self, slot: Slot, settlement: Complete) -> bool:
+    async def _hop(self, slot: Slot, settlement: Complete) -> bool:
         """Settle a slot's task, and claim for it again: the next one of its group, nearly always.
 
         It is a small exchange of its own. Where it fails, all of it goes with the next one.

@@ -18,7 +18,7 @@ from groupflow.crashpoints import crash_point
 from groupflow.flow.demand import SPARE, Demand
 from groupflow.flow.run import Run
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Release, Settlement
+from groupflow.store.settlements import Release, Settlement
 
 PATIENCE = 0.1  # seconds that a claim may be ready without being begun
 
@@ -60,17 +60,17 @@ class Source(Protocol):
     def stir(self) -> None:
         """There may be room for more claims, or something to be settled."""
 
-    def may_hop(self, slot: Slot, settlement: Settlement | None) -> bool:
-        """Whether the slot of a task that has ended may go on with the next one of its group."""
+    async def settle(
+        self, slot: Slot, settlement: Settlement | None, *, stays: bool, hops: bool
+    ) -> bool:
+        """A slot's task has ended; whether the slot holds the next one of its run, or its group.
 
-    def go_on(self, slot: Slot) -> bool:
-        """A run's task is done: whether its slot holds the next one of the run now."""
-
-    def pass_on(self, slot: Slot) -> None:
-        """A batch's task is done: its slot holds the next one of the batch, done as well or not."""
-
-    async def hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Settle a slot's task, and claim for it again; whether it holds a claim then."""
+        Args:
+            slot: whose claim that was of.
+            settlement: of it; ``None`` where it was lost.
+            stays: whether its worker goes on.
+            hops: whether nothing lies ready that could go before the next one of its group.
+        """
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
@@ -96,6 +96,11 @@ class Slot:
         """Its claim; only for whoever has the slot in hand."""
         assert self.claim is not None  # noqa: S101
         return self.claim
+
+    def go_on(self) -> None:
+        """The task of its run that it holds is done: it holds the next one."""
+        assert self.run is not None  # noqa: S101
+        self.claim = self.run.next(self.held)
 
 
 def is_of(slot: Slot, groups: Set[str] | None) -> bool:
@@ -136,15 +141,10 @@ class Hall:
         """
         if slot is None:
             self.wake()
-        elif isinstance(settlement, Complete) and self._stays(worker):
-            if slot.run is not None and slot.source.go_on(slot):
-                return slot
-            if self._ready or not slot.source.may_hop(slot, settlement):
-                slot.source.end(slot, settlement)
-            elif await slot.source.hop(slot, settlement):
-                return slot
         else:
-            slot.source.end(slot, settlement)
+            stays = self.may_claim and worker not in self._retiring
+            if await slot.source.settle(slot, settlement, stays=stays, hops=not self._ready):
+                return slot
             if settlement is None:
                 self.wake()
         return await self._wait(worker, slot, settlement)
@@ -167,10 +167,6 @@ class Hall:
                 self.make_room()
             self._idle[worker] = turn = loop.create_future()
             await turn
-
-    def _stays(self, worker: str) -> bool:
-        """Whether a worker goes on working."""
-        return self.may_claim and worker not in self._retiring
 
     def wake(self) -> None:
         """Something may be claimable now."""

@@ -51,9 +51,9 @@ class Slots:
         if slot.run is None or not slot.run.is_travelling:  # else once that has come back
             self._put(slot)
 
-    def go_on(self, slot: Slot, run: Run) -> None:
+    def go_on(self, slot: Slot) -> None:
         """A run goes on with its next task."""
-        slot.claim = run.next(slot.held)
+        slot.go_on()
         self.running.setdefault(slot, monotonic())
 
     def take_running(self, since: float) -> list[Slot]:

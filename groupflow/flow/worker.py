@@ -238,7 +238,7 @@ class Worker:
         for _ in outcomes[1:]:
             if self._tells_all:
                 log.debug("task.settled", **_names(slot.held), outcome="complete")
-            slot.source.pass_on(slot)
+            slot.go_on()
         return slot.held, outcomes[-1]
 
     async def _handle(

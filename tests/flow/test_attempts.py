@@ -41,16 +41,8 @@ class Store:
     def stir(self) -> None: ...
     def end(self, slot: Slot, settlement: Settlement | None) -> None: ...
 
-    def go_on(self, slot: Slot) -> bool:
-        return False
-
-    def may_hop(self, slot: Slot, settlement: Settlement | None) -> bool:
-        return False
-
-    def pass_on(self, slot: Slot) -> None: ...
-
-    async def hop(self, slot: Slot, settlement: Complete) -> bool:
-        raise AssertionError("may_hop said no")
+    async def settle(self, slot: Slot, settlement: Settlement | None, **_: bool) -> bool:
+        raise AssertionError("this hall has no such source")
 
 
 class Script(Hall):

@@ -38,16 +38,9 @@ class Store:
         self.ended.append((slot, settlement))
         slot.claim, slot.finished = None, settlement
 
-    def go_on(self, slot: Slot) -> bool:
+    async def settle(self, slot: Slot, settlement: Settlement | None, **_: bool) -> bool:
+        self.end(slot, settlement)
         return False
-
-    def may_hop(self, slot: Slot, settlement: Settlement | None) -> bool:
-        return False
-
-    def pass_on(self, slot: Slot) -> None: ...
-
-    async def hop(self, slot: Slot, settlement: Complete) -> bool:
-        raise AssertionError("may_hop said no")
 
     def slot(self, number: int = 0) -> Slot:
         """One that holds a claim."""

@@ -62,7 +62,7 @@ async def test_nobody_hops_for_a_while_where_others_were_found(
     @app.handler("t")
     async def handle(task: Task) -> None:
         ran.append(task.id)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # long beside an exchange: none is made ahead
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
     await bench.enqueue(arrival("other", "other"))

@@ -61,9 +61,8 @@ class Backlog:
         for slot in slots:
             if (at := self.take()) is not None:
                 self.given.append(at)
-                # Each of a group of its own: no slot hops.
                 task = cast(Any, Task)(
-                    id=f"{self.name}{at}", type="t", group=f"g{at}", body=b"", enqueued_at=at
+                    id=f"{self.name}{at}", type="t", group=None, body=b"", enqueued_at=at
                 )
                 claims.append(Claim(slot, 1, b"", task, None))
         return Answer([], claims)
