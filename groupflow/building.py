@@ -13,9 +13,9 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
 from groupflow.flow.handling import Runner
 from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.holding import Holding
@@ -207,10 +207,10 @@ class Ground:
         self, name: Pool, size: int, rules: Rules, holds_lease: Callable[[int], bool]
     ) -> WorkerPool:
         """A pool of workers, and the exchanges that serve it."""
-        hall = Hall(self.measures.pools[name])
+        dispatcher = Dispatcher(self.measures.pools[name])
         exchangers = [
             Exchanger(
-                hall,
+                dispatcher,
                 Claims(
                     each.path,
                     each.session,
@@ -225,7 +225,13 @@ class Ground:
             for each in self.partitions
         ]
         return WorkerPool(
-            name, hall, exchangers, rules=rules, size=size, tracing=self.tracing, room=self.room
+            name,
+            dispatcher,
+            exchangers,
+            rules=rules,
+            size=size,
+            tracing=self.tracing,
+            room=self.room,
         )
 
     def leases(

@@ -1,1 +1,1 @@
-"""The path of a message, in reading order: intake, exchange, hall, worker, handling, settling."""
+"""The path of a message: intake, exchange, dispatcher, worker, handling, settling."""

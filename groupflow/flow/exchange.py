@@ -6,8 +6,8 @@ one takes, not on how many workers there are.
 
 Where several stores serve a pool, what travels with one of them has to be as much at a time as if
 it were alone, or each costs what all of them should: so a store asks for nothing until there is
-room for a piece (`Hall.granted`), and what little there is to settle waits for the exchange that is
-under way (`_gathers`).
+room for a piece (`Dispatcher.granted`), and what little there is to settle waits for the exchange
+that is under way (`_gathers`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import count_exchange, report_crowded_out, report_lost
-from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.ledger import UNDER_WAY, Ledger
-from groupflow.flow.slots import RUN_FOR, Exchange, Slots
+from groupflow.flow.slots import RUN_FOR, Exchange, Slot, Slots
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import (
@@ -47,26 +47,26 @@ class Exchanger(Ledger):
 
     def __init__(
         self,
-        hall: Hall,
+        dispatcher: Dispatcher,
         claims: Claims,
         holds_lease: Callable[[], bool] = lambda: True,
         order: Order = "oldest",
         run_for: float = RUN_FOR,
     ) -> None:
-        """Serves a hall from here on, with its pool's claims in one store.
+        """Serves a dispatcher from here on, with its pool's claims in one store.
 
         A run goes on for `run_for` seconds at most. By `order` room is shared with other stores:
         the one whose claims are the oldest goes first, or the one that has had the fewest since it
         last had none.
         """
-        super().__init__(hall, claims, holds_lease, order)
+        super().__init__(dispatcher, claims, holds_lease, order)
         self._run_for = run_for
         self._slots = Slots(self, self.pool, run_for)
         self._running = frozenset[str]()  # rules whose groups' tasks run several under one claim
         self._next = asyncio.Lock()
         self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
         self._late_until: float | None = None  # what got no answer may still run (monotonic)
-        hall.sources.append(self)
+        dispatcher.sources.append(self)
 
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group are run under one claim, from the next one on."""
@@ -111,7 +111,7 @@ class Exchanger(Ledger):
             and self._slots.has(slot)
             and self._session_open.is_set()
             and self.holds_lease()
-            and self._hall.granted(self, 1) > 0
+            and self._dispatcher.granted(self, 1) > 0
         )
 
     async def _hop(self, slot: Slot, settlement: Complete) -> bool:
@@ -123,7 +123,7 @@ class Exchanger(Ledger):
             Whether the slot holds a claim.
         """
         lifted = self._slots.lift(slot, settlement)
-        self._hall.held -= 1
+        self._dispatcher.held -= 1
         exchange = self._set_out(lifted, [slot], self.demand.ask_one())
         try:
             crash_point("before_settle")
@@ -138,9 +138,9 @@ class Exchanger(Ledger):
                 return False  # the next exchange meets the same, and says so
             raise
         self._end(exchange)
-        count_exchange(self._hall.measures, [settlement], answer.refused, answer.claims)
+        count_exchange(self._dispatcher.measures, [settlement], answer.refused, answer.claims)
         if answer.refused:
-            report_lost(self._hall.measures, settlement.claim)
+            report_lost(self._dispatcher.measures, settlement.claim)
         if answer.beside_suspect:
             self.demand.refrain()
         held = self._arrive(exchange, answer.claims)
@@ -150,7 +150,7 @@ class Exchanger(Ledger):
         for each in held:
             self.end(each, Release(each.held))
         self.wake()
-        self._hall.answered(self, is_short=False)
+        self._dispatcher.answered(self, is_short=False)
         return False
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
@@ -160,19 +160,19 @@ class Exchanger(Ledger):
             self.demand.handled(slot.run.seconds)  # of a worker's time, a run takes as much
         if is_ours:
             self._slots.end(slot, settlement)
-            self._hall.held -= 1
+            self._dispatcher.held -= 1
         if is_ours and settlement is not None:
             self._stir.set()
         else:  # a session that was lost took all of its claims along
-            report_lost(self._hall.measures, claim)
+            report_lost(self._dispatcher.measures, claim)
 
     def close_session(self) -> None:
         """The session is lost: nothing can be settled or claimed until there is a new one."""
         self._session_open.clear()
         lost, self._slots = self._slots, Slots(self, self.pool, self._run_for)
-        self._hall.held -= lost.claimed
-        for slot in self._hall.withdraw(self):
-            report_lost(self._hall.measures, slot.held)
+        self._dispatcher.held -= lost.claimed
+        for slot in self._dispatcher.withdraw(self):
+            report_lost(self._dispatcher.measures, slot.held)
         self._drop(lost.due)
         self._let_go()
 
@@ -198,20 +198,20 @@ class Exchanger(Ledger):
         """What was claimed of these groups (none: of all) and has not begun goes back."""
         self._slots.end_runs(groups)
         self._under_way.hold_back(groups)
-        for slot in self._hall.withdraw(self, groups):
+        for slot in self._dispatcher.withdraw(self, groups):
             self.end(slot, Release(slot.held))
 
     def _held_back(self, exchange: Exchange, slots: Sequence[Slot]) -> list[Slot]:
         """Which may not begin: a stop, a hold or the lease's end came meanwhile."""
-        if not self._hall.may_claim or not self.holds_lease():
+        if not self._dispatcher.may_claim or not self.holds_lease():
             return [*slots]
         return [slot for slot in slots if exchange.holds_back(slot)]
 
     @property
     def wants(self) -> bool:
         """Whether there may be something in it to claim, and room for that."""
-        hall = self._hall
-        return self.has_some and self.demand.wanted(hall.workers, hall.taken(self)) > 0
+        dispatcher = self._dispatcher
+        return self.has_some and self.demand.wanted(dispatcher.workers, dispatcher.taken(self)) > 0
 
     async def run(self) -> None:
         """Exchange with the store for ever.
@@ -271,22 +271,22 @@ class Exchanger(Ledger):
             raise
         self._end(exchange)
         self._is_well = True
-        measures = self._hall.measures
+        measures = self._dispatcher.measures
         written = [answer.written(each) for each in finished] if answer.crowded_out else finished
         count_exchange(measures, written, answer.refused, answer.claims, answer.further.values())
         measures.superseded += answer.superseded
         for advance in answer.crowded_out:
             report_crowded_out(advance)
         for settlement in one_by_one(answer.refused):
-            report_lost(self._hall.measures, settlement.claim)
+            report_lost(self._dispatcher.measures, settlement.claim)
         self._steer_runs(exchange, answer)
         self._take(exchange, finished, answer)
 
     @property
     def _may_reach(self) -> bool:
         """Whether runs may have more than they were given; what other stores have goes first."""
-        hall = self._hall
-        return hall.may_claim and self.holds_lease() and hall.granted(self, 1) > 0
+        dispatcher = self._dispatcher
+        return dispatcher.may_claim and self.holds_lease() and dispatcher.granted(self, 1) > 0
 
     def _steer_runs(self, exchange: Exchange, answer: Answer) -> None:
         """Some have more now.
@@ -304,13 +304,13 @@ class Exchanger(Ledger):
 
     def _begin(self) -> Exchange | None:
         """Choose what goes with the next exchange; ``None`` where there is nothing."""
-        slots, hall, demand = self._slots, self._hall, self.demand
-        workers, taken, due = hall.workers, hall.taken(self), len(slots.due)
-        share = demand.share(hall.held + due + demand.wanted(workers, taken))
+        slots, dispatcher, demand = self._slots, self._dispatcher, self.demand
+        workers, taken, due = dispatcher.workers, dispatcher.taken(self), len(slots.due)
+        share = demand.share(dispatcher.held + due + demand.wanted(workers, taken))
         freed = min(share, due)
         may_ask, wanted = self.holds_lease(), 0
-        if hall.may_claim and may_ask:
-            wanted = hall.granted(self, demand.wanted(workers, taken, freed))
+        if dispatcher.may_claim and may_ask:
+            wanted = dispatcher.granted(self, demand.wanted(workers, taken, freed))
         if not wanted and self._gathers(freed, share):
             freed = 0
         settling = slots.take_due(freed)
@@ -322,8 +322,8 @@ class Exchanger(Ledger):
         if slots.running:
             self._tell_soon()
         if not settling and not asking and not running:
-            if len(hall.sources) > 1:
-                hall.make_room()
+            if len(dispatcher.sources) > 1:
+                dispatcher.make_room()
             return None
         return self._set_out(settling, asking, demand.ask(len(asking), len(settling)), running)
 
@@ -332,8 +332,10 @@ class Exchanger(Ledger):
 
         A store alone fills its exchanges by itself.
         """
-        hall = self._hall
-        is_one_of_several = len(hall.sources) > 1 and hall.may_claim and hall.held > self.held
+        dispatcher = self._dispatcher
+        is_one_of_several = (
+            len(dispatcher.sources) > 1 and dispatcher.may_claim and dispatcher.held > self.held
+        )
         return is_one_of_several and bool(self._under_way.exchanges) and due < share
 
     def _take_back(self, exchange: Exchange) -> None:
@@ -345,23 +347,23 @@ class Exchanger(Ledger):
             self._drop(exchange.settling)
         self.wake()
         self._let_go()
-        self._hall.make_room(self)
+        self._dispatcher.make_room(self)
 
     def _let_go(self) -> None:
         """At a stop: what had to be found out may be so no more, without the lease or session."""
-        if not self._hall.may_claim:
-            self._hall.answered(self, is_short=False)
+        if not self._dispatcher.may_claim:
+            self._dispatcher.answered(self, is_short=False)
 
     def _take(self, exchange: Exchange, finished: Sequence[Settlement], answer: Answer) -> None:
-        """Give claims to the hall, and learn from them."""
-        hall, demand, came = self._hall, self.demand, len(answer.claims)
+        """Give claims to the dispatcher, and learn from them."""
+        dispatcher, demand, came = self._dispatcher, self.demand, len(answer.claims)
         slots = self._arrive(exchange, answer.claims)
         if exchange.slots is self._slots:
             seconds = monotonic() - exchange.began
             largest = max([claim.bytes for claim in answer.claims], default=0)
             tasks = came + sum([len(claim.run) for claim in answer.claims])
             demand.answered(
-                exchange.asked, came, hall.workers, seconds, largest=largest, tasks=tasks
+                exchange.asked, came, dispatcher.workers, seconds, largest=largest, tasks=tasks
             )
             if answer.beside_suspect:
                 # It may end this process again: as few as can be should go with it.
@@ -371,20 +373,20 @@ class Exchanger(Ledger):
                 self._deliver(exchange, slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
             self.wake()  # a suspect comes alone, and behind the end of one there may be the next
-        elif demand.goes_on(exchange.asked, came, hall.workers, hall.taken(self)):
+        elif demand.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
             self._stir.set()
         if self._slots.due:
             self._stir.set()
         is_short = came < exchange.asked.number
-        hall.answered(self, is_short=is_short)
-        if not is_short and len(hall.sources) > 1:
-            hall.make_room()  # who is behind now may go on
+        dispatcher.answered(self, is_short=is_short)
+        if not is_short and len(dispatcher.sources) > 1:
+            dispatcher.make_room()  # who is behind now may go on
 
     def _deliver(self, exchange: Exchange, slots: Sequence[Slot]) -> None:
         held_back = self._held_back(exchange, slots)
         if len(held_back) < len(slots):
-            self._hall.deliver([slot for slot in slots if slot not in held_back])
-        elif not self._hall.may_claim or not self.holds_lease():
-            held_back[:0] = self._hall.withdraw(self)
+            self._dispatcher.deliver([slot for slot in slots if slot not in held_back])
+        elif not self._dispatcher.may_claim or not self.holds_lease():
+            held_back[:0] = self._dispatcher.withdraw(self)
         for slot in held_back:
             self.end(slot, Release(slot.held))

@@ -1,6 +1,6 @@
 """What one store has given a pool, what is asked of it, and what it is owed.
 
-Exchanges (`exchange.py`) write here; a hall reads here who goes first.
+Exchanges (`exchange.py`) write here; a dispatcher reads here who goes first.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from time import monotonic
 
 from groupflow.flow.counting import report_lost
 from groupflow.flow.demand import Asked, Demand
-from groupflow.flow.hall import Hall, Slot
-from groupflow.flow.slots import Exchange, Slots, UnderWay
+from groupflow.flow.dispatcher import Dispatcher
+from groupflow.flow.slots import Exchange, Slot, Slots, UnderWay
 from groupflow.store.claims import Claims
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
@@ -27,7 +27,7 @@ class Ledger:
 
     def __init__(
         self,
-        hall: Hall,
+        dispatcher: Dispatcher,
         claims: Claims,
         holds_lease: Callable[[], bool],
         order: Order,
@@ -40,7 +40,7 @@ class Ledger:
         # this process was frozen is not begun: others may have gone on without it.
         self.holds_lease = holds_lease
         self.demand = Demand()
-        self._hall = hall
+        self._dispatcher = dispatcher
         self._claims = claims
         self._under_way = UnderWay()
         self._is_well = True  # the last exchange was answered
@@ -51,7 +51,7 @@ class Ledger:
     def wake(self) -> None:
         """Something may be claimable now."""
         if self._is_fair and not self.has_some:  # what it didn't want then isn't made up for
-            self.position = max(self.position, self._hall.hindmost)
+            self.position = max(self.position, self._dispatcher.hindmost)
         self.demand.call()
         self._stir.set()
 
@@ -73,7 +73,7 @@ class Ledger:
             or len(self._under_way.exchanges) == UNDER_WAY
         ):
             return False
-        return self.demand.wanted(self._hall.workers, self.held) > 0
+        return self.demand.wanted(self._dispatcher.workers, self.held) > 0
 
     @property
     def has_some(self) -> bool:
@@ -82,7 +82,7 @@ class Ledger:
             not self.demand.is_empty
             and self._is_well
             and self._session_open.is_set()
-            and self._hall.may_claim
+            and self._dispatcher.may_claim
             and self.holds_lease()
         )
 
@@ -115,17 +115,17 @@ class Ledger:
         asked: Asked,
         running: Sequence[Slot] = (),
     ) -> Exchange:
-        hall = self._hall
+        dispatcher = self._dispatcher
         exchange = Exchange(self._slots, settling, asking, asked, monotonic(), running)
         self._under_way.begin(exchange)
         self._count(asked.number)
-        if len(hall.sources) > 1:
-            hall.make_room()
+        if len(dispatcher.sources) > 1:
+            dispatcher.make_room()
         return exchange
 
     def _count(self, asked: int) -> None:
         """So many more claims are asked for, or fewer."""
-        self._hall.held += asked
+        self._dispatcher.held += asked
         if self._is_fair:
             self.position += asked
 
@@ -136,12 +136,12 @@ class Ledger:
     def _arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
         """The slots that hold the claims; none where the session went meanwhile."""
         if exchange.slots is self._slots:
-            self._hall.held += len(claims)
+            self._dispatcher.held += len(claims)
             return self._slots.arrive(exchange, claims)
         for slot in exchange.settling:
             slot.finished = None
         for claim in claims:
-            report_lost(self._hall.measures, claim)
+            report_lost(self._dispatcher.measures, claim)
         return []
 
     def _advance(self, claims: Sequence[Claim]) -> None:
@@ -155,5 +155,5 @@ class Ledger:
         """What they should have settled is somebody else's."""
         for slot in slots:
             if slot.finished is not None:
-                report_lost(self._hall.measures, slot.finished.claim)
+                report_lost(self._dispatcher.measures, slot.finished.claim)
                 slot.finished = None

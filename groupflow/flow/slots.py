@@ -9,17 +9,102 @@ be settled), unsure (a claim may have been made for it), or on its way with an e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from time import monotonic
+from typing import Protocol
 
-from groupflow.flow.demand import AT_ONCE, Asked
-from groupflow.flow.hall import Slot, Source, is_of
+from groupflow.flow.demand import AT_ONCE, Asked, Demand
 from groupflow.flow.run import Run
 from groupflow.store.given import Claim
 from groupflow.store.settlements import FREED, Settlement
 
 RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
+
+
+class Source(Protocol):
+    """Where a dispatcher's claims come from: the exchanges with one store."""
+
+    demand: Demand
+    holds_lease: Callable[[], bool]
+    position: float  # how far it has got: of those with something, the hindmost goes first
+
+    @property
+    def has_some(self) -> bool:
+        """Whether there may be something in it to claim."""
+
+    @property
+    def wants(self) -> bool:
+        """The same, and whether there is room for that."""
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether claims are asked for, without an answer yet."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether there may be something in it, and it could ask, and has not asked for any yet."""
+
+    @property
+    def held(self) -> int:
+        """How many claims are in workers' hands, ready for them, or asked for."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits to be settled or found out, there or on its way."""
+
+    def wake(self) -> None:
+        """Something may be claimable now."""
+
+    def stir(self) -> None:
+        """There may be room for more claims, or something to be settled."""
+
+    async def settle(
+        self, slot: Slot, settlement: Settlement | None, *, stays: bool, hops: bool
+    ) -> bool:
+        """A slot's task has ended; whether the slot holds the next one of its run, or its group.
+
+        Args:
+            slot: whose claim that was of.
+            settlement: of it; ``None`` where it was lost.
+            stays: whether its worker goes on.
+            hops: whether nothing lies ready that could go before the next one of its group.
+        """
+
+    def end(self, slot: Slot, settlement: Settlement | None) -> None:
+        """A slot's claim has ended, by a settlement, or since it was lost."""
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """Room for one claim."""
+
+    name: str  # unique within the daemon and store
+    source: Source
+    claim: Claim | None = None  # what it holds, as far as workers are concerned
+    # What is to be settled first. It travels in the same exchange as the slot's next claim, or in
+    # an earlier one: a slot whose last claim isn't settled yet would be given that one again.
+    finished: Settlement | None = None
+    is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
+    stays: bool = False  # its claim is no run, and of a group that was settled with it
+    run: Run | None = None  # that its claim is of, where that has more tasks than one
+    lose: Callable[[], None] | None = None  # has its worker stop: the claim is somebody else's
+
+    @property
+    def held(self) -> Claim:
+        """Its claim; only for whoever has the slot in hand."""
+        assert self.claim is not None  # noqa: S101
+        return self.claim
+
+    def go_on(self) -> None:
+        """The task of its run that it holds is done: it holds the next one."""
+        assert self.run is not None  # noqa: S101
+        self.claim = self.run.next(self.held)
+
+
+def is_of(slot: Slot, groups: Set[str] | None) -> bool:
+    """Whether a slot's claim is of one of these groups; none stands for all, and plain tasks."""
+    return groups is None or slot.held.task.group in groups
 
 
 class Slots:

@@ -20,10 +20,11 @@ from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.batches import Together, together
-from groupflow.flow.hall import Hall, Slot, Source
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import Failed, Limit, Runner, Runners, failed
 from groupflow.flow.room import Room
 from groupflow.flow.settling import Ran, settlement_of
+from groupflow.flow.slots import Slot, Source
 from groupflow.flow.tracebacks import traceback_of
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
@@ -48,7 +49,7 @@ class Worker:
     def __init__(
         self,
         name: str,
-        hall: Hall,
+        dispatcher: Dispatcher,
         rules: Rules,
         tracing: Tracing | None = None,
         room: Room | None = None,
@@ -58,9 +59,9 @@ class Worker:
         # An attempt that runs ends as it began; its outcome is settled by the newest, as are those
         # of all tasks that wait.
         self.rules = rules
-        self._hall = hall
+        self._dispatcher = dispatcher
         self._tracing = tracing
-        self._types = hall.measures.types
+        self._types = dispatcher.measures.types
         self._context = copy_context()  # what a handler sets in its own is nobody else's
         self._attempt: asyncio.Task[None] | None = None
         self._slot: Slot | None = None  # that attempt's, until it is handed in
@@ -98,10 +99,10 @@ class Worker:
         self.hand_back()
 
     async def run(self) -> None:
-        """Work until the hall has nothing more to give."""
+        """Work until the dispatcher has nothing more to give."""
         slot: Slot | None = None
         settlement: Settlement | None = None
-        while (slot := await self._hall.next(self.name, slot, settlement)) is not None:
+        while (slot := await self._dispatcher.next(self.name, slot, settlement)) is not None:
             settlement = await self._attempt_apart(slot)
 
     async def _attempt_apart(self, slot: Slot) -> Settlement | None:

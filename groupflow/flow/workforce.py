@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import structlog
 
 from groupflow.core.tracing import Tracing
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
 from groupflow.flow.holding import Holding
 from groupflow.flow.parts import part_name, wait_for
 from groupflow.flow.room import Room
@@ -25,7 +25,7 @@ log = structlog.get_logger("groupflow.daemon")
 
 
 class WorkerPool:
-    """The workers of one hall.
+    """The workers of one dispatcher.
 
     A surplus worker is never cancelled: it ends its task, hands it in, and goes.
     """
@@ -33,7 +33,7 @@ class WorkerPool:
     def __init__(
         self,
         name: Pool,
-        hall: Hall,
+        dispatcher: Dispatcher,
         exchangers: Sequence[Exchanger],
         *,
         rules: Rules,
@@ -42,7 +42,7 @@ class WorkerPool:
         room: Room | None = None,
     ) -> None:
         """Make the first workers, which run once `start` is called; one exchanger a partition."""
-        self.hall = hall
+        self.dispatcher = dispatcher
         self.exchangers = exchangers
         self._name = name
         self._rules = rules
@@ -87,11 +87,11 @@ class WorkerPool:
         """Have so many workers: new ones start now, surplus ones go after their task."""
         names = [f"{self._name}-{n}" for n in range(size)]
         self._wanted = frozenset(names)
-        self.hall.retire(self._workers.keys() - self._wanted)
+        self.dispatcher.retire(self._workers.keys() - self._wanted)
         for name in names:
             if name not in self._workers:
                 self._workers[name] = Worker(
-                    name, self.hall, self._rules, self._tracing, self._room
+                    name, self.dispatcher, self._rules, self._tracing, self._room
                 )
                 self._run(name)
 
@@ -108,7 +108,7 @@ class WorkerPool:
     async def _serve(self, name: str) -> None:
         """Run a worker until it isn't wanted; it may be wanted again by the time it goes."""
         await self._workers[name].run()
-        while name in self._wanted and self.hall.may_claim:
+        while name in self._wanted and self.dispatcher.may_claim:
             await self._workers[name].run()
         del self._workers[name], self._tasks[name]
 
@@ -155,7 +155,7 @@ class Workforce:
         """Go on by another configuration's rules, with as many workers as it wants."""
         for name, pool in self._pools.items():
             pool.adopt(rules)
-            if pool.hall.may_claim:
+            if pool.dispatcher.may_claim:
                 pool.resize(sizes[name])
 
     def exchanging(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -174,7 +174,7 @@ class Workforce:
     async def end(self, drain: float) -> None:
         """Claim no more, let what runs end for so many seconds, and hand back the rest."""
         for pool in self._pools.values():
-            pool.hall.stop_claiming()
+            pool.dispatcher.stop_claiming()
         running = self.tasks
         if await wait_for(running, drain):
             log.warning("daemon.hands_back", tasks=sum(self.busy.values()))

@@ -25,8 +25,8 @@ import structlog
 from groupflow import App, Task
 from groupflow.core.measures import Histogram, IntakeMeasures, PoolMeasures, ScriptMeasures, Types
 from groupflow.flow.counting import count_batch, count_exchange
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Rules, Worker
 from groupflow.servers import RedisServer
@@ -79,18 +79,18 @@ async def _drain(client: StoreClient, session: Session, app: App, done: Callable
                 for n in range(first, first + 500)
             ]
         )
-    hall = Hall(PoolMeasures(Types([TYPE])))
-    exchanger = Exchanger(hall, Claims(client, session, "grouped"))
+    dispatcher = Dispatcher(PoolMeasures(Types([TYPE])))
+    exchanger = Exchanger(dispatcher, Claims(client, session, "grouped"))
     with ThreadPoolExecutor(1) as threads:
         rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
-        workers = [Worker(f"grouped-{n}", hall, rules) for n in range(WORKERS)]
+        workers = [Worker(f"grouped-{n}", dispatcher, rules) for n in range(WORKERS)]
         serving = asyncio.create_task(exchanger.run())
         running = [asyncio.create_task(each.run()) for each in workers]
         began = process_time()
         while done() < before + TASKS:
             await asyncio.sleep(0.005)
         seconds = process_time() - began
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(running)
         serving.cancel()
         await asyncio.wait([serving])

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 from groupflow import App
 from groupflow.core.errors import StoreUnavailable
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Rules, Worker
 from groupflow.settings.model import RetryDefaults, Settings
@@ -67,14 +67,14 @@ class Crew:
         self.bench = bench
         self.daemon = daemon
         self.claims = HotClaims(daemon)
-        self.hall = Hall()
+        self.dispatcher = Dispatcher()
         self.holds_lease = True
-        self.exchanger = Exchanger(self.hall, self.claims, lambda: self.holds_lease)
+        self.exchanger = Exchanger(self.dispatcher, self.claims, lambda: self.holds_lease)
         settings = Settings(retry=RetryDefaults(max_attempts=3, interval=-1), groups=(rule,))
         self.exchanger.adopt(settings.policies().runs)
         self.threads = ThreadPoolExecutor(1)
         rules = Rules(PythonRunners(app, self.threads), settings.policies(), 3)
-        self.workers = [Worker(f"w-{n}", self.hall, rules) for n in range(count)]
+        self.workers = [Worker(f"w-{n}", self.dispatcher, rules) for n in range(count)]
         self.running: list[asyncio.Task[None]] = []
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -89,7 +89,7 @@ class Crew:
 
     async def stop(self) -> None:
         """End as a daemon does: claim no more, and let what runs end."""
-        self.hall.stop_claiming()
+        self.dispatcher.stop_claiming()
         async with asyncio.timeout(deadline()):
             await asyncio.gather(*self.running)
 

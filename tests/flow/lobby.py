@@ -1,4 +1,4 @@
-"""What is around one exchanger: a store that answers as told, and a hall of nobody."""
+"""What is around one exchanger: a store that answers as told, and a dispatcher of nobody."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from groupflow.core.task import Task
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.slots import Slot
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Settlement
@@ -56,8 +57,8 @@ class Store(Claims):
         return Claim(slot, 1, b"", task, None)
 
 
-class Lobby(Hall):
-    """A hall with as many workers as the test says, none of which takes anything by itself."""
+class Lobby(Dispatcher):
+    """With as many workers as the test says, none of which takes anything by itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,18 +83,18 @@ class Lobby(Hall):
 
 class World:
     def __init__(self) -> None:
-        self.hall, self.store, self.lease = Lobby(), Store(), True
-        self.exchanger = Exchanger(self.hall, self.store, lambda: self.lease)
+        self.dispatcher, self.store, self.lease = Lobby(), Store(), True
+        self.exchanger = Exchanger(self.dispatcher, self.store, lambda: self.lease)
         self.demand = self.exchanger.demand
         self.running: asyncio.Task[None] | None = None
 
     async def run_once(self, workers: int | None = None) -> list[Slot]:
         """An exchange; the slots that it delivered."""
-        self.hall.count = self.hall.count if workers is None else workers
-        before = len(self.hall.delivered)
+        self.dispatcher.count = self.dispatcher.count if workers is None else workers
+        before = len(self.dispatcher.delivered)
         self.exchanger._stir.clear()
         await self.exchanger.run_once()
-        return self.hall.delivered[before:]
+        return self.dispatcher.delivered[before:]
 
     def end(self, *slots: Slot) -> None:
         for slot in slots:

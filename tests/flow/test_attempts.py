@@ -1,4 +1,4 @@
-"""A worker between a hall and a handler, step by step: what it hands in, and what ends it."""
+"""A worker between a dispatcher and a handler, step by step: what it hands in, and what ends it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from groupflow.core.task import Task
 from groupflow.core.tracing import Attempt
 from groupflow.flow import handling as module
 from groupflow.flow.demand import Demand
-from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import LATE, STUCK_LOOK, Failed
+from groupflow.flow.slots import Slot
 from groupflow.flow.worker import Rules, Worker
 from groupflow.settings.model import Settings
 from groupflow.store.given import Claim
@@ -42,10 +43,10 @@ class Store:
     def end(self, slot: Slot, settlement: Settlement | None) -> None: ...
 
     async def settle(self, slot: Slot, settlement: Settlement | None, **_: bool) -> bool:
-        raise AssertionError("this hall has no such source")
+        raise AssertionError("this dispatcher has no such source")
 
 
-class Script(Hall):
+class Script(Dispatcher):
     """Gives these tasks one after another, and notes what is handed in for them."""
 
     def __init__(self, *tasks: Task) -> None:
@@ -108,24 +109,24 @@ def task(id_: str, **facts: Any) -> Task:
     return Task(id_, **{"type": "t", **facts})
 
 
-def worker_of(hall: Hall, runner: Function, tracing: Any = None) -> Worker:
-    return Worker("w", hall, Rules(runner, Settings().policies(), 3, "d1"), tracing)
+def worker_of(dispatcher: Dispatcher, runner: Function, tracing: Any = None) -> Worker:
+    return Worker("w", dispatcher, Rules(runner, Settings().policies(), 3, "d1"), tracing)
 
 
 async def _done(_: Task) -> Outcome:
     return Done()
 
 
-async def _until_it_waits(hall: Script, running: asyncio.Task[None]) -> None:
+async def _until_it_waits(dispatcher: Script, running: asyncio.Task[None]) -> None:
     async with asyncio.timeout(deadline()):
         await asyncio.wait(
-            [running, asyncio.ensure_future(hall.waits.wait())],
+            [running, asyncio.ensure_future(dispatcher.waits.wait())],
             return_when=asyncio.FIRST_COMPLETED,
         )
 
 
-async def _end(hall: Script, running: asyncio.Task[None]) -> None:
-    hall.goes_on.set()
+async def _end(dispatcher: Script, running: asyncio.Task[None]) -> None:
+    dispatcher.goes_on.set()
     async with asyncio.timeout(deadline()):
         await running
 
@@ -136,7 +137,7 @@ async def _settle_down() -> None:
 
 
 async def test_it_takes_one_after_another_until_there_is_nothing_more() -> None:
-    hall, seen = Script(task("a"), task("b")), list[Any]()
+    dispatcher, seen = Script(task("a"), task("b")), list[Any]()
 
     async def handle(_: Task) -> Outcome:
         current = asyncio.current_task()
@@ -144,65 +145,65 @@ async def test_it_takes_one_after_another_until_there_is_nothing_more() -> None:
         seen.append((worker.is_busy, worker.names_of(current)["task"]))
         return Done()
 
-    worker = worker_of(hall, Function(handle))
+    worker = worker_of(dispatcher, Function(handle))
     running = asyncio.create_task(worker.run())
-    await _until_it_waits(hall, running)
+    await _until_it_waits(dispatcher, running)
     assert seen == [(True, "a"), (True, "b")]
-    assert 0 < hall.store.demand._seconds < deadline()
-    assert [(name, type(each)) for name, each in hall.handed_in] == [
+    assert 0 < dispatcher.store.demand._seconds < deadline()
+    assert [(name, type(each)) for name, each in dispatcher.handed_in] == [
         ("a", Complete),
         ("b", Complete),
     ]
-    assert hall.waited == [hall.handed_in[1]]
+    assert dispatcher.waited == [dispatcher.handed_in[1]]
     assert not worker.is_busy
-    await _end(hall, running)
+    await _end(dispatcher, running)
 
 
 async def test_one_that_is_handed_back_before_its_first_step_is_still_handed_in() -> None:
     """Cancelled then, its slot would be in nobody's hands."""
-    hall, ran = Script(task("a"), task("b")), list[str]()
+    dispatcher, ran = Script(task("a"), task("b")), list[str]()
 
     async def handle(each: Task) -> Outcome:
         ran.append(each.id)
         return Done()
 
-    worker = worker_of(hall, Function(handle))
+    worker = worker_of(dispatcher, Function(handle))
 
     def hands_back() -> None:
-        hall.on_hand_in = lambda: None
+        dispatcher.on_hand_in = lambda: None
         asyncio.get_running_loop().call_soon(worker.hand_back)
 
-    hall.on_hand_in = hands_back
+    dispatcher.on_hand_in = hands_back
     running = asyncio.create_task(worker.run())
-    await _until_it_waits(hall, running)
+    await _until_it_waits(dispatcher, running)
     assert ran == ["a"]
-    assert [type(each) for _, each in hall.handed_in] == [Complete, Release]
-    await _end(hall, running)
+    assert [type(each) for _, each in dispatcher.handed_in] == [Complete, Release]
+    await _end(dispatcher, running)
 
 
 async def test_one_that_waits_has_nothing_to_hand_back() -> None:
-    hall = Script(task("a"))
-    worker = worker_of(hall, Function(_done))
+    dispatcher = Script(task("a"))
+    worker = worker_of(dispatcher, Function(_done))
     worker.hand_back()  # nor before it runs
     running = asyncio.create_task(worker.run())
-    await _until_it_waits(hall, running)
+    await _until_it_waits(dispatcher, running)
     assert worker._attempt is not None
     assert worker.names_of(worker._attempt) == {}
     worker.hand_back()
     worker.lose()
     await _settle_down()
     assert not running.done()
-    hall.slots.append(Script(task("b")).slots[0])
-    hall.goes_on.set()
+    dispatcher.slots.append(Script(task("b")).slots[0])
+    dispatcher.goes_on.set()
     async with asyncio.timeout(deadline()):
         await running
-    assert [type(each) for _, each in hall.handed_in] == [Complete]
+    assert [type(each) for _, each in dispatcher.handed_in] == [Complete]
 
 
 @pytest.mark.parametrize(("is_lost", "settled"), [(False, Release), (True, type(None))])
 async def test_a_handler_that_is_cut_off(is_lost: bool, settled: type[Any]) -> None:
     """It says nothing of how long handlers take; the next one is as good as new."""
-    hall, begun = Script(task("a"), task("b")), asyncio.Event()
+    dispatcher, begun = Script(task("a"), task("b")), asyncio.Event()
 
     async def handle(each: Task) -> Outcome:
         if each.id == "a":
@@ -211,7 +212,7 @@ async def test_a_handler_that_is_cut_off(is_lost: bool, settled: type[Any]) -> N
         return Done()
 
     traced = Traced()
-    worker = worker_of(hall, Function(handle), traced)
+    worker = worker_of(dispatcher, Function(handle), traced)
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(deadline()):
         await begun.wait()
@@ -220,11 +221,11 @@ async def test_a_handler_that_is_cut_off(is_lost: bool, settled: type[Any]) -> N
     assert worker.names_of(worker._attempt)["task"] == "a"
     assert worker.names_of(running) == {}
     (worker.lose if is_lost else worker.hand_back)()
-    await _until_it_waits(hall, running)
-    assert [type(each) for _, each in hall.handed_in] == [settled, Complete]
+    await _until_it_waits(dispatcher, running)
+    assert [type(each) for _, each in dispatcher.handed_in] == [settled, Complete]
     assert traced.ends[0] == (("lost", "ClaimLost") if is_lost else ("release", ""))
-    assert hall.store.demand._attempts == 1
-    await _end(hall, running)
+    assert dispatcher.store.demand._attempts == 1
+    await _end(dispatcher, running)
 
 
 @pytest.mark.parametrize(
@@ -239,22 +240,22 @@ async def test_a_handler_that_is_cut_off(is_lost: bool, settled: type[Any]) -> N
 async def test_lost_leases_bury_apart_from_deaths(
     crashes: int, lost: int, reason: str | None
 ) -> None:
-    hall, ran = Script(task("a", crashes=crashes, lost_leases=lost)), []
+    dispatcher, ran = Script(task("a", crashes=crashes, lost_leases=lost)), []
 
     async def handle(each: Task) -> Outcome | Failed:
         ran.append(each.id)
         return Done()
 
-    running = asyncio.create_task(worker_of(hall, Function(handle), Traced()).run())
-    await _until_it_waits(hall, running)
-    [(_, settled)] = hall.handed_in
+    running = asyncio.create_task(worker_of(dispatcher, Function(handle), Traced()).run())
+    await _until_it_waits(dispatcher, running)
+    [(_, settled)] = dispatcher.handed_in
     assert isinstance(settled, Bury) == bool(reason) != bool(ran)
     assert not isinstance(settled, Bury) or settled.reason == reason
-    await _end(hall, running)
+    await _end(dispatcher, running)
 
 
 async def test_how_attempts_end_is_traced() -> None:
-    hall = Script(task("a"), task("b"), task("c"), task("d", type="u"), task("e", crashes=3))
+    dispatcher = Script(task("a"), task("b"), task("c"), task("d", type="u"), task("e", crashes=3))
 
     async def handle(each: Task) -> Outcome | Failed:
         answers: dict[str, Outcome | Failed] = {"b": Failed("ValueError", "no"), "c": Dead("over")}
@@ -262,10 +263,10 @@ async def test_how_attempts_end_is_traced() -> None:
 
     traced = Traced()
     with capture_logs() as logs:
-        running = asyncio.create_task(worker_of(hall, Function(handle), traced).run())
-        await _until_it_waits(hall, running)
+        running = asyncio.create_task(worker_of(dispatcher, Function(handle), traced).run())
+        await _until_it_waits(dispatcher, running)
     settled = [Complete, Retry, Bury, Bury, Bury]
-    assert [type(each) for _, each in hall.handed_in] == settled
+    assert [type(each) for _, each in dispatcher.handed_in] == settled
     assert traced.ends == [
         ("complete", ""),
         ("retry", "ValueError"),
@@ -278,19 +279,19 @@ async def test_how_attempts_end_is_traced() -> None:
     assert "no handler for type 'u'" in buried[1]
     assert "3 daemons died" in buried[2]
     assert [each["task"] for each in logs if each["event"] == "task.settled"][-1] == "b"
-    await _end(hall, running)
+    await _end(dispatcher, running)
 
 
 async def test_the_log_says_of_each_failed_attempt_where_it_failed() -> None:
-    hall = Script(task("a"), task("b", attempt=9), task("c"))
+    dispatcher = Script(task("a"), task("b", attempt=9), task("c"))
 
     async def handle(each: Task) -> Outcome | Failed:
         raised = Failed("KeyError", "'price'", traceback="Traceback …")
         return Failed("TimeoutError", "late") if each.id == "c" else raised
 
     with capture_logs() as logs:
-        running = asyncio.create_task(worker_of(hall, Function(handle)).run())
-        await _until_it_waits(hall, running)
+        running = asyncio.create_task(worker_of(dispatcher, Function(handle)).run())
+        await _until_it_waits(dispatcher, running)
     lines = [each for each in logs if each["event"] in ("task.settled", "task.buried")]
     assert [(each["event"], each["attempt"], each["error"]) for each in lines] == [
         ("task.settled", 1, "KeyError"),
@@ -298,36 +299,36 @@ async def test_the_log_says_of_each_failed_attempt_where_it_failed() -> None:
         ("task.settled", 1, "TimeoutError"),
     ]
     assert [each.get("exception") for each in lines] == ["Traceback …", "Traceback …", None]
-    settlement = hall.handed_in[0][1]
+    settlement = dispatcher.handed_in[0][1]
     assert isinstance(settlement, Retry)
     noted = settlement.errors[-1]
     assert noted["daemon"] == "d1"
     assert noted["seconds"] >= 0
     assert abs(noted["at"] - time()) < deadline()
-    await _end(hall, running)
+    await _end(dispatcher, running)
 
 
 async def test_an_attempt_over_its_time_says_where_it_was() -> None:
-    hall = Script(task("a"))
+    dispatcher = Script(task("a"))
 
     async def handle(_: Task) -> Outcome:
         await asyncio.Event().wait()
         return Done()
 
-    running = asyncio.create_task(worker_of(hall, Function(handle, timeout=0.01)).run())
-    await _until_it_waits(hall, running)
-    settlement = hall.handed_in[0][1]
+    running = asyncio.create_task(worker_of(dispatcher, Function(handle, timeout=0.01)).run())
+    await _until_it_waits(dispatcher, running)
+    settlement = dispatcher.handed_in[0][1]
     assert isinstance(settlement, Retry)
     assert "in handle" in settlement.errors[-1]["traceback"]
-    await _end(hall, running)
+    await _end(dispatcher, running)
 
 
 async def test_one_crash_below_the_limit_is_run() -> None:
-    hall = Script(task("a", crashes=2))
-    running = asyncio.create_task(worker_of(hall, Function(_done)).run())
-    await _until_it_waits(hall, running)
-    assert [type(each) for _, each in hall.handed_in] == [Complete]
-    await _end(hall, running)
+    dispatcher = Script(task("a", crashes=2))
+    running = asyncio.create_task(worker_of(dispatcher, Function(_done)).run())
+    await _until_it_waits(dispatcher, running)
+    assert [type(each) for _, each in dispatcher.handed_in] == [Complete]
+    await _end(dispatcher, running)
 
 
 async def test_what_nobody_foresaw_ends_the_worker_and_is_told() -> None:
@@ -336,10 +337,10 @@ async def test_what_nobody_foresaw_ends_the_worker_and_is_told() -> None:
     def breaks() -> None:
         raise ZeroDivisionError
 
-    hall = Script(task("a"))
-    hall.on_hand_in = breaks
+    dispatcher = Script(task("a"))
+    dispatcher.on_hand_in = breaks
     with pytest.raises(ZeroDivisionError):
-        await worker_of(hall, Function(_done)).run()
+        await worker_of(dispatcher, Function(_done)).run()
 
     class Broken(Script):
         async def next(self, *_: Any) -> Slot | None:
@@ -351,7 +352,7 @@ async def test_what_nobody_foresaw_ends_the_worker_and_is_told() -> None:
 
 async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing() -> None:
     """Whatever is left is handed over by the next daemon."""
-    hall, begun, cut = Script(task("a")), asyncio.Event(), list[str]()
+    dispatcher, begun, cut = Script(task("a")), asyncio.Event(), list[str]()
 
     async def handle(each: Task) -> Outcome:
         begun.set()
@@ -360,7 +361,7 @@ async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing() -> None:
         cut.append(each.id)
         return Done()
 
-    worker = worker_of(hall, Function(handle))
+    worker = worker_of(dispatcher, Function(handle))
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(deadline()):
         await begun.wait()
@@ -368,7 +369,7 @@ async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing() -> None:
     await asyncio.wait([running])
     await _settle_down()
     assert cut == ["a"]
-    assert hall.handed_in == []
+    assert dispatcher.handed_in == []
     assert running.cancelled()
 
 
@@ -405,7 +406,7 @@ async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     return timers
 
 
-async def _stubborn(hall: Script, may_end: asyncio.Event) -> tuple[Worker, list[str]]:
+async def _stubborn(dispatcher: Script, may_end: asyncio.Event) -> tuple[Worker, list[str]]:
     cut: list[str] = []
 
     async def handle(each: Task) -> Outcome:
@@ -416,13 +417,13 @@ async def _stubborn(hall: Script, may_end: asyncio.Event) -> tuple[Worker, list[
                 cut.append(each.id)
         return Done()
 
-    return worker_of(hall, Function(handle, timeout=30.0)), cut
+    return worker_of(dispatcher, Function(handle, timeout=30.0)), cut
 
 
 async def test_a_limit_is_found_over_in_time(timers: Timers) -> None:
     """An attempt that ignores that is reported again and again, and its claim kept."""
-    hall, may_end = Script(task("a")), asyncio.Event()
-    worker, cut = await _stubborn(hall, may_end)
+    dispatcher, may_end = Script(task("a")), asyncio.Event()
+    worker, cut = await _stubborn(dispatcher, may_end)
     running = asyncio.create_task(worker.run())
     await _settle_down()
     assert [seconds for seconds, _ in timers.set] == [30.0]
@@ -434,19 +435,19 @@ async def test_a_limit_is_found_over_in_time(timers: Timers) -> None:
             assert [seconds for seconds, _ in timers.set] == [STUCK_LOOK]
             timers.ring()
     assert [each["ignored_for"] for each in logs] == [STUCK_LOOK, 2 * STUCK_LOOK, 3 * STUCK_LOOK]
-    assert hall.handed_in == []
+    assert dispatcher.handed_in == []
     assert cut == ["a"]
     may_end.set()
     await _settle_down()
-    assert [type(each) for _, each in hall.handed_in] == [Complete]
+    assert [type(each) for _, each in dispatcher.handed_in] == [Complete]
     assert timers.cancelled == 1
-    hall.goes_on.set()
+    dispatcher.goes_on.set()
     await running
 
 
 async def test_a_limit_that_is_found_over_late_is_put_off_once(timers: Timers) -> None:
-    hall, may_end = Script(task("a")), asyncio.Event()
-    worker, cut = await _stubborn(hall, may_end)
+    dispatcher, may_end = Script(task("a")), asyncio.Event()
+    worker, cut = await _stubborn(dispatcher, may_end)
     running = asyncio.create_task(worker.run())
     await _settle_down()
     timers.ring(late=5.0)
@@ -457,5 +458,5 @@ async def test_a_limit_that_is_found_over_late_is_put_off_once(timers: Timers) -
     await _settle_down()
     assert cut == ["a"]
     may_end.set()
-    hall.goes_on.set()
+    dispatcher.goes_on.set()
     await running

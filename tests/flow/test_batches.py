@@ -194,7 +194,7 @@ async def test_a_stop_hands_back_all_of_it(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
     async with crew(bench, app, batch=10) as made:
         await asyncio.wait_for(begun.wait(), deadline())
-        made.hall.stop_claiming()
+        made.dispatcher.stop_claiming()
         for worker in made.workers:
             worker.hand_back()
         await made.stop()

@@ -12,26 +12,36 @@ import pytest
 from groupflow.core.errors import StoreUnavailable
 from groupflow.flow import exchange as module
 from groupflow.flow.demand import Asked
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall, Slot
 from groupflow.flow.holding import Holding
-from groupflow.flow.slots import Exchange, Slots
+from groupflow.flow.slots import Exchange, Slot, Slots
 from groupflow.operate.groups import Groups
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.settlements import Complete, Settlement
-from tests.flow.halls import ListedClaims, Slow, hall_of, handle, run_once, serving, work
+from tests.flow.dispatchers import (
+    ListedClaims,
+    Slow,
+    dispatcher_of,
+    handle,
+    run_once,
+    serving,
+    work,
+)
 from tests.store.bench import Bench, Daemon, arrival
 
 
 async def _drain(bench: Bench, claims: ListedClaims, workers: int, tasks: int) -> list[str]:
     """Run workers, without a single wake, until so many tasks are settled."""
-    hall, ran, chance = hall_of(claims), list[str](), Random(7)
-    async with serving(hall):
-        running = [asyncio.create_task(work(hall, f"w-{n}", ran, chance)) for n in range(workers)]
+    dispatcher, ran, chance = dispatcher_of(claims), list[str](), Random(7)
+    async with serving(dispatcher):
+        running = [
+            asyncio.create_task(work(dispatcher, f"w-{n}", ran, chance)) for n in range(workers)
+        ]
         while bench.count("done") < tasks:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(running)
     return ran
 
@@ -87,15 +97,15 @@ async def test_what_a_lost_reply_gave_is_handed_back_where_all_workers_went(benc
     await bench.enqueue(arrival("t0", "a"))
     claims = ListedClaims(await bench.daemon())
     claims.lose = {0}
-    hall, ran = hall_of(claims), list[str]()
-    worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    worker = asyncio.create_task(work(dispatcher, "w-0", ran, Random(1)))
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable):
-        await run_once(hall)
-    hall.retire({"w-0"})
+        await run_once(dispatcher)
+    dispatcher.retire({"w-0"})
     await worker
     assert bench.count("running_grouped") == 1
-    async with serving(hall):
+    async with serving(dispatcher):
         while bench.count("running_grouped"):
             await asyncio.sleep(0.01)
     assert ran == []
@@ -105,17 +115,17 @@ async def test_what_a_lost_reply_gave_is_handed_back_where_all_workers_went(benc
 async def test_a_worker_that_goes_first_has_its_settlement_written(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     claims = ListedClaims(await bench.daemon())
-    hall = hall_of(claims)
-    worker = asyncio.create_task(hall.next("w-0"))
+    dispatcher = dispatcher_of(claims)
+    worker = asyncio.create_task(dispatcher.next("w-0"))
     await asyncio.sleep(0)
-    await run_once(hall)
+    await run_once(dispatcher)
     slot = await worker
     assert slot is not None
-    hall.retire({"w-0"})
-    worker = asyncio.create_task(hall.next("w-0", slot, Complete(slot.held)))
+    dispatcher.retire({"w-0"})
+    worker = asyncio.create_task(dispatcher.next("w-0", slot, Complete(slot.held)))
     await asyncio.sleep(0.01)
     assert not worker.done()
-    await run_once(hall)
+    await run_once(dispatcher)
     assert await worker is None
     assert bench.count("done") == 1
 
@@ -124,18 +134,18 @@ async def test_a_claim_that_ran_late_comes_to_light(bench: Bench) -> None:
     """A call times out, its workers go on, and its bytes arrive when its slots are long free."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(100)))
     claims = ListedClaims(await bench.daemon())
-    hall, slow = hall_of(claims), Slow()
-    async with serving(hall):
-        workers = [asyncio.create_task(handle(hall, f"w-{n}", 100, slow)) for n in range(4)]
+    dispatcher, slow = dispatcher_of(claims), Slow()
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(handle(dispatcher, f"w-{n}", 100, slow)) for n in range(4)]
         while bench.count("done") < 100:
             await asyncio.sleep(0.01)
         names = sorted({name for _, idle, _ in claims.exchanges for name in idle})
         await bench.enqueue(*(arrival(f"u{n}", f"h{n}") for n in range(len(names))))
         await Claims.exchange(claims, [], names)
         while bench.count("done") < 100 + len(names):
-            hall.wake()
+            dispatcher.wake()
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     assert len(names) > 4
 
@@ -144,15 +154,15 @@ async def test_nothing_is_claimed_without_the_lease(bench: Bench) -> None:
     """What is finished is handed in all the same: whether it still counts is the store's to say."""
     await bench.enqueue(arrival("t0", "a"), arrival("t1", "b"))
     claims, lease = ListedClaims(await bench.daemon()), {"holds": True}
-    hall = Hall()
-    exchanger = Exchanger(hall, claims, lambda: lease["holds"])
-    worker = asyncio.create_task(hall.next("w-0"))
+    dispatcher = Dispatcher()
+    exchanger = Exchanger(dispatcher, claims, lambda: lease["holds"])
+    worker = asyncio.create_task(dispatcher.next("w-0"))
     await asyncio.sleep(0)
     await exchanger.run_once()
     slot = await worker
     assert slot is not None
     lease["holds"] = False
-    worker = asyncio.create_task(hall.next("w-0", slot, Complete(slot.held)))
+    worker = asyncio.create_task(dispatcher.next("w-0", slot, Complete(slot.held)))
     await asyncio.sleep(0)
     await exchanger.run_once()
     assert claims.exchanges[-1] == ({slot.name}, [], set())
@@ -169,17 +179,19 @@ async def test_one_hall_is_served_by_any_number_of_stores(redis_server: RedisSer
         stores = [ListedClaims(await each.daemon()) for each in benches]
         for n, each in enumerate(benches):
             await each.enqueue(*(arrival(f"t{n}-{m}", f"g{m % 7}") for m in range(60)))
-        hall, ran, chance = hall_of(*stores), list[str](), Random(7)
-        async with serving(hall):
-            workers = [asyncio.create_task(work(hall, f"w-{n}", ran, chance)) for n in range(5)]
+        dispatcher, ran, chance = dispatcher_of(*stores), list[str](), Random(7)
+        async with serving(dispatcher):
+            workers = [
+                asyncio.create_task(work(dispatcher, f"w-{n}", ran, chance)) for n in range(5)
+            ]
             while sum(each.count("done") for each in benches) < 180:
                 await asyncio.sleep(0.01)
-            hall.exchangers[0].close_session()  # of one store alone
+            dispatcher.exchangers[0].close_session()  # of one store alone
             await benches[1].enqueue(arrival("last", "g"))
-            hall.exchangers[1].wake()
+            dispatcher.exchangers[1].wake()
             while benches[1].count("done") < 61:
                 await asyncio.sleep(0.01)
-            hall.stop_claiming()
+            dispatcher.stop_claiming()
             await asyncio.wait(workers)
         assert len(ran) == len(set(ran)) == 181
         assert [each.judge_drained() for each in benches[1:]] == [[], []]
@@ -190,7 +202,7 @@ async def test_one_hall_is_served_by_any_number_of_stores(redis_server: RedisSer
 
 async def test_each_free_slot_is_asked_in_its_turn(bench: Bench) -> None:
     """Whatever the store may hold under one that nobody knows of comes to light by that."""
-    slots = Slots(Exchanger(Hall(), ListedClaims(await bench.daemon())), "grouped")
+    slots = Slots(Exchanger(Dispatcher(), ListedClaims(await bench.daemon())), "grouped")
 
     def ask(number: int) -> list[Slot]:
         chosen = slots.choose([], number)
@@ -205,7 +217,7 @@ async def test_each_free_slot_is_asked_in_its_turn(bench: Bench) -> None:
 async def test_all_free_slots_are_asked_where_settles_may_be_lost(bench: Bench) -> None:
     """Nothing else would bring to light what the store holds under them again; and those on their
     way at that time may have been answered before."""
-    slots = Slots(Exchanger(Hall(), ListedClaims(await bench.daemon())), "grouped")
+    slots = Slots(Exchanger(Dispatcher(), ListedClaims(await bench.daemon())), "grouped")
 
     def set_out(number: int, settling: list[Slot]) -> Exchange:
         asking = slots.choose(settling, number)
@@ -229,10 +241,10 @@ async def test_a_claim_that_ran_late_comes_to_light_with_the_next_renewal(
     monkeypatch.setattr(module, "LATE", 0.0)
     claims = ListedClaims(await bench.daemon())
     claims.lose = {0}
-    hall, ran = hall_of(claims), list[str]()
-    holding = Holding({"grouped": hall.exchangers[0]}, list, lambda: None)
-    async with serving(hall):
-        worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    holding = Holding({"grouped": dispatcher.exchangers[0]}, list, lambda: None)
+    async with serving(dispatcher):
+        worker = asyncio.create_task(work(dispatcher, "w-0", ran, Random(1)))
         while len(claims.exchanges) < 2:
             await asyncio.sleep(0.01)
         (slot,) = claims.exchanges[0][1]
@@ -248,7 +260,7 @@ async def test_a_claim_that_ran_late_comes_to_light_with_the_next_renewal(
         holding.claimable(0, 0)  # by now it would have come
         await asyncio.sleep(0.05)
         assert len(claims.exchanges) == asked
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await worker
 
 
@@ -271,10 +283,10 @@ async def test_a_hold_hands_back_what_has_not_begun(bench: Bench) -> None:
     """What lies ready, and what an exchange brings that was on its way; the store decides anew."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     claims = HeldClaims(await bench.daemon())
-    hall, ran = hall_of(claims), list[str]()
-    [exchanger] = hall.exchangers
-    async with serving(hall):
-        worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    [exchanger] = dispatcher.exchangers
+    async with serving(dispatcher):
+        worker = asyncio.create_task(work(dispatcher, "w-0", ran, Random(1)))
         while claims.held < 1:
             await asyncio.sleep(0.01)
         await Groups(bench.client).pause("g0", "me")
@@ -283,7 +295,7 @@ async def test_a_hold_hands_back_what_has_not_begun(bench: Bench) -> None:
         while bench.count("done") < 3:
             await asyncio.sleep(0.01)
         assert ran == ["t1", "t2", "t3"]
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await worker
     assert bench.lane("g0") == ["t0"]
 
@@ -291,41 +303,41 @@ async def test_a_hold_hands_back_what_has_not_begun(bench: Bench) -> None:
 @pytest.mark.parametrize("hold", [{"g1"}, None])
 async def test_a_hold_hands_back_what_lies_ready(bench: Bench, hold: set[str] | None) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
-    hall = hall_of(ListedClaims(await bench.daemon()))
-    [exchanger] = hall.exchangers
+    dispatcher = dispatcher_of(ListedClaims(await bench.daemon()))
+    [exchanger] = dispatcher.exchangers
     exchanger.demand.ahead = 3
-    worker = asyncio.create_task(hall.next("w-0"))
+    worker = asyncio.create_task(dispatcher.next("w-0"))
     await asyncio.sleep(0)
-    await run_once(hall)
+    await run_once(dispatcher)
     slot = await worker
     assert slot is not None
-    assert hall.ready > 0
-    ready = hall.ready
+    assert dispatcher.ready > 0
+    ready = dispatcher.ready
     exchanger.hold_back({"another"})
-    assert hall.ready == ready
+    assert dispatcher.ready == ready
     exchanger.hold_back(hold)
-    assert hall.ready == 0
+    assert dispatcher.ready == 0
     assert slot.held.task.id == "t0"
-    await run_once(hall)
-    assert bench.count("running_grouped") == 1 + hall.ready
+    await run_once(dispatcher)
+    assert bench.count("running_grouped") == 1 + dispatcher.ready
     bench.events.clear()
 
 
 async def test_a_wake_that_overtakes_a_reply_counts(bench: Bench) -> None:
     """All there is room for is asked for, the script found nothing, and a task came behind it."""
     claims = HeldClaims(await bench.daemon())
-    hall, ran = hall_of(claims), list[str]()
-    async with serving(hall):
-        worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    async with serving(dispatcher):
+        worker = asyncio.create_task(work(dispatcher, "w-0", ran, Random(1)))
         while not claims.held:
             await asyncio.sleep(0.001)
         await bench.enqueue(arrival("t0", "a"))
-        hall.wake()
+        dispatcher.wake()
         await asyncio.sleep(0.01)  # it finds no room to ask for more
         claims.go.set()
         while bench.count("done") < 1:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await worker
 
 
@@ -334,23 +346,23 @@ async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(20)))
     claims = HeldClaims(await bench.daemon())
     claims.go.set()
-    hall, slow = hall_of(claims), Slow()
-    async with serving(hall):
-        workers = [asyncio.create_task(handle(hall, f"w-{n}", 0, slow)) for n in range(4)]
+    dispatcher, slow = dispatcher_of(claims), Slow()
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(handle(dispatcher, f"w-{n}", 0, slow)) for n in range(4)]
         while slow.running != 4:
             await asyncio.sleep(0.001)
-        hall.retire({f"w-{n}" for n in range(4)})
+        dispatcher.retire({f"w-{n}" for n in range(4)})
         claims.go.clear()
         held = claims.held
         slow.may_end.set()
         while claims.held == held:
             await asyncio.sleep(0.001)
-        hall.retire(set())
+        dispatcher.retire(set())
         claims.go.set()
         while bench.count("done") < 20:
-            hall.wake()
+            dispatcher.wake()
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
 
 
@@ -360,9 +372,9 @@ async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_on
     """What lies ready while all workers are busy goes back, and is for anybody to claim."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
     claims, slow = ListedClaims(await bench.daemon()), Slow()
-    hall = hall_of(claims)
-    async with serving(hall):
-        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
+    dispatcher = dispatcher_of(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
         while bench.count("running_grouped") != 4 or slow.running != 4:
             await asyncio.sleep(0.01)
         held = max(len(served) for _, _, served in claims.exchanges)
@@ -372,7 +384,7 @@ async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_on
         slow.may_end.set()
         while bench.count("done") < 400:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     assert slow.most == 4
     assert bench.judge_drained() == []
@@ -388,12 +400,12 @@ async def test_nothing_is_claimed_ahead_beside_what_may_have_ended_a_daemon(benc
     bench.with_faults = True
     await bench.enqueue(*(arrival(f"u{n}", f"h{n}") for n in range(300)))
     claims, slow = ListedClaims(await bench.daemon()), Slow()
-    hall = hall_of(claims)
-    async with serving(hall):
-        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
+    dispatcher = dispatcher_of(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
         while bench.count("done") < 380:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     served = [len(served) for _, _, served in claims.exchanges]
     suspects = next(n for n in range(len(served)) if sum(served[:n]) >= 80)
@@ -412,19 +424,19 @@ async def test_nothing_is_claimed_ahead_while_the_other_pool_runs_a_suspect(benc
     (suspect,) = await daemon.claim("grouped", "grouped-0", "grouped-1")
     await bench.enqueue(*(arrival(f"t{n}") for n in range(300)))
     claims = ListedClaims(daemon, "plain")
-    hall = hall_of(claims)
-    async with serving(hall):
-        workers = [asyncio.create_task(handle(hall, f"w-{n}", 600, Slow())) for n in range(4)]
+    dispatcher = dispatcher_of(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(handle(dispatcher, f"w-{n}", 600, Slow())) for n in range(4)]
         while bench.count("done") < 300:
             await asyncio.sleep(0.01)
         beside = len(claims.exchanges)
         assert max(len(served) for _, _, served in claims.exchanges) <= 4
         await daemon.complete(suspect)
         await bench.enqueue(*(arrival(f"u{n}") for n in range(300)))
-        hall.wake()
+        dispatcher.wake()
         while bench.count("done") < 601:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     assert max(len(served) for _, _, served in claims.exchanges[beside:]) > 4
 
@@ -437,13 +449,13 @@ async def test_workers_go_on_beside_a_suspect(bench: Bench) -> None:
     await crasher.sessions.leave()
     bench.with_faults = True
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
-    hall = hall_of(ListedClaims(await bench.daemon()))
-    async with serving(hall):
-        held = await asyncio.gather(*(hall.next(f"w-{n}") for n in range(4)))
+    dispatcher = dispatcher_of(ListedClaims(await bench.daemon()))
+    async with serving(dispatcher):
+        held = await asyncio.gather(*(dispatcher.next(f"w-{n}") for n in range(4)))
         assert sorted(slot.held.task.id for slot in held if slot) == ["s", "t0", "t1", "t2"]
         for slot in held:
             if slot is not None and slot.held.task.crashes == 0:
-                beside = await hall.next("w-9", slot, Complete(slot.held))
+                beside = await dispatcher.next("w-9", slot, Complete(slot.held))
                 assert beside is not None
                 assert beside.held.task.crashes == 0
 
@@ -451,13 +463,13 @@ async def test_workers_go_on_beside_a_suspect(bench: Bench) -> None:
 async def test_a_stop_hands_back_what_lies_ready(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
     claims, slow = ListedClaims(await bench.daemon()), Slow()
-    hall = hall_of(claims)
-    async with serving(hall):
-        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
-        while slow.running != 4 or not hall.ready:
+    dispatcher = dispatcher_of(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
+        while slow.running != 4 or not dispatcher.ready:
             await asyncio.sleep(0)
-        hall.stop_claiming()
-        assert not hall.ready
+        dispatcher.stop_claiming()
+        assert not dispatcher.ready
         slow.may_end.set()
         await asyncio.wait(workers)
     assert bench.count("running_grouped") == 0
@@ -470,21 +482,21 @@ async def test_a_session_that_is_lost_takes_all_claims_along(bench: Bench) -> No
     bench.with_faults = True
     daemon = await bench.daemon()
     claims, slow = ListedClaims(daemon), Slow()
-    hall = hall_of(claims)
-    async with serving(hall):
-        workers = [asyncio.create_task(handle(hall, f"w-{n}", 300, slow)) for n in range(4)]
+    dispatcher = dispatcher_of(claims)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(handle(dispatcher, f"w-{n}", 300, slow)) for n in range(4)]
         while slow.running != 4:
             await asyncio.sleep(0)
-        hall.exchangers[0].close_session()
-        assert not hall.ready
-        lost = hall.measures.lost
+        dispatcher.exchangers[0].close_session()
+        assert not dispatcher.ready
+        lost = dispatcher.measures.lost
         await daemon.register()
-        hall.exchangers[0].open_session()
+        dispatcher.exchangers[0].open_session()
         slow.may_end.set()  # four of them settle what isn't theirs any more
         while bench.count("done") < 400:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     assert lost
-    assert hall.measures.lost == lost + 4
+    assert dispatcher.measures.lost == lost + 4
     assert bench.count("running_grouped") == 0

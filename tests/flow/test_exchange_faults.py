@@ -21,7 +21,7 @@ async def test_a_settlement_that_is_refused_is_lost(world: World) -> None:
     with capture_logs() as logs:
         await world.run_once()
     assert [each["slot"] for each in logs] == [slots[0].name]
-    assert world.hall.measures.lost == 1
+    assert world.dispatcher.measures.lost == 1
 
 
 async def test_no_answer_sends_the_same_again(world: World) -> None:
@@ -76,10 +76,10 @@ async def test_unsure_slots_are_all_asked_in_turn(world: World) -> None:
         await world.run_once(16)
     asked = world.store.calls[0][1]
     assert len(asked) == 8
-    world.hall.count = 0
+    world.dispatcher.count = 0
     await world.start()
     async with asyncio.timeout(deadline()):
-        while len(world.hall.delivered) < 8:
+        while len(world.dispatcher.delivered) < 8:
             await asyncio.sleep(0)
     assert [slot for _, slots in world.store.calls[1:] for slot in slots] == asked
 
@@ -90,7 +90,7 @@ async def test_without_the_lease_nothing_is_asked_for_and_all_is_settled(world: 
     world.lease = False
     await world.run_once()
     assert world.store.calls[-1] == (names(slots), [])
-    world.lease, world.hall.may_claim = True, False
+    world.lease, world.dispatcher.may_claim = True, False
     await world.run_once()
     assert len(world.store.calls) == 2
 
@@ -104,7 +104,7 @@ async def test_claims_that_come_behind_the_end_are_handed_back(world: World, end
         if ends == "lease":
             world.lease = False
         else:
-            world.hall.may_claim = False
+            world.dispatcher.may_claim = False
 
     world.store.meanwhile = end
     assert await world.run_once() == []
@@ -117,7 +117,7 @@ async def test_a_session_that_went_takes_its_exchanges_along(world: World) -> No
     """Neither their claims nor what they settled is anybody's here."""
     slots = [*await world.run_once(4), *await world.run_once()]
     world.end(slots[0], slots[1])
-    world.hall.delivered = [slots[3]]
+    world.dispatcher.delivered = [slots[3]]
 
     def goes() -> None:
         world.end(slots[2])
@@ -130,7 +130,7 @@ async def test_a_session_that_went_takes_its_exchanges_along(world: World) -> No
     # What lay ready, what was due, and the claims that came.
     assert lost[:2] == [slots[3].name, slots[2].name]
     assert lost[2:] == world.store.calls[-1][1]
-    assert world.hall.delivered == []
+    assert world.dispatcher.delivered == []
     assert (world.exchanger.held, world.exchanger.is_settled) == (0, True)
     assert slots[0].finished is None
 
@@ -138,7 +138,7 @@ async def test_a_session_that_went_takes_its_exchanges_along(world: World) -> No
 async def test_an_error_behind_the_end_of_its_session_is_sent_nowhere(world: World) -> None:
     [slot] = await world.run_once(1)
     world.end(slot)
-    world.hall.delivered = []
+    world.dispatcher.delivered = []
     world.store.errors = {2: SessionLost("reaped")}
     world.store.meanwhile = world.exchanger.close_session
     with capture_logs() as logs, pytest.raises(SessionLost):
@@ -185,12 +185,12 @@ async def test_after_an_error_it_goes_on_by_itself(
             told.append("reset")
 
     monkeypatch.setattr(module, "Backoff", Noted)
-    world.hall.count = 2
+    world.dispatcher.count = 2
     world.store.errors = {1: error, 2: error}
     await world.start()
     world.exchanger.wake()
     async with asyncio.timeout(deadline()):
-        while len(world.store.calls) < 3 or not world.hall.delivered:
+        while len(world.store.calls) < 3 or not world.dispatcher.delivered:
             await asyncio.sleep(0)
     assert told[:3] == ["pause", "pause", "reset"]
 
@@ -211,14 +211,14 @@ async def test_the_unsure_are_asked_once_the_lease_is_renewed(
 
         def reset(self) -> None: ...
 
-    world.hall.count = 2
+    world.dispatcher.count = 2
     world.store.errors = {1: StoreUnavailable("away")}
     monkeypatch.setattr(module, "Backoff", Noted)
     world.store.meanwhile = lambda: setattr(world, "lease", len(world.store.calls) > 1)
     await world.start()
     world.exchanger.wake()
     async with asyncio.timeout(deadline()):
-        while not world.hall.delivered:
+        while not world.dispatcher.delivered:
             await asyncio.sleep(0)
     assert len(pauses) >= 3
     assert world.exchanger._slots.unsure == []

@@ -11,8 +11,8 @@ from groupflow.core.backoff import Backoff
 from groupflow.flow import exchange, ledger
 from groupflow.flow.demand import AT_ONCE
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Slot
 from groupflow.flow.ledger import UNDER_WAY
+from groupflow.flow.slots import Slot
 from tests.deadlines import deadline
 from tests.flow.lobby import Store, World, names
 
@@ -23,14 +23,14 @@ async def test_each_exchange_carries_half_until_nobody_is_idle(world: World) -> 
     assert world.exchanger.held == 2
     assert names(await world.run_once()) == ["plain-2", "plain-3"]
     assert not world.is_stirred  # and now there is room for no more
-    assert world.hall.short == [False, False]
+    assert world.dispatcher.short == [False, False]
     assert world.exchanger.held == 4
 
 
 async def test_a_short_answer_says_so_and_asks_no_more(world: World) -> None:
     world.store.left = 1
     assert len(await world.run_once(4)) == 1
-    assert world.hall.short == [True]
+    assert world.dispatcher.short == [True]
     assert not world.is_stirred
     assert await world.run_once() == []
     assert len(world.store.calls) == 1
@@ -44,7 +44,7 @@ async def test_what_is_settled_goes_with_the_next_and_the_rest_behind_it(world: 
     for _ in range(2):
         await world.run_once(4)
     world.store.left = 0
-    slots = list(world.hall.delivered)
+    slots = list(world.dispatcher.delivered)
     assert world.exchanger.is_settled
     world.end(*slots)
     assert world.is_stirred
@@ -80,7 +80,7 @@ async def test_nothing_is_settled_while_it_is_on_its_way(world: World) -> None:
 async def test_what_is_on_its_way_counts_as_in_play(world: World) -> None:
     """Each exchange carries half of all, and not of what the others have left."""
     world.store.may_answer.clear()
-    world.hall.count = 8
+    world.dispatcher.count = 8
     going = [asyncio.create_task(world.exchanger.run_once()) for _ in range(2)]
     await world.settle_down()
     assert [len(asked) for _, asked in world.store.calls] == [4, 4]
@@ -150,7 +150,7 @@ async def test_a_slot_makes_no_more_slots_than_there_is_room_for(world: World) -
 
 
 async def test_exchanges_wait_for_a_session_and_go_on_with_it(world: World) -> None:
-    world.hall.count = 2
+    world.dispatcher.count = 2
     world.exchanger.close_session()
     world.exchanger.wake()
     await world.start()
@@ -168,20 +168,20 @@ async def test_behind_an_answer_the_next_one_goes_at_once(
         raise AssertionError("there is nothing to wait for")
 
     monkeypatch.setattr(Backoff, "next", pause)
-    world.hall.count = 64
+    world.dispatcher.count = 64
     await world.start()
     world.exchanger.wake()
     await world.settle_down()
-    assert len(world.hall.delivered) == 64
-    world.end(*world.hall.delivered[:8])
+    assert len(world.dispatcher.delivered) == 64
+    world.end(*world.dispatcher.delivered[:8])
     await world.settle_down()
     assert world.running is not None
     assert not world.running.done()
-    assert len(world.hall.delivered) == 64 + 8
+    assert len(world.dispatcher.delivered) == 64 + 8
 
 
 async def test_so_many_are_under_way_at_a_time(world: World) -> None:
-    world.hall.count = 10_000
+    world.dispatcher.count = 10_000
     world.store.may_answer.clear()
     await world.start()
     for _ in range(UNDER_WAY + 2):
@@ -195,12 +195,12 @@ async def test_what_little_is_due_of_one_of_several_waits_for_its_exchange(
     world: World, *, is_busy: bool
 ) -> None:
     """Under way it takes more along; a store that alone has work fills its exchanges itself."""
-    other = Exchanger(world.hall, Store())
+    other = Exchanger(world.dispatcher, Store())
     if not is_busy:
         other.demand.is_empty = True
     first, second, *_ = await world.run_once(8)
     await other.run_once()
-    world.hall.count = 4
+    world.dispatcher.count = 4
     world.store.may_answer.clear()
     world.end(first)
     going = [asyncio.create_task(world.exchanger.run_once())]

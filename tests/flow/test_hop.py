@@ -94,7 +94,7 @@ async def test_a_stop_meanwhile_hands_the_next_one_back(bench: Bench) -> None:
 
         def stop() -> None:
             if made.claims.hopped == 5:
-                made.hall.stop_claiming()
+                made.dispatcher.stop_claiming()
 
         made.claims.meanwhile = stop
         await asyncio.gather(*made.running)
@@ -116,7 +116,7 @@ async def test_a_session_that_goes_meanwhile_takes_the_next_one_along(
                 made.exchanger.close_session()
 
         made.claims.meanwhile = close
-        await made.until(lambda: made.hall.measures.lost > 0)
+        await made.until(lambda: made.dispatcher.measures.lost > 0)
         assert len(ran) == bench.count("done")
         await made.daemon.register()
         made.exchanger.open_session()

@@ -12,14 +12,14 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.flow import demand as demand_module
 from groupflow.flow import slots as slots_module
 from groupflow.flow.demand import AT_ONCE
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
 from groupflow.store.claims import Answer
 from groupflow.store.settlements import Complete, Settlement
 from tests.deadlines import deadline
-from tests.flow.halls import (
+from tests.flow.dispatchers import (
     ListedClaims,
-    hall_of,
+    dispatcher_of,
     run_once,
     serving,
     work,
@@ -48,12 +48,12 @@ async def test_claims_that_do_not_fit_into_one_answer_are_asked_for_in_portions(
     """All of them were asked for at once, again and again, and no answer ever came."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(40)))
     claims = NarrowClaims(await bench.daemon(), fits)
-    hall, ran, chance = hall_of(claims), list[str](), Random(7)
-    async with serving(hall):
-        workers = [asyncio.create_task(work(hall, f"w-{n}", ran, chance)) for n in range(16)]
+    dispatcher, ran, chance = dispatcher_of(claims), list[str](), Random(7)
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(work(dispatcher, f"w-{n}", ran, chance)) for n in range(16)]
         while bench.count("done") < 40:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     assert len(ran) == len(set(ran)) == 40
     assert bench.judge_drained() == []
@@ -61,25 +61,25 @@ async def test_claims_that_do_not_fit_into_one_answer_are_asked_for_in_portions(
 
 async def test_the_portion_halves_with_each_failure_and_grows_again(bench: Bench) -> None:
     claims = ListedClaims(await bench.daemon())
-    hall, ran = hall_of(claims), list[str]()
-    workers = [asyncio.create_task(work(hall, f"w-{n}", ran, Random(n))) for n in range(16)]
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    workers = [asyncio.create_task(work(dispatcher, f"w-{n}", ran, Random(n))) for n in range(16)]
     await asyncio.sleep(0)
     claims.lose = set(range(5))
     for _ in range(5):
         with pytest.raises(StoreUnavailable):
-            await run_once(hall)
+            await run_once(dispatcher)
     for _ in range(3):
-        await run_once(hall)
+        await run_once(dispatcher)
     asked = [len(slots) for _, slots, _ in claims.exchanges]
     assert asked == [8, 4, 2, 1, 1, 1, 2, 3]
     assert len({name for _, slots, _ in claims.exchanges for name in slots}) <= 16
-    [exchanger] = hall.exchangers
+    [exchanger] = dispatcher.exchangers
     for _ in range(30):
         exchanger.wake()
-        await run_once(hall)
+        await run_once(dispatcher)
     assert exchanger.demand.portion == AT_ONCE
-    hall.stop_claiming()
-    await run_once(hall)
+    dispatcher.stop_claiming()
+    await run_once(dispatcher)
     await asyncio.wait(workers)
 
 
@@ -87,14 +87,14 @@ async def test_who_settles_more_than_a_portion_claims_the_rest_too(bench: Bench)
     """Nobody else calls for what it frees, and no more than a portion is asked for at once."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n % 8}") for n in range(160)))
     claims = ListedClaims(await bench.daemon())
-    hall, ran, chance = hall_of(claims), list[str](), Random(3)
-    [exchanger] = hall.exchangers
-    async with serving(hall):
-        workers = [asyncio.create_task(work(hall, f"w-{n}", ran, chance)) for n in range(8)]
+    dispatcher, ran, chance = dispatcher_of(claims), list[str](), Random(3)
+    [exchanger] = dispatcher.exchangers
+    async with serving(dispatcher):
+        workers = [asyncio.create_task(work(dispatcher, f"w-{n}", ran, chance)) for n in range(8)]
         while bench.count("done") < 160:
             exchanger.demand.portion = 1
             await asyncio.sleep(0)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     assert len(ran) == len(set(ran)) == 160
 
@@ -107,25 +107,25 @@ async def test_large_bodies_are_not_claimed_ahead(
     monkeypatch.setattr(demand_module, "AHEAD_BYTES", 3 * size)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(100, 400)))
     claims = ListedClaims(await bench.daemon())
-    hall, ran = hall_of(claims), list[str]()
-    [exchanger] = hall.exchangers
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    [exchanger] = dispatcher.exchangers
     most = 0
 
     async def quick(name: str) -> None:
         nonlocal most
         slot, settlement = None, None
-        while (slot := await hall.next(name, slot, settlement)) is not None:
+        while (slot := await dispatcher.next(name, slot, settlement)) is not None:
             ran.append(slot.held.task.id)
             slot.source.demand.handled(1e-6)
             most = max(most, exchanger.held)
             await asyncio.sleep(0)
             settlement = Complete(slot.held)
 
-    async with serving(hall):
+    async with serving(dispatcher):
         workers = [asyncio.create_task(quick(f"w-{n}")) for n in range(4)]
         while bench.count("done") < 300:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     assert len(ran) == len(set(ran)) == 300
     assert 4 < most <= 4 + 3
@@ -140,22 +140,22 @@ async def test_what_is_large_is_settled_a_few_at_a_time(
     monkeypatch.setattr(slots_module, "FREED", 3 * size - 1)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))
     claims = ListedClaims(await bench.daemon())
-    hall, together = hall_of(claims), asyncio.Barrier(8)
+    dispatcher, together = dispatcher_of(claims), asyncio.Barrier(8)
 
     async def large(name: str) -> None:
-        slot = await hall.next(name, None, None)
+        slot = await dispatcher.next(name, None, None)
         assert slot is not None
         if not came_whole:
             slot.held.fetched = size
             slot.held.let_go()
         await together.wait()
-        await hall.next(name, slot, Complete(slot.held))
+        await dispatcher.next(name, slot, Complete(slot.held))
 
-    async with serving(hall):
+    async with serving(dispatcher):
         workers = [asyncio.create_task(large(f"w-{n}")) for n in range(8)]
         while bench.count("done") < 8:
             await asyncio.sleep(0.01)
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await asyncio.wait(workers)
     settled = [len(settlements) for settlements, _, _ in claims.exchanges if settlements]
     assert (sum(settled), max(settled)) == (8, 3)
@@ -167,15 +167,15 @@ async def test_a_stop_finds_out_what_a_lost_reply_gave(bench: Bench) -> None:
     daemon = await bench.daemon()
     claims = ListedClaims(daemon)
     claims.lose = {0}
-    hall, ran = hall_of(claims), list[str]()
-    workers = [asyncio.create_task(work(hall, f"w-{n}", ran, Random(n))) for n in range(4)]
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    workers = [asyncio.create_task(work(dispatcher, f"w-{n}", ran, Random(n))) for n in range(4)]
     await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable):
-        await run_once(hall)
+        await run_once(dispatcher)
     assert bench.count("running_grouped") > 0
-    hall.stop_claiming()
+    dispatcher.stop_claiming()
     claims.lose = {1}  # the next one is lost too, during the stop
-    async with serving(hall):
+    async with serving(dispatcher):
         await asyncio.wait(workers)
     assert ran == []
     assert bench.count("running_grouped") == 0
@@ -202,14 +202,14 @@ class AwayClaims(ListedClaims):
 async def test_a_stop_ends_where_nothing_can_be_found_out(bench: Bench, how: str) -> None:
     """The store is away until the lease is over, or the session gone: others take it from there."""
     claims, lease = AwayClaims(await bench.daemon()), {"holds": True}
-    hall, ran = Hall(), list[str]()
-    exchanger = Exchanger(hall, claims, lambda: lease["holds"])
+    dispatcher, ran = Dispatcher(), list[str]()
+    exchanger = Exchanger(dispatcher, claims, lambda: lease["holds"])
     run = asyncio.create_task(exchanger.run())
     try:
         async with asyncio.timeout(deadline()):
-            worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
+            worker = asyncio.create_task(work(dispatcher, "w-0", ran, Random(1)))
             await claims.tried.acquire()
-            hall.stop_claiming()
+            dispatcher.stop_claiming()
             for _ in range(5):
                 await claims.tried.acquire()  # it is asked again and again
             assert not worker.done()
@@ -236,14 +236,14 @@ async def test_an_exchange_whose_answer_is_coming_does_not_stand_still(bench: Be
             return await super().exchange(settlements, slots)
 
     claims = Slow(await bench.daemon())
-    hall, ran = hall_of(claims), list[str]()
-    [exchanger] = hall.exchangers
-    worker = asyncio.create_task(work(hall, "w-0", ran, Random(1)))
-    async with serving(hall):
+    dispatcher, ran = dispatcher_of(claims), list[str]()
+    [exchanger] = dispatcher.exchangers
+    worker = asyncio.create_task(work(dispatcher, "w-0", ran, Random(1)))
+    async with serving(dispatcher):
         await claims.sent.wait()
         assert exchanger.seconds_in_exchange() > 0
         claims.extended = float("inf")
         assert exchanger.seconds_in_exchange() == 0
         claims.may_come.set()
-        hall.stop_claiming()
+        dispatcher.stop_claiming()
         await worker

@@ -12,10 +12,10 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.core.outcome import Advance
 from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
-from groupflow.flow.hall import Hall
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.operate.tasks import find_task
-from tests.flow.halls import ListedClaims, Served, hall_of, run_once
+from tests.flow.dispatchers import ListedClaims, Served, dispatcher_of, run_once
 from tests.store.bench import Bench, arrival
 from tests.store.life import Bounded, letter, pass_time
 
@@ -29,34 +29,34 @@ async def _without_history(bench: Bench) -> Any:
     bench.events.clear()
 
 
-async def advance(hall: Served, size: int = 100) -> None:
+async def advance(dispatcher: Served, size: int = 100) -> None:
     """A worker gets a task, comes to its next stage, and settles that."""
-    waiting = asyncio.create_task(hall.next("w-0"))
+    waiting = asyncio.create_task(dispatcher.next("w-0"))
     await asyncio.sleep(0)
-    await run_once(hall)
+    await run_once(dispatcher)
     slot = await waiting
     assert slot is not None
     outcome = Advance("two", "x" * size)
     settlement = settlement_of(slot.held, outcome, POLICY, Ran(0.0, 0.0, "d1"), lambda: 0.5)
-    waiting = asyncio.create_task(hall.next("w-0", slot, settlement))
+    waiting = asyncio.create_task(dispatcher.next("w-0", slot, settlement))
     await asyncio.sleep(0)
-    await run_once(hall)
+    await run_once(dispatcher)
     waiting.cancel()
 
 
-def settled(hall: Hall) -> dict[str, int]:
+def settled(dispatcher: Dispatcher) -> dict[str, int]:
     """How often each way to settle was counted."""
-    return {how: n for how, n in hall.measures.types.of("t").settled.items() if n}
+    return {how: n for how, n in dispatcher.measures.types.of("t").settled.items() if n}
 
 
 async def test_it_is_tried_again_and_dies_by_the_policy(bench: Bench) -> None:
     await bench.enqueue(arrival("a0", "a"))
     claims = ListedClaims(await bench.daemon())
     claims._carrying = Bounded(50, 50)
-    hall = hall_of(claims)
+    dispatcher = dispatcher_of(claims)
     with capture_logs() as logs:
-        await advance(hall)
-    assert settled(hall) == {"retry": 1}
+        await advance(dispatcher)
+    assert settled(dispatcher) == {"retry": 1}
     [line] = [each for each in logs if each["event"] == "task.no_room_to_carry"]
     assert (line["task"], line["tenant"], line["outcome"]) == ("a0", "42", "retry")
     found = await find_task(bench.client, "a0")
@@ -64,10 +64,10 @@ async def test_it_is_tried_again_and_dies_by_the_policy(bench: Bench) -> None:
     assert (found.state, found.attempt, found.stage) == ("delayed", 2, None)
     assert "no room" in found.errors[-1]["message"]
     await pass_time(bench)
-    for exchanger in hall.exchangers:
+    for exchanger in dispatcher.exchangers:
         exchanger.wake()
-    await advance(hall)
-    assert settled(hall) == {"retry": 1, "bury": 1}
+    await advance(dispatcher)
+    assert settled(dispatcher) == {"retry": 1, "bury": 1}
     dead = await letter(bench, "a0")
     assert "no room for the 102 bytes" in dead.reason
     assert [each["attempt"] for each in dead.errors] == [1, 2]
@@ -79,12 +79,12 @@ async def test_a_lost_reply_decides_nothing_anew(bench: Bench, room: int, expect
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
     claims = ListedClaims(await bench.daemon())
     claims._carrying = Bounded(room, room)
-    hall = hall_of(claims)
+    dispatcher = dispatcher_of(claims)
     claims.lose = {1}
     with pytest.raises(StoreUnavailable):
-        await advance(hall)
+        await advance(dispatcher)
     written = {name: bench.count(name) for name in ("advanced", "retried", "carried_bytes")}
     assert written[expected] == 1
     claims._carrying = Bounded(10_050 - room, 10_050 - room)
-    await run_once(hall)
+    await run_once(dispatcher)
     assert {name: bench.count(name) for name in written} == written

@@ -41,7 +41,7 @@ async def test_runs_are_run_in_order(bench: Bench, groups: int, count: int) -> N
     assert len(ran) == 300
     for group in range(groups):
         assert _numbers(ran, group, groups) == list(range(group, 300, groups))
-    assert made.hall.measures.claimed >= 300
+    assert made.dispatcher.measures.claimed >= 300
     assert bench.count("running_grouped") == bench.count("queued_grouped") == 0
 
 
@@ -108,7 +108,7 @@ async def test_a_run_goes_on_while_nobody_waits(bench: Bench) -> None:
         await made.stop()
     assert ran == [f"t{n}" for n in range(100)]
     assert made.claims.claimed == ["t0"]
-    assert made.hall.measures.claimed == 100
+    assert made.dispatcher.measures.claimed == 100
     assert 0 < max(made.claims.behind) < 8
 
 
@@ -164,7 +164,7 @@ async def test_a_stop_lets_the_task_end_and_no_more(bench: Bench) -> None:
     async def handle(task: Task) -> None:
         ran.append(task.id)
         if task.id == "t2":
-            made.hall.stop_claiming()
+            made.dispatcher.stop_claiming()
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
     async with crew(bench, app, run=8) as made:
@@ -284,7 +284,7 @@ async def test_a_refused_piece_has_the_worker_stop(bench: Bench) -> None:
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
     async with crew(bench, app, run=8) as made:
-        await made.until(lambda: made.hall.measures.lost > 0)
+        await made.until(lambda: made.dispatcher.measures.lost > 0)
         await made.until(lambda: not made.workers[0].is_busy)
         await made.until(lambda: made.exchanger.held == 0)  # nor is it asking for any
         assert ran == ["t0", "t1"]

@@ -1,4 +1,4 @@
-"""How the exchanges of several partitions share the room that one hall has."""
+"""How the exchanges of several partitions share the room that one dispatcher has."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.task import Task
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.slots import Slot
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
@@ -93,13 +94,13 @@ class Groups(Backlog):
 
 
 class World:
-    """Workers of one hall that take, note and settle one claim after another."""
+    """Workers of one dispatcher that take, note and settle one claim after another."""
 
     def __init__(self, order: Order, *backlogs: Backlog, workers: int = WORKERS) -> None:
-        self.hall = Hall()
+        self.dispatcher = Dispatcher()
         self.workers = workers
         self.exchangers = [
-            Exchanger(self.hall, cast(Claims, each), order=order) for each in backlogs
+            Exchanger(self.dispatcher, cast(Claims, each), order=order) for each in backlogs
         ]
         self.ran: list[tuple[str, float]] = []
         self.seconds = 60.0  # that a task takes, as far as anybody knows: none is made ahead
@@ -109,7 +110,7 @@ class World:
     async def _work(self, name: str) -> None:
         slot: Slot | None = None
         settlement: Settlement | None = None
-        while (slot := await self.hall.next(name, slot, settlement)) is not None:
+        while (slot := await self.dispatcher.next(name, slot, settlement)) is not None:
             task = slot.held.task
             self.ran.append((task.id[0], task.enqueued_at))
             await asyncio.sleep(0)
@@ -123,7 +124,7 @@ class World:
             running = [group.create_task(each.run()) for each in self.exchangers]
             running += [group.create_task(self._work(f"w{n}")) for n in range(self.workers)]
             yield
-            assert self.hall.held == sum(each.held for each in self.exchangers)
+            assert self.dispatcher.held == sum(each.held for each in self.exchangers)
             for task in running:
                 task.cancel()
 
@@ -243,7 +244,7 @@ async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, orde
     world.seconds = seconds
     async with world.working():
         await world.until(lambda: len(world.ran) >= 3000)
-        begun, most = len(world.ran), world.hall.held + workers + world.hall.ahead
+        begun, most = len(world.ran), world.dispatcher.held + workers + world.dispatcher.ahead
         lone.arrivals = [1.0]
         world.exchangers[3].wake()
         await world.until(lambda: ("l", 1.0) in world.ran)

@@ -17,8 +17,8 @@ import pytest
 
 from groupflow import App, Done, Task
 from groupflow.core.outcome import Outcome
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
 from groupflow.flow.handling import Failed
 from groupflow.flow.python_handlers import PythonRunner, PythonRunners
 from groupflow.flow.worker import Rules, Worker
@@ -83,10 +83,10 @@ async def working(
     settings = Settings(retry=RetryDefaults(max_attempts=max_attempts, interval=-1), groups=(rule,))
     claims = WatchedClaims(daemon, "grouped" if tasks[0].envelope.group else "plain")
     with ThreadPoolExecutor(count) as threads:
-        hall = Hall()
-        exchanger = Exchanger(hall, claims, holds)
+        dispatcher = Dispatcher()
+        exchanger = Exchanger(dispatcher, claims, holds)
         rules = Rules(PythonRunners(app, threads), settings.policies(), max_crashes)
-        workers = [Worker(f"w-{n}", hall, rules) for n in range(count)]
+        workers = [Worker(f"w-{n}", dispatcher, rules) for n in range(count)]
         running = [asyncio.create_task(each.run()) for each in workers]
         serving = asyncio.create_task(exchanger.run())
         try:

@@ -11,9 +11,10 @@ import pytest
 from groupflow.core.policy import Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.flow import workforce as module
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall, Source
 from groupflow.flow.handling import Runners
+from groupflow.flow.slots import Source
 from groupflow.flow.worker import Rules, Worker
 from groupflow.flow.workforce import WorkerPool, Workforce
 
@@ -29,9 +30,9 @@ class Acting(Worker):
     """A worker that runs until it is told to end, and notes what it is told."""
 
     def __init__(
-        self, name: str, hall: Hall, rules: Rules, tracing: Any = None, room: Any = None
+        self, name: str, dispatcher: Dispatcher, rules: Rules, tracing: Any = None, room: Any = None
     ) -> None:
-        super().__init__(name, hall, rules, tracing, room)
+        super().__init__(name, dispatcher, rules, tracing, room)
         self.heard: list[str] = []
         self.runs = 0
         self.busy = False
@@ -91,8 +92,8 @@ class Exchanges:
         self.heard.append("run")
 
 
-class Lobby(Hall):
-    """A hall that notes what it is told."""
+class Lobby(Dispatcher):
+    """A dispatcher that notes what it is told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,8 +134,8 @@ class World:
         return [each for each in found if isinstance(each, Acting)]
 
     def lobby(self, pool: WorkerPool) -> Lobby:
-        assert isinstance(pool.hall, Lobby)
-        return pool.hall
+        assert isinstance(pool.dispatcher, Lobby)
+        return pool.dispatcher
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ async def test_a_worker_that_ends_after_the_stop_is_gone(world: World) -> None:
     pool = world.plain
     pool.start(world.spawn)
     await _settle_down()
-    pool.hall.may_claim = False
+    pool.dispatcher.may_claim = False
     cast(Acting, pool.workers[0]).may_end.set()
     await _settle_down()
     assert list(_named(pool)) == ["plain-1"]
@@ -207,7 +208,7 @@ async def test_other_rules_and_sizes_are_everybodys(world: World) -> None:
     assert world.force.sizes == {"plain": 1, "grouped": 4}
     assert {worker.rules for worker in world.workers} == {OTHERS}
     assert len(world.workers) == 2 + 4
-    world.plain.hall.may_claim = False  # it stops: no worker begins
+    world.plain.dispatcher.may_claim = False  # it stops: no worker begins
     world.force.adopt(RULES, {"plain": 9, "grouped": 5})
     assert world.force.sizes == {"plain": 1, "grouped": 5}
     assert {worker.rules for worker in world.workers} == {RULES}
@@ -279,8 +280,8 @@ async def test_a_stop_waits_for_what_runs_and_hands_back_the_rest(world: World) 
     stubborn, *others = world.workers
     ending = asyncio.create_task(world.force.end(0.05))
     await _settle_down()
-    assert not world.plain.hall.may_claim
-    assert not world.grouped.hall.may_claim
+    assert not world.plain.dispatcher.may_claim
+    assert not world.grouped.dispatcher.may_claim
     for worker in others:
         worker.may_end.set()
     await ending

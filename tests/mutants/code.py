@@ -2,7 +2,7 @@
 
     make mutants ARGS="code"                          all; exit 1 where one lives that isn't listed
     make mutants ARGS="code --sample 300 --seed 1"    so many, drawn file by file
-    make mutants ARGS="code --only flow/hall.py"      those of a file or function
+    make mutants ARGS="code --only flow/dispatcher.py"      those of a file or function
     make mutants ARGS="code --report FILE"            what became of each, as JSON Lines
 
 What lives and may is listed in `left_code.toml`, with the reason.

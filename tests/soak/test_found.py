@@ -14,8 +14,8 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, PublishFailed, publishing
 from groupflow.core.errors import BrokerUnavailable
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import Rules, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
@@ -103,16 +103,16 @@ async def test_a_claim_that_was_slept_over_is_not_begun(redis_server: RedisServe
     try:
         await bench.enqueue(arrival("a1", "a"))
         claims = _SleepsOverReply(await bench.daemon())
-        hall = Hall()
-        exchanger = Exchanger(hall, claims, lambda: claims.holds_lease)
+        dispatcher = Dispatcher()
+        exchanger = Exchanger(dispatcher, claims, lambda: claims.holds_lease)
         serving = asyncio.create_task(exchanger.run())
-        claiming = asyncio.create_task(hall.next("w-0"))
+        claiming = asyncio.create_task(dispatcher.next("w-0"))
         async with asyncio.timeout(deadline()):
             await claims.was_settled.wait()
         assert not claiming.done()
         assert bench.lane("a") == ["a1"]  # released, at its place
         claims.holds_lease = True
-        hall.wake()
+        dispatcher.wake()
         async with asyncio.timeout(deadline()):
             slot = await claiming
         assert slot is not None
@@ -141,11 +141,11 @@ async def test_an_attempt_that_was_slept_over_is_not_begun(redis_server: RedisSe
     try:
         await bench.enqueue(arrival("a1", "a"), arrival("b1", "b"))
         claims = Claims(bench.client, (await bench.daemon()).session, "grouped")
-        hall = Hall()
-        exchanger = Exchanger(hall, claims, lambda: lease["holds"])
+        dispatcher = Dispatcher()
+        exchanger = Exchanger(dispatcher, claims, lambda: lease["holds"])
         with ThreadPoolExecutor(1) as threads:
             rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
-            work = [Worker(f"w-{n}", hall, rules).run() for n in range(2)]
+            work = [Worker(f"w-{n}", dispatcher, rules).run() for n in range(2)]
             running = [asyncio.create_task(each) for each in (*work, exchanger.run())]
             async with asyncio.timeout(deadline()):
                 while not began or bench.lane("b") != ["b1"]:

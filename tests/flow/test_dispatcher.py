@@ -9,24 +9,25 @@ from typing import Any, cast
 import pytest
 
 from groupflow.core.task import Task
-from groupflow.flow import hall as module
+from groupflow.flow import dispatcher as module
 from groupflow.flow.demand import Demand
-from groupflow.flow.hall import PATIENCE, Hall, Slot
+from groupflow.flow.dispatcher import PATIENCE, Dispatcher
+from groupflow.flow.slots import Slot
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Release, Settlement
 
 
 class Store:
-    """A source of claims that only notes what the hall says to it."""
+    """A source of claims that only notes what the dispatcher says to it."""
 
-    def __init__(self, hall: Hall, name: str = "s") -> None:
+    def __init__(self, dispatcher: Dispatcher, name: str = "s") -> None:
         self.name, self.demand, self.held, self.is_settled = name, Demand(), 0, True
         self.holds_lease: Callable[[], bool] = lambda: True
         self.position, self.has_some, self.wants, self.waits = 0.0, True, True, True
         self.has_asked = False
         self.heard: list[str] = []
         self.ended: list[tuple[Slot, Settlement | None]] = []
-        hall.sources.append(self)
+        dispatcher.sources.append(self)
 
     def wake(self) -> None:
         self.heard.append("wake")
@@ -56,17 +57,17 @@ async def _settle_down() -> None:
 class Waiting:
     """Workers that wait, each with what it got."""
 
-    def __init__(self, hall: Hall) -> None:
-        self._hall = hall
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
         self.tasks: dict[str, asyncio.Task[Slot | None]] = {}
 
     async def add(self, *names: str) -> None:
         for name in names:
-            self.tasks[name] = asyncio.create_task(self._hall.next(name))
+            self.tasks[name] = asyncio.create_task(self._dispatcher.next(name))
             await asyncio.sleep(0)
 
     async def hand_in(self, name: str, slot: Slot, settlement: Settlement | None) -> None:
-        self.tasks[name] = asyncio.create_task(self._hall.next(name, slot, settlement))
+        self.tasks[name] = asyncio.create_task(self._dispatcher.next(name, slot, settlement))
         await _settle_down()
 
     async def got(self) -> dict[str, Slot | None]:
@@ -107,26 +108,26 @@ async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
 async def test_the_longest_idle_are_called_and_no_more_than_there_are_claims(
     timers: Timers,
 ) -> None:
-    hall = Hall()
-    store, waiting = Store(hall), Waiting(hall)
+    dispatcher = Dispatcher()
+    store, waiting = Store(dispatcher), Waiting(dispatcher)
     await waiting.add("a", "b", "c")
-    assert hall.workers == 3
+    assert dispatcher.workers == 3
     first, second, third = (store.slot(n) for n in range(3))
-    hall.deliver([first, second])
+    dispatcher.deliver([first, second])
     assert await waiting.got() == {"a": first, "b": second}
-    hall.deliver([third])
+    dispatcher.deliver([third])
     assert (await waiting.got())["c"] is third
-    assert hall.ready == 0
+    assert dispatcher.ready == 0
 
 
 async def test_whoever_begins_to_wait_has_the_stores_asked(timers: Timers) -> None:
-    hall = Hall()
-    store, waiting = Store(hall), Waiting(hall)
+    dispatcher = Dispatcher()
+    store, waiting = Store(dispatcher), Waiting(dispatcher)
     await waiting.add("a")
     assert store.heard == ["wake", "stir"]  # there is room for one more
     slot = store.slot()
     settlement = Complete(slot.held)
-    again = asyncio.create_task(hall.next("a", slot, settlement))
+    again = asyncio.create_task(dispatcher.next("a", slot, settlement))
     await _settle_down()
     assert store.heard == ["wake", "stir"]  # it ends the slot: it knows of the room
     assert store.ended == [(slot, settlement)]
@@ -136,10 +137,10 @@ async def test_whoever_begins_to_wait_has_the_stores_asked(timers: Timers) -> No
 
 async def test_a_claim_that_was_lost_may_have_left_another(timers: Timers) -> None:
     """Its group is somebody else's, or free: every store is asked."""
-    hall = Hall()
-    stores = [Store(hall, "s"), Store(hall, "t")]
+    dispatcher = Dispatcher()
+    stores = [Store(dispatcher, "s"), Store(dispatcher, "t")]
     slot = stores[0].slot()
-    waiting = Waiting(hall)
+    waiting = Waiting(dispatcher)
     await waiting.add("a")
     for store in stores:
         store.heard.clear()
@@ -153,238 +154,240 @@ async def test_a_claim_that_was_lost_may_have_left_another(timers: Timers) -> No
 
 async def test_a_worker_that_retires_gets_nothing_more(timers: Timers) -> None:
     """What it has handed in is settled first; what lies ready is for those that stay."""
-    hall = Hall()
-    store, waiting = Store(hall), Waiting(hall)
+    dispatcher = Dispatcher()
+    store, waiting = Store(dispatcher), Waiting(dispatcher)
     slot, ready = store.slot(1), store.slot(2)
     settlement = Complete(slot.held)
     await waiting.add("a", "b")
-    hall.retire({"a"})
+    dispatcher.retire({"a"})
     assert await waiting.got() == {"a": None}
-    assert hall.workers == 1
+    assert dispatcher.workers == 1
     waiting.stop()
     await _settle_down()
-    hall.deliver([ready])
-    going = asyncio.create_task(hall.next("a", slot, settlement))
+    dispatcher.deliver([ready])
+    going = asyncio.create_task(dispatcher.next("a", slot, settlement))
     await _settle_down()
-    hall.answered(store, is_short=False)
+    dispatcher.answered(store, is_short=False)
     await _settle_down()
     assert not going.done()  # that was an exchange without its settlement
     slot.finished = None
-    hall.answered(store, is_short=False)
+    dispatcher.answered(store, is_short=False)
     assert await going is None
-    assert await hall.next("b", store.slot(3), settlement) is ready
+    assert await dispatcher.next("b", store.slot(3), settlement) is ready
 
 
 async def test_one_that_lost_its_claim_retires_at_once(timers: Timers) -> None:
-    hall = Hall()
-    store = Store(hall)
-    hall.retire({"a"})
-    assert await hall.next("a", store.slot(), None) is None
+    dispatcher = Dispatcher()
+    store = Store(dispatcher)
+    dispatcher.retire({"a"})
+    assert await dispatcher.next("a", store.slot(), None) is None
 
 
 async def test_a_worker_that_is_wanted_again_goes_on(timers: Timers) -> None:
-    hall = Hall()
-    store, waiting = Store(hall), Waiting(hall)
+    dispatcher = Dispatcher()
+    store, waiting = Store(dispatcher), Waiting(dispatcher)
     store.is_settled = False
     slot = store.slot()
     settlement = Complete(slot.held)
-    hall.retire({"a"})
+    dispatcher.retire({"a"})
     await waiting.hand_in("a", slot, settlement)
-    assert hall.workers == 0
-    hall.retire(set())
+    assert dispatcher.workers == 0
+    dispatcher.retire(set())
     assert await waiting.got() == {}
-    assert hall.workers == 1
+    assert dispatcher.workers == 1
     found = store.slot(2)
-    hall.deliver([found])
+    dispatcher.deliver([found])
     assert await waiting.got() == {"a": found}
 
 
 async def test_a_retiring_worker_keeps_no_claim_from_others(timers: Timers) -> None:
     """It is called too, since it stands in front; so is the one behind it."""
-    hall = Hall()
-    store, waiting = Store(hall), Waiting(hall)
+    dispatcher = Dispatcher()
+    store, waiting = Store(dispatcher), Waiting(dispatcher)
     slot = store.slot(1)
     settlement = Complete(slot.held)
-    hall.retire({"a"})
+    dispatcher.retire({"a"})
     await waiting.hand_in("a", slot, settlement)
     await waiting.add("b")
     found = store.slot(2)
-    hall.deliver([found])
+    dispatcher.deliver([found])
     assert await waiting.got() == {"b": found}
     waiting.stop()
 
 
 async def test_one_that_was_cancelled_keeps_no_claim_from_others(timers: Timers) -> None:
-    hall = Hall()
-    store, waiting = Store(hall), Waiting(hall)
+    dispatcher = Dispatcher()
+    store, waiting = Store(dispatcher), Waiting(dispatcher)
     await waiting.add("a", "b")
     waiting.tasks.pop("a").cancel()
     await _settle_down()
     found = store.slot()
-    hall.deliver([found])
+    dispatcher.deliver([found])
     assert await waiting.got() == {"b": found}
 
 
 async def test_a_stop_ends_the_idle_once_all_is_settled(timers: Timers) -> None:
-    hall = Hall()
-    store, waiting = Store(hall), Waiting(hall)
+    dispatcher = Dispatcher()
+    store, waiting = Store(dispatcher), Waiting(dispatcher)
     await waiting.add("a", "b")
     ready = store.slot()
     waiting.tasks.pop("b").cancel()
     await _settle_down()
-    hall.deliver([ready, store.slot(1)])
+    dispatcher.deliver([ready, store.slot(1)])
     assert (await waiting.got()).keys() == {"a"}
     await waiting.add("c")
     assert (await waiting.got()).keys() == {"a", "c"}
     await waiting.add("d")
     store.is_settled, store.heard = False, []
-    hall.stop_claiming()
+    dispatcher.stop_claiming()
     assert store.heard == ["stir"]
-    hall.answered(store, is_short=False)
+    dispatcher.answered(store, is_short=False)
     assert "d" not in await waiting.got()
     store.is_settled = True
-    hall.answered(store, is_short=False)
+    dispatcher.answered(store, is_short=False)
     assert (await waiting.got())["d"] is None
-    assert await hall.next("e") is None
+    assert await dispatcher.next("e") is None
 
 
 async def test_a_stop_hands_back_what_lies_ready(timers: Timers) -> None:
-    hall = Hall()
-    store = Store(hall)
+    dispatcher = Dispatcher()
+    store = Store(dispatcher)
     slots = [store.slot(n) for n in range(3)]
     claims = [slot.held for slot in slots]
-    hall.deliver(slots)
-    hall.stop_claiming()
+    dispatcher.deliver(slots)
+    dispatcher.stop_claiming()
     assert store.ended == [
         (slot, Release(claim)) for slot, claim in zip(slots, claims, strict=True)
     ]
-    assert hall.ready == 0
+    assert dispatcher.ready == 0
 
 
 async def test_a_short_answer_makes_room_for_the_hindmost_that_waits(timers: Timers) -> None:
-    hall = Hall()
-    stores = [Store(hall, name) for name in "stuv"]
+    dispatcher = Dispatcher()
+    stores = [Store(dispatcher, name) for name in "stuv"]
     for store, position in zip(stores, (1.0, 0.0, 3.0, 2.0), strict=True):
         store.position = position
-    waiting = Waiting(hall)
+    waiting = Waiting(dispatcher)
     await waiting.add("a")
     for store in stores:
         store.heard.clear()
     stores[0].waits = False
-    hall.answered(stores[1], is_short=False)
+    dispatcher.answered(stores[1], is_short=False)
     assert [store.heard for store in stores] == [[], [], [], []]
     stores[1].waits = False
-    hall.answered(stores[1], is_short=True)
+    dispatcher.answered(stores[1], is_short=True)
     assert [store.heard for store in stores] == [[], [], [], ["stir"]]
     waiting.stop()
 
 
 async def test_all_is_settled_where_it_is_in_all_stores(timers: Timers) -> None:
-    hall = Hall()
-    Store(hall, "s")
-    other = Store(hall, "t")
-    assert hall.is_settled
+    dispatcher = Dispatcher()
+    Store(dispatcher, "s")
+    other = Store(dispatcher, "t")
+    assert dispatcher.is_settled
     other.is_settled = False
-    assert not hall.is_settled
+    assert not dispatcher.is_settled
 
 
 class TestTurns:
     """Whose claims come next, where several stores may have some."""
 
     @pytest.fixture
-    async def hall(self) -> AsyncIterator[Hall]:
-        hall = Hall()
+    async def dispatcher(self) -> AsyncIterator[Dispatcher]:
+        dispatcher = Dispatcher()
         for name, position in (("s", 1.0), ("t", 2.0), ("u", 3.0)):
-            Store(hall, name).position = position
-        waiting = Waiting(hall)
+            Store(dispatcher, name).position = position
+        waiting = Waiting(dispatcher)
         await waiting.add("a", "b", "c", "d")
-        yield hall
+        yield dispatcher
         waiting.stop()
 
-    async def test_one_alone_asks_for_what_it_likes(self, hall: Hall) -> None:
-        first, *others = cast(list[Store], hall.sources)
+    async def test_one_alone_asks_for_what_it_likes(self, dispatcher: Dispatcher) -> None:
+        first, *others = cast(list[Store], dispatcher.sources)
         for other in others:
             other.waits = False
-        hall.held = 100
-        assert hall.granted(first, 7) == 7
+        dispatcher.held = 100
+        assert dispatcher.granted(first, 7) == 7
 
-    async def test_the_hindmost_asks_first(self, hall: Hall) -> None:
-        first, second, third = cast(list[Store], hall.sources)
-        assert [hall.granted(each, 4) for each in (first, second, third)] == [4, 0, 0]
+    async def test_the_hindmost_asks_first(self, dispatcher: Dispatcher) -> None:
+        first, second, third = cast(list[Store], dispatcher.sources)
+        assert [dispatcher.granted(each, 4) for each in (first, second, third)] == [4, 0, 0]
         first.waits = False  # it has asked
-        hall.held = 1
-        assert [hall.granted(each, 3) for each in (second, third)] == [3, 0]
+        dispatcher.held = 1
+        assert [dispatcher.granted(each, 3) for each in (second, third)] == [3, 0]
 
     async def test_others_ask_beside_it_as_long_as_there_is_room_for_a_piece(
-        self, hall: Hall
+        self, dispatcher: Dispatcher
     ) -> None:
-        _, second, _ = cast(list[Store], hall.sources)
-        assert hall.granted(second, 3) == 3
+        _, second, _ = cast(list[Store], dispatcher.sources)
+        assert dispatcher.granted(second, 3) == 3
         second.demand.ahead = 8  # room for 12, and pieces of 4
-        assert hall.granted(second, 8) == 8
-        assert hall.granted(second, 9) == 0
+        assert dispatcher.granted(second, 8) == 8
+        assert dispatcher.granted(second, 9) == 0
 
-    async def test_what_is_freed_comes_in_its_turn(self, hall: Hall) -> None:
+    async def test_what_is_freed_comes_in_its_turn(self, dispatcher: Dispatcher) -> None:
         """The store has nothing else that it knows of: it is told of that, and waits."""
-        first, *_ = cast(list[Store], hall.sources)
+        first, *_ = cast(list[Store], dispatcher.sources)
         first.demand.is_empty = True
-        assert hall.granted(first, 4) == 0
-        assert hall.granted(first, 3) == 3
+        assert dispatcher.granted(first, 4) == 0
+        assert dispatcher.granted(first, 3) == 3
 
-    async def test_nobody_asks_for_less_than_a_piece(self, hall: Hall) -> None:
-        first, second, _ = cast(list[Store], hall.sources)
+    async def test_nobody_asks_for_less_than_a_piece(self, dispatcher: Dispatcher) -> None:
+        first, second, _ = cast(list[Store], dispatcher.sources)
         second.demand.ahead = 8
-        hall.held = 9
-        assert hall.granted(first, 3) == 0
+        dispatcher.held = 9
+        assert dispatcher.granted(first, 3) == 0
         first.heard.clear()
-        hall.make_room()
+        dispatcher.make_room()
         assert first.heard == []
-        hall.held = 8
-        assert hall.granted(first, 3) == 3
-        hall.make_room()
+        dispatcher.held = 8
+        assert dispatcher.granted(first, 3) == 3
+        dispatcher.make_room()
         assert first.heard == ["stir"]
 
-    async def test_beside_others_no_more_than_is_likely_to_come(self, hall: Hall) -> None:
-        first, *_ = cast(list[Store], hall.sources)
+    async def test_beside_others_no_more_than_is_likely_to_come(
+        self, dispatcher: Dispatcher
+    ) -> None:
+        first, *_ = cast(list[Store], dispatcher.sources)
         first.demand.likely = 2
-        assert hall.granted(first, 4) == 2
+        assert dispatcher.granted(first, 4) == 2
 
     async def test_each_may_have_ahead_what_it_learned_and_all_the_most_of_it(
-        self, hall: Hall
+        self, dispatcher: Dispatcher
     ) -> None:
-        first, second, _ = cast(list[Store], hall.sources)
-        second.demand.ahead, hall.held, second.held, first.held = 8, 8, 8, 0
-        assert second.demand.wanted(hall.workers, hall.taken(second)) == 4
-        assert first.demand.wanted(hall.workers, hall.taken(first)) == 4
+        first, second, _ = cast(list[Store], dispatcher.sources)
+        second.demand.ahead, dispatcher.held, second.held, first.held = 8, 8, 8, 0
+        assert second.demand.wanted(dispatcher.workers, dispatcher.taken(second)) == 4
+        assert first.demand.wanted(dispatcher.workers, dispatcher.taken(first)) == 4
         second.held = 0  # a third has them
         first.held = 2
-        assert first.demand.wanted(hall.workers, hall.taken(first)) == 2
+        assert first.demand.wanted(dispatcher.workers, dispatcher.taken(first)) == 2
 
 
 async def test_a_store_takes_back_what_is_its_own(timers: Timers) -> None:
-    hall = Hall()
-    one, other = Store(hall, "s"), Store(hall, "t")
+    dispatcher = Dispatcher()
+    one, other = Store(dispatcher, "s"), Store(dispatcher, "t")
     slots = [one.slot(1), other.slot(2), one.slot(3)]
-    hall.deliver(slots)
-    assert hall.withdraw(one) == [slots[0], slots[2]]
-    assert hall.ready == 1
-    assert await hall.next("a", one.slot(4), None) is slots[1]
+    dispatcher.deliver(slots)
+    assert dispatcher.withdraw(one) == [slots[0], slots[2]]
+    assert dispatcher.ready == 1
+    assert await dispatcher.next("a", one.slot(4), None) is slots[1]
 
 
 async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
     """To the moment; and none is made ahead of workers that are so slow."""
-    hall = Hall()
-    one, other = Store(hall, "s"), Store(hall, "t")
+    dispatcher = Dispatcher()
+    one, other = Store(dispatcher, "s"), Store(dispatcher, "t")
     one.demand.ahead = other.demand.ahead = 8
     first, second = one.slot(1), other.slot(2)
-    hall.deliver([first])
+    dispatcher.deliver([first])
     timers.now += PATIENCE / 4
-    hall.deliver([second])
+    dispatcher.deliver([second])
     assert [seconds for seconds, _ in timers.set] == [PATIENCE]
-    assert await hall.next("a", one.slot(3), None) is first
+    assert await dispatcher.next("a", one.slot(3), None) is first
     timers.now -= PATIENCE / 4
     timers.ring()
-    assert hall.ready == 1
+    assert dispatcher.ready == 1
     assert [round(seconds, 9) for seconds, _ in timers.set] == [PATIENCE / 4]
     claim = second.held
     timers.now += 1e-9
@@ -392,18 +395,18 @@ async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
     assert other.ended == [(second, Release(claim))]
     assert (one.demand.ahead, other.demand.ahead) == (0, 0)
     assert timers.set == []
-    hall.deliver([one.slot(5)])
+    dispatcher.deliver([one.slot(5)])
     assert [seconds for seconds, _ in timers.set] == [PATIENCE]
 
 
 async def test_where_all_is_begun_nothing_is_looked_at(timers: Timers) -> None:
-    hall = Hall()
-    store = Store(hall)
+    dispatcher = Dispatcher()
+    store = Store(dispatcher)
     store.demand.ahead = 8
-    hall.deliver([store.slot()])
-    await hall.next("a", store.slot(2), None)
+    dispatcher.deliver([store.slot()])
+    await dispatcher.next("a", store.slot(2), None)
     timers.ring()
     assert timers.set == []
     assert store.demand.ahead == 8
-    hall.deliver([store.slot(3)])
+    dispatcher.deliver([store.slot(3)])
     assert len(timers.set) == 1

@@ -1,4 +1,4 @@
-"""A hall, what serves it, and workers of few words, for the tests of exchanges."""
+"""A dispatcher, what serves it, and workers of few words, for the tests of exchanges."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.hall import Hall, Slot
+from groupflow.flow.slots import Slot
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Complete, Settlement
@@ -35,27 +36,27 @@ class ListedClaims(Claims):
         return answer
 
 
-class Served(Hall):
-    """A hall, and what serves it."""
+class Served(Dispatcher):
+    """A dispatcher, and what serves it."""
 
     exchangers: list[Exchanger]
 
 
-def hall_of(*claims: Claims) -> Served:
-    """A hall that these stores serve."""
-    hall = Served()
-    hall.exchangers = [Exchanger(hall, each) for each in claims]
-    return hall
+def dispatcher_of(*claims: Claims) -> Served:
+    """A dispatcher that these stores serve."""
+    dispatcher = Served()
+    dispatcher.exchangers = [Exchanger(dispatcher, each) for each in claims]
+    return dispatcher
 
 
-async def run_once(hall: Served) -> None:
-    [exchanger] = hall.exchangers
+async def run_once(dispatcher: Served) -> None:
+    [exchanger] = dispatcher.exchangers
     await exchanger.run_once()
 
 
 @asynccontextmanager
-async def serving(hall: Served) -> AsyncIterator[None]:
-    run = asyncio.gather(*(exchanger.run() for exchanger in hall.exchangers))
+async def serving(dispatcher: Served) -> AsyncIterator[None]:
+    run = asyncio.gather(*(exchanger.run() for exchanger in dispatcher.exchangers))
     try:
         async with asyncio.timeout(deadline()):
             yield
@@ -64,10 +65,10 @@ async def serving(hall: Served) -> AsyncIterator[None]:
         await asyncio.wait([run])
 
 
-async def work(hall: Hall, name: str, ran: list[str], chance: Random) -> None:
+async def work(dispatcher: Dispatcher, name: str, ran: list[str], chance: Random) -> None:
     slot: Slot | None = None
     settlement: Settlement | None = None
-    while (slot := await hall.next(name, slot, settlement)) is not None:
+    while (slot := await dispatcher.next(name, slot, settlement)) is not None:
         ran.append(slot.held.task.id)
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
@@ -88,11 +89,11 @@ class Slow:
         self.running -= 1
 
 
-async def handle(hall: Hall, name: str, quick: int, slow: Slow) -> None:
+async def handle(dispatcher: Dispatcher, name: str, quick: int, slow: Slow) -> None:
     """Handle tasks in no time as long as their number is below `quick`."""
     slot: Slot | None = None
     settlement: Settlement | None = None
-    while (slot := await hall.next(name, slot, settlement)) is not None:
+    while (slot := await dispatcher.next(name, slot, settlement)) is not None:
         if int(slot.held.task.id[1:]) >= quick:
             await slow.handle()
         slot.source.demand.handled(1e-4)
