@@ -62,7 +62,6 @@ class Exchanger(Ledger):
         super().__init__(dispatcher, claims, holds_lease, order)
         self._run_for = run_for
         self._slots = Slots(self, self.pool, run_for)
-        self._running = frozenset[str]()  # rules whose groups' tasks run several under one claim
         self._next = asyncio.Lock()
         self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
         self._late_until: float | None = None  # what got no answer may still run (monotonic)
@@ -71,7 +70,6 @@ class Exchanger(Ledger):
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group are run under one claim, from the next one on."""
         self._claims.adopt(runs)
-        self._running = frozenset(rule for rule, number in runs.items() if number > 1)
 
     async def settle(
         self, slot: Slot, settlement: Settlement | None, *, stays: bool, hops: bool
@@ -105,7 +103,6 @@ class Exchanger(Ledger):
         return (
             slot.stays
             and not settlement.claim.task.crashes
-            and settlement.claim.rule not in self._running
             and self._is_well
             and self.held <= FEW
             and self._slots.has(slot)

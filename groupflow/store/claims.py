@@ -80,13 +80,14 @@ class Claims:
         self._carrying = carrying
         self.pool = pool
         self._beside_suspect = False
-        self._runs = b""
+        self._runs: Mapping[str, int] = {}
+        self._packed_runs = b""
         self._hops_from, self._beside = 0.0, BESIDE  # from when on (monotonic), and the next pause
 
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group one claim may give; one where nothing is said."""
-        some = {rule: number for rule, number in runs.items() if number > 1}
-        self._runs = orjson.dumps(some) if some else b""
+        self._runs = {rule: number for rule, number in runs.items() if number > 1}
+        self._packed_runs = orjson.dumps(self._runs) if self._runs else b""
 
     @property
     def extended(self) -> float:
@@ -110,7 +111,8 @@ class Claims:
         room = Room()
         if self._carrying is not None and any(isinstance(each, Advance) for each in settlements):
             room = await self._carrying.room()
-        ordered, calls = calls_of(front, self.pool, settlements, slots, runs=self._runs, room=room)
+        runs = self._packed_runs
+        ordered, calls = calls_of(front, self.pool, settlements, slots, runs=runs, room=room)
         if not calls:
             return Answer([], [], self._beside_suspect)
         # Behind a server that was replaced, a claim has to wait for its session.
@@ -152,7 +154,7 @@ class Claims:
         Raises:
             As `exchange`, which may be asked to do the same after any error.
         """
-        if monotonic() >= self._hops_from:
+        if monotonic() >= self._hops_from and settlement.claim.rule not in self._runs:
             following = await self.hop(settlement)
             if following is not None:
                 self._beside = BESIDE
