@@ -198,7 +198,8 @@ class Daemon:
         log.info("daemon.stopped", daemon=self.name)
 
     async def _leave(self) -> None:
-        leaving = (self._leases.carry(each.leave()) for each in self._leases.renewers)
+        await asyncio.gather(*(self._leases.carry(r.opened()) for r in self._leases.renewers))
+        leaving = (each.sessions.leave() for each in self._partitions)
         for left in await asyncio.gather(*leaving, return_exceptions=True):
             if isinstance(left, BaseException) and not isinstance(left, GroupflowError):
                 raise left

@@ -54,8 +54,8 @@ class Dispatcher:
         if slot is None:
             self.wake()
         else:
-            stays = self.may_claim and worker not in self._retiring
-            if await slot.source.settle(slot, settlement, stays=stays, hops=not self._ready):
+            works_on = self.may_claim and worker not in self._retiring
+            if await slot.source.settle(slot, settlement, works_on=works_on, hops=not self._ready):
                 return slot
             if settlement is None:
                 self.wake()

@@ -72,10 +72,10 @@ class Exchanger(Ledger):
         self._claims.adopt(runs)
 
     async def settle(
-        self, slot: Slot, settlement: Settlement | None, *, stays: bool, hops: bool
+        self, slot: Slot, settlement: Settlement | None, *, works_on: bool, hops: bool
     ) -> bool:
         """As in `Source`."""
-        if stays and isinstance(settlement, Complete):
+        if works_on and isinstance(settlement, Complete):
             run = slot.run
             if run is not None and run.goes_on and self._slots.has(slot) and self.holds_lease():
                 self._slots.go_on(slot)

@@ -60,14 +60,14 @@ class Source(Protocol):
         """There may be room for more claims, or something to be settled."""
 
     async def settle(
-        self, slot: Slot, settlement: Settlement | None, *, stays: bool, hops: bool
+        self, slot: Slot, settlement: Settlement | None, *, works_on: bool, hops: bool
     ) -> bool:
         """A slot's task has ended; whether the slot holds the next one of its run, or its group.
 
         Args:
             slot: whose claim that was of.
             settlement: of it; ``None`` where it was lost.
-            stays: whether its worker goes on.
+            works_on: whether its worker goes on.
             hops: whether nothing lies ready that could go before the next one of its group.
         """
 

@@ -64,7 +64,7 @@ class Worker:
         self._types = dispatcher.measures.types
         self._context = copy_context()  # what a handler sets in its own is nobody else's
         self._attempt: asyncio.Task[None] | None = None
-        self._slot: Slot | None = None  # that attempt's, until it is handed in
+        self._slot: Slot | None = None  # that attempt's, until its end
         self._has_begun = False
         self._is_cut = False
         self._is_lost = False
@@ -82,7 +82,7 @@ class Worker:
 
     @property
     def source(self) -> Source | None:
-        """Where the claim came from that it attends to; ``None`` where it has none."""
+        """Where the claim came from whose attempt runs; ``None`` where none does."""
         return None if self._slot is None else self._slot.source
 
     def hand_back(self) -> None:

@@ -103,6 +103,7 @@ class Renewer:
 
     async def open(self) -> None:
         """Open a session; report what an earlier process of this name had left."""
+        await self.opened()
         sent = monotonic()
         # Cancelled in the middle of it, nobody would know whether there is a session to close.
         self._opening = asyncio.ensure_future(self._sessions.register(self._info()))
@@ -115,15 +116,10 @@ class Renewer:
         self.is_begun = False
         self._begin()
 
-    async def leave(self) -> None:
-        """Close the session, behind a call that may still be opening one.
-
-        Raises:
-            StoreUnavailable: no answer; the session ends with its lease.
-        """
+    async def opened(self) -> None:
+        """Wait for a call that may be opening a session, though whoever made it was cancelled."""
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
-        await self._sessions.leave()
 
     async def run(self) -> None:
         """Renew for ever.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from groupflow.core.limits import Limit, Limits
 from groupflow.operate.groups import Groups
 from groupflow.store.given import Claim
@@ -128,12 +130,15 @@ async def test_in_a_pool_nothing_waits(bench: Bench) -> None:
     assert (await Groups(bench.client).why("a")).state == "ready"
 
 
-async def test_no_hop_begins_what_waits_for_its_batch(bench: Bench) -> None:
-    """Of a daemon whose configuration makes no batches of it yet."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    daemon = await bench.daemon()
+@pytest.mark.parametrize("number", [2, 3])
+async def test_no_hop_takes_a_task_out_of_a_batch(bench: Bench, number: int) -> None:
+    """Behind a task of another rule, whether it is full or not."""
+    tasks = [arrival(f"a{n}", "a") for n in range(1 + number)]
+    tasks[0].envelope.rule = "another"
+    await bench.enqueue(*tasks)
+    daemon = await waiting_for_three(bench)
     claim = await daemon.claim_one()
-    bench.limits = Limits({"rule": Limit(batch=3, batch_wait=60.0)})
-    await bench.daemon("d2")
     assert await daemon.hop(claim) is None
-    assert await daemon.exchange("grouped", [Complete(claim)], ["w1"]) == ([], [])
+    _, claims = await daemon.exchange("grouped", [Complete(claim)], ["w1"])
+    found = [ids([each, *each.run]) for each in claims]
+    assert found == ([["a1", "a2", "a3"]] if number == 3 else [])

@@ -257,8 +257,8 @@ DAMAGES = [
         for name, sound, broken, seen in (
             (
                 "its rate",
-                "return L.of(group, head).interval == 0 and gathers_until",
-                "return gathers_until",
+                "limit.interval == 0 and call('HEXISTS', K.limits, 'b'",
+                "call('HEXISTS', K.limits, 'b'",
                 same(test_limits.test_a_hop_past_a_limit_writes_nothing, "its rate"),
             ),
             (
@@ -274,10 +274,16 @@ DAMAGES = [
                 same(test_limits.test_a_hop_past_a_limit_writes_nothing, "a closing"),
             ),
             (
-                "what waits for its batch",
-                "and gathers_until(group, head) <= now",
+                "a batch",
+                "and call('HEXISTS', K.limits, 'b' .. L.facts_of(head)) == 0",
                 "",
-                test_batch_wait.test_no_hop_begins_what_waits_for_its_batch,
+                same(test_batch_wait.test_no_hop_takes_a_task_out_of_a_batch, 3),
+            ),
+            (
+                "what may run beside it",
+                "if is_limiting() and place(group, now)",
+                "if false",
+                test_limits.test_a_hop_places_what_may_run_beside_the_next_one,
             ),
             (
                 "a tenant's limit",

@@ -449,6 +449,22 @@ async def test_a_hop_past_a_limit_writes_nothing(bench: Bench, what: str) -> Non
     assert (refused, ids(claims)) == ([], ["a1"] if what == "its concurrency" else [])
 
 
+async def test_a_hop_places_what_may_run_beside_the_next_one(bench: Bench) -> None:
+    """Behind two of a serial rule the group has some of which two may run at once."""
+    bench.limits = Limits({"wide": Limit(2)})
+    tasks = [arrival(f"a{n}", "a") for n in range(5)]
+    for each in tasks[2:]:
+        each.envelope.rule = "wide"
+    await bench.enqueue(*tasks)
+    daemon, other = await bench.daemon(), await bench.daemon("d2")
+    claim = await daemon.hop(await daemon.claim_one())
+    assert claim is not None
+    assert bench.audit() == []
+    assert ids(await other.claim("grouped", "w1", "w2")) == ["a2"]
+    assert await daemon.hop(claim) is None
+    bench.events.clear()
+
+
 async def test_anothers_limit_stops_no_hop(bench: Bench) -> None:
     limited(bench, rate="1/min")
     tasks = [arrival(f"a{n}", "a") for n in range(3)]

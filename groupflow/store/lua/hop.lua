@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- hop: a task is done, and its slot goes on with the next one of its group, under the same lock: an exchange for one
--- slot in the least that it takes, where nothing but groups that run is there, and the next one has no life.
+-- slot in the least that it takes, where nothing but groups that run is there, and the next one has no life, nor limits.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence (16 digits) · 5 element · 6 group · 7 its line for the history
@@ -18,7 +18,7 @@ local envelope = next_one and not has_life(next_one) and call('HGET', K.tasks, i
 if not envelope then return { 0 } end
 if is_limiting() then
   local is_charged = tenants().of(next_one) or call('HEXISTS', K.charged, fence) == 1
-  if is_charged or not limits().are_none(group, next_one, now) then return { 0 } end
+  if is_charged or not limits().are_none(group, next_one) then return { 0 } end
 end
 
 call('RPOP', lane)
@@ -31,4 +31,6 @@ call('HSET', K.history_new, id, at .. ARGV[7])
 if has_life(element) then end_life(id) end
 call('HINCRBY', K.count, 'done', 1)
 call('HINCRBY', K.count, 'queued_grouped', -1)
+-- What is behind it may be of a rule that lets several run at once.
+if is_limiting() and place(group, now) then tell('grouped') end
 return { following, now, next_one, envelope }

@@ -126,9 +126,11 @@ function limits()
     return shared + call('EXISTS', K.lock .. group)
   end
 
-  -- Whether nothing limits the next task of a group that runs one under its lock.
-  function L.are_none(group, head, now)
-    return L.of(group, head).interval == 0 and gathers_until(group, head) <= now
+  -- Whether the next task of a group that runs one under its lock is of a rule without limits or batches, and
+  -- nothing else limits it.
+  function L.are_none(group, head)
+    local limit = L.of(group, head)
+    return limit.concurrency <= 1 and limit.interval == 0 and call('HEXISTS', K.limits, 'b' .. L.facts_of(head)) == 0
       and not call('ZSCORE', K.closed, 'g' .. group) and #L.holders(group) == 0
   end
 

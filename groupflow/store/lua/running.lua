@@ -43,9 +43,9 @@ local function runs()
   end
 
   -- The `run` of the rule that an envelope names, by the caller's table; nil where it names none of it.
-  local function run_of(envelope, runs)
+  local function run_of(envelope, sizes)
     local is_sound, facts = pcall(cjson.decode, string.match(envelope, '^[^\n]*'))
-    return is_sound and type(facts) == 'table' and runs[facts[4]] or nil
+    return is_sound and type(facts) == 'table' and sizes[facts[4]] or nil
   end
 
   -- A group's run reaches as far as what was found behind it, each under a fence of its own: the first one goes in
@@ -70,7 +70,7 @@ local function runs()
   -- repeat), 2 (the same, and it should end soon: somebody paused or limited the group, or an older task stands in
   -- front of its next one). Also whether any goes on, those that have more now as a flat list (its place, and what it
   -- has more: a fence, then element and envelope of each in turn), and groups that are to be placed.
-  function R.settle(daemon, start, runs, verdicts, now)
+  function R.settle(daemon, start, number_runs, verdicts, now)
     local at, freed, lines, ended, goes_on = digits(now), {}, {}, {}, false
     local begun, further, room = 0, {}, MOST_BEGUN
 
@@ -163,7 +163,7 @@ local function runs()
     end
 
     local i = start
-    for place = 1, runs do
+    for place = 1, number_runs do
       local number, fences, elements, told = tonumber(ARGV[i + 7]), {}, {}, {}
       for n = 1, number do
         local from = i + 5 + 3 * n
@@ -190,7 +190,7 @@ local function runs()
     if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
     write_counts(false)
     if goes_on and call('EXISTS', K.paused_all) == 1 then
-      for place = 1, runs do verdicts[place] = verdicts[place] > 0 and 2 or 0 end
+      for place = 1, number_runs do verdicts[place] = verdicts[place] > 0 and 2 or 0 end
     end
     return i, goes_on, further, freed
   end
@@ -199,11 +199,11 @@ local function runs()
   -- them: the first one's fence, then element and envelope of each in turn. Its slot goes on with them, one after
   -- another, and says so behind (`R.settle`). They stay in the lane, where the lock keeps them for it; the key `runs`
   -- says how far that reaches.
-  function R.begin(rows, first, runs, now)
+  function R.begin(rows, first, sizes, now)
     local room = MOST_BEGUN
     for at = first, #rows - 7, 7 do
       local element, group = rows[at + 3], rows[at + 4]
-      local run = not has_life(element) and run_of(rows[at + 5], runs)
+      local run = not has_life(element) and run_of(rows[at + 5], sizes)
       local tenant = run and is_limiting() and tenants().of(element) or nil
       local function may_follow(each) return may_run_on(group, each, tenant, now) end
       if run and may_follow(element) then
