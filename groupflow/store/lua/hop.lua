@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- hop: a task is done, and its slot goes on with the next one of its group, under the same lock: an exchange for one
--- slot in the least that it takes, where nothing but groups that run is there, and the next one has no life, nor limits.
+-- slot in the least that it takes, where nothing but groups that run is there, and the next one has neither a life
+-- nor limits.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence (16 digits) · 5 element · 6 group · 7 its line for the history
