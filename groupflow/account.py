@@ -1,4 +1,4 @@
-"""What a daemon tells of itself: to those who ask whether it is well, to `status`, to metrics."""
+"""What a daemon tells of itself: to health probes, to `status`, to metrics."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from groupflow.upkeep.lease import LeaseThread
 
 @dataclass(slots=True)
 class Account:
-    """A daemon's parts, as far as others want to know how they are.
+    """A daemon's parts, for reports on them.
 
     Attributes:
         settings: those in force; a reload replaces them.
         workforce: its workers.
         leases: what it holds in each partition.
-        reloader: what became of the last reload.
+        reloader: knows the last reload.
         intake: `None` where it takes nothing in.
         started: set once it serves.
         stopping: set once it is to end.
@@ -85,7 +85,7 @@ class Account:
         }
 
     def vitals(self) -> Vitals:
-        """How it is just now."""
+        """How it is now."""
         return Vitals(
             workers=self.workforce.sizes,
             busy=self.workforce.busy,

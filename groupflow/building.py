@@ -1,4 +1,4 @@
-"""How the parts of a daemon are made of settings and of each other; `daemon.py` lists them."""
+"""Makes the parts of a daemon of settings and of each other; `daemon.py` lists them."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ from groupflow.upkeep.sample import sample
 from groupflow.upkeep.sweep import sweep
 
 COPIED_WITHIN = 1.0  # seconds for replicas to have a batch, before intake says that it waits
-MAX_THREADS = 20_000  # they are made when they are needed; a reload may ask for more workers
+MAX_THREADS = 20_000  # made when they are needed; a reload may ask for more workers
 
 
 class Connections:
-    """A daemon's connections to Redis; all that it opens are closed at its end."""
+    """A daemon's connections to Redis; `close` closes all that `open` made."""
 
     def __init__(self, settings: Settings, measures: ScriptMeasures) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class Connections:
         self._opened: list[StoreClient] = []
 
     def make(self, keys: Keys, timeout: float) -> StoreClient:
-        """A connection that somebody else closes; `timeout` in seconds."""
+        """A connection that the caller closes; `timeout` in seconds."""
         return StoreClient(
             self._settings.redis_url(),
             keys,
@@ -91,13 +91,13 @@ class Connections:
         return client
 
     async def close(self) -> None:
-        """Close them all, the newest first."""
+        """Close all opened connections, the newest first."""
         for client in reversed(self._opened):
             await client.close()
 
 
 class Handlers:
-    """What runs tasks, by one configuration after another; attempts may still run by an old one."""
+    """Runners and rules of each configuration in turn; attempts may still run by an old one."""
 
     def __init__(self, app: App, daemon: str) -> None:
         """Binds the application; `daemon` is the name under which its attempts run."""
@@ -105,7 +105,7 @@ class Handlers:
         self._daemon = daemon
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
         self._runners: list[AllRunners] = []
-        self.shards: Shards | None = None  # what runs scans, where the daemon has workers
+        self.shards: Shards | None = None  # runs scans, where the daemon has workers
 
     def rules(self, settings: Settings) -> Rules:
         """The rules of a configuration.
@@ -130,25 +130,25 @@ class Handlers:
         return None if self.shards is None else self.shards.runner(type_)
 
     async def close(self) -> None:
-        """Close their connections, and wait for no thread."""
+        """Close the runners' connections, and wait for no thread."""
         for runners in self._runners:
             await runners.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def sizes_of(settings: Settings) -> dict[Pool, int]:
-    """How many workers a pool has."""
+    """How many workers each pool has."""
     return {"plain": settings.workers.plain, "grouped": settings.workers.grouped}
 
 
 def measures_of(app: App, settings: Settings, pools: Iterable[str]) -> Measures:
-    """Where a daemon with these handlers, scans and pools counts."""
+    """The measures of a daemon with these handlers, scans and pools."""
     scans = [scan.name for scan in app.scans]
     return Measures([*app.types, *settings.handlers, *map(type_of, scans)], pools, scans)
 
 
 def admission_of(settings: Settings) -> Admission:
-    """What turns messages into tasks."""
+    """The admission, which turns messages into tasks."""
     return Admission(
         settings.router(),
         max_body=settings.rabbitmq.max_body,
@@ -166,8 +166,8 @@ class Partition:
     keys: Keys
     session: Session  # the daemon's, there
     sessions: Sessions
-    # Intake and exchangers share one: a claim that is asked for behind an enqueue finds what it
-    # brought.
+    # Exchangers share it with intake (without `redis.replicas`): a claim behind an enqueue finds
+    # its tasks.
     path: StoreClient
     upkeep: StoreClient
     wakes: StoreClient
@@ -193,7 +193,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the parts of a daemon stand on, and how each is made of it, in any order."""
+    """What the parts of a daemon share, and how each is made of it, in any order."""
 
     settings: Settings  # those of the start
     daemon: str  # its name
@@ -201,7 +201,7 @@ class Ground:
     partitions: Sequence[Partition]
     measures: Measures  # where all parts count
     tracing: Tracing | None  # where spans go
-    room: Room = field(default_factory=Room)  # for large bodies, of all workers
+    room: Room = field(default_factory=Room)  # for large bodies, shared by all workers
 
     def pool(
         self, name: Pool, size: int, rules: Rules, holds_lease: Callable[[int], bool]
@@ -241,10 +241,10 @@ class Ground:
         info: Callable[[], dict[str, Any]],
         lag: LoopLag,
     ) -> LeaseThread:
-        """What keeps the leases, apart from the loop that handles tasks; `info` is for `status`."""
+        """The thread that keeps the leases, apart from the loop; `info` is for `status`."""
         workers, upkeep = self.settings.workers, self.measures.upkeep
         self.measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
-        # It must know of a dead server well before a third of the lease has gone.
+        # A renewer must notice a dead server well before a third of the lease has gone.
         timeout = min(self.settings.redis.timeout, workers.lease / RENEWALS_PER_LEASE)
         watch = BlockWatch(
             lambda: lag.turned,
@@ -270,7 +270,7 @@ class Ground:
                 ask_number,
                 limits=partition.sessions.limits,
             )
-            # One of them looks whether the loop is blocked, and says so; the others only ask.
+            # One renewer looks whether the loop is blocked, and logs it; the others only ask.
             may_renew = watch.look if partition.number == 0 else lambda: watch.is_within
 
             def renewer(told: Told) -> Renewer:
@@ -290,7 +290,7 @@ class Ground:
         return LeaseThread(watch, [kept(each) for each in self.partitions])
 
     def tickers(self) -> Tickers:
-        """What makes the ticks of schedules."""
+        """The tickers, which make the ticks of schedules."""
         redis = self.settings.redis
         tables = [
             Table(
@@ -307,7 +307,7 @@ class Ground:
         return tickers
 
     def duties(self, partition: Partition, renewer: Renewer, ticker: Ticker) -> list[Duty]:
-        """What keeps a partition true, and makes the ticks that lie there."""
+        """The duties of a partition, which also make the ticks that lie there."""
         client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         lease = self.settings.workers.lease
@@ -316,7 +316,7 @@ class Ground:
         sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
         rolling = partial(roll, client, keep=keep, size=history.segment)
         sampling = partial(sample, client, partition.latencies)
-        # What handlers did is of the whole daemon: one partition keeps it for all.
+        # Handler statistics are of the whole daemon: one partition keeps them for all.
         workers = self.settings.workers
         size = sum(getattr(workers, pool) for pool in self.measures.pools)
         tallying = partial(tally, client, Tallier(self.measures.types, size))
@@ -328,12 +328,12 @@ class Ground:
             Duty("tick", ticker.run_once, again=0.5),
             Duty("roll", rolling, again=15.0),
             Duty("sweep", sweeping, again=60.0),
-            # What is wrong is said aloud by the others.
+            # The other duties log errors loudly.
             Duty("sample", sampling, again=10.0, level="debug"),
         ]
 
     def shards(self, app: App) -> Shards:
-        """What runs the application's scans.
+        """The shards, which run the application's scans.
 
         Raises:
             ConfigError: a scan lacks something.
@@ -349,7 +349,7 @@ class Ground:
             raise ConfigError([Problem("--app", "", f"{error}.")]) from None
 
     def archiver(self, partition: Partition, is_pressed: Callable[[], bool]) -> Archiver:
-        """What keeps dead letters from blocking intake; `is_pressed` says whether memory does."""
+        """The archiver: dead letters mustn't block intake; `is_pressed`: lack of memory does."""
         return Archiver(
             partition.upkeep,
             partition.session,
@@ -365,12 +365,12 @@ class Ground:
         on_standstill: Callable[[], None],
         retell: Callable[[], None],
     ) -> Intakes:
-        """The way in.
+        """The intakes.
 
         Args:
-            holdings: whom to wake, in each partition.
-            on_standstill: called when intake begins or ends to stand.
-            retell: called when other daemons should hear which queues it has.
+            holdings: to wake, in each partition.
+            on_standstill: called when intake pauses or goes on.
+            retell: called when other daemons should know which queues it has.
         """
         return Intakes(
             self.settings,
@@ -385,7 +385,7 @@ class Ground:
         )
 
     def _copies(self) -> Copies | None:
-        """How many replicas have to have what is written; it takes a connection of its own."""
+        """How many replicas must have each batch; the wait needs a connection of its own."""
         redis = self.settings.redis
         if not redis.replicas:
             return None

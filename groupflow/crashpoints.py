@@ -1,12 +1,11 @@
 """Named points at which a test can have this process killed, as `kill -9` would.
 
-They stand between two effects: what the servers hold is then exactly what the step before wrote.
-Without `GROUPFLOW_CRASH_AT`, which names points and is read once at import, each costs one
-look at an empty dict.
+They stand between two effects: the servers then hold exactly what the step before wrote. Without
+`GROUPFLOW_CRASH_AT`, which names points and is read once at import, each costs one look at an empty
+dict.
 
-No point lies inside a script, which is atomic, nor between the sending of a call and its reply: a
-process that dies there leaves what one leaves that dies right before the call or right behind it,
-depending on whether the call arrived.
+No point lies inside a script, which is atomic, nor between a call and its reply: a death there
+leaves what a death right before or right after the call leaves, depending on whether it arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final
 VARIABLE: Final = "GROUPFLOW_CRASH_AT"
 
 POINTS: Final = (
-    "before_enqueue",  # a batch was taken from RabbitMQ, and nobody else knows of it
+    "before_enqueue",  # a batch was taken from RabbitMQ, and only this process knows of it
     "before_ack",  # the batch is in Redis, and RabbitMQ still has it
     "after_ack",  # the ack is written to the connection
     "before_claim",  # an exchange that claims is about to be sent
@@ -35,7 +34,7 @@ POINTS: Final = (
     "after_reap",  # tasks were taken over from another daemon
     "before_promote",
     "after_promote",  # something was promoted
-    "before_tick",  # a schedule is due, and nobody else knows that this daemon has seen it
+    "before_tick",  # a schedule is due, and only this daemon knows that it has seen it
     "after_tick",  # its ticks are tasks
     "before_archive",  # bodies were read from dead letters, and lie nowhere else
     "after_archive",  # they lie in RabbitMQ too, and no letter knows
@@ -48,9 +47,9 @@ _armed: dict[str, int] = {}  # how many more passes until the kill
 
 
 def arm(where: str) -> None:
-    """Have this process killed at the `nth` pass of points, ``name:nth,…``, counted from 1.
+    """Have this process killed at the nth pass of points, ``name:nth,…``, counted from 1.
 
-    What was armed before is forgotten; an empty text arms none.
+    Forgets points armed before; an empty text arms none.
 
     Raises:
         ValueError: a name is of no point, or a number none from 1.
@@ -73,7 +72,7 @@ def _parsed(where: str) -> Mapping[str, int]:
 
 
 def crash_point(name: str, happened: object = True) -> None:
-    """Die here, if a test said so.
+    """Die here, if this pass is armed.
 
     A pass where nothing `happened` (an exchange without claims, say) doesn't count.
     """

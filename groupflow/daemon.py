@@ -1,8 +1,7 @@
 """The composition root: which parts a daemon has, and in which order they live and end.
 
-Everything runs in one task group. A part that ends by itself when it should run for ever ends the
-daemon, with its error as the last word, so that a supervisor can start it anew; trouble with a
-server never does.
+Everything runs in one task group. A part that should run for ever and ends by itself ends the
+daemon with its error, so that a supervisor can restart it; trouble with a server never does.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ class Daemon:
         only: Literal["intake", "workers"] | None = None,
         load: Callable[[], Settings] | None = None,
     ) -> None:
-        """Builds all parts, or those of one half `only`; nothing connects yet.
+        """Builds all parts, or those of one half `only`; connects nothing yet.
 
-        One process at a time may have the name. With `load`, it loads the configuration anew.
+        One process at a time may have the name. A reload loads the configuration with `load`.
 
         Raises:
             ConfigError: the settings ask for what isn't there.
@@ -79,7 +78,7 @@ class Daemon:
         self._app = app
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
-        self._process = ""  # what sessions know this process by
+        self._process = ""  # this process's name in sessions
         self._supervisor = Supervisor.from_environment()
         self._reloader = Reloader(settings, load, self)
         self._handlers = Handlers(app, name)
@@ -135,7 +134,7 @@ class Daemon:
         return self._leases.renewers[partition].holds_lease
 
     def _facts(self) -> Facts:
-        """What its page shows of it."""
+        """What the daemon's page shows of it."""
         return Facts(self.name, self._settings, self._app.names)
 
     def _info(self) -> dict[str, Any]:
@@ -147,7 +146,7 @@ class Daemon:
             self._reloader.request()
 
     def stop(self) -> None:
-        """Ask for an orderly end: `run` returns when it is reached."""
+        """Ask for an orderly end, after which `run` returns."""
         self._stopping.set()
 
     @property
@@ -188,9 +187,9 @@ class Daemon:
             except ExceptionGroup as group:
                 raise last_word(group) from None
             if self.has_running_handlers:
-                # What could not be stopped runs on while the rest ends, and the application may
-                # wait for just that. Handed over any sooner, its task would run a second time
-                # beside it; so that comes last, and this process ends right behind it.
+                # A handler that can't be stopped runs on while the rest ends, and the application
+                # may wait for it. If its task were handed over sooner, it would run a second time
+                # beside it. So that comes last, and this process ends right after it.
                 last.push_async_callback(self._leave)
                 await last.enter_async_context(self._renewing())
             else:
@@ -220,11 +219,11 @@ class Daemon:
         return self._named("renew", [self._leases.carry(r.run()) for r in self._leases.renewers])
 
     def _named(self, name: str, runs: Sequence[Endless]) -> dict[str, Endless]:
-        """Parts of which there is one a partition."""
+        """Parts that exist once a partition, by name."""
         return {part_name(name, n, len(runs)): run for n, run in enumerate(runs)}
 
     async def _open_sessions(self) -> bool:
-        """Open a session a partition, as soon as Redis lets us. False where a stop comes first.
+        """Open a session a partition, as soon as Redis answers. False where a stop comes first.
 
         Raises:
             ConfigError: the namespace has another number of partitions.
@@ -240,19 +239,19 @@ class Daemon:
             else:
                 for n, renewer in enumerate(self._leases.renewers):
                     if not renewer.is_begun:
-                        self._holdings[n].session_lost()  # until it is
+                        self._holdings[n].session_lost()  # no claims until it has begun
                 return True
         return False
 
     async def _name_process(self) -> None:
-        """Name this process, once and in all partitions alike."""
+        """Name this process once, alike in all partitions."""
         if not self._process:
             self._process = await self._leases.name_process()
             for each in self._partitions:
                 each.session.process = self._process
 
     async def _check_store(self) -> None:
-        """Refuse to work on a Redis that would lose tasks; say what else somebody should know.
+        """Refuse to work on a Redis that would lose tasks; log what else operators should know.
 
         Raises:
             ConfigError: Redis evicts keys.
@@ -289,7 +288,7 @@ class Daemon:
                 task.cancel()
 
     async def _stop(self, intake: asyncio.Task[None] | None) -> None:
-        """Take nothing more in, claim nothing more, let what runs end, hand back the rest."""
+        """Take nothing more in, claim nothing more, let handlers end, hand back the rest."""
         self._supervisor.stopping()
         drain = self._settings.workers.drain
         log.info("daemon.stopping", daemon=self.name, drain=drain)
@@ -303,7 +302,7 @@ class Daemon:
         intake.cancel()
 
     def _seconds_stuck(self) -> float:
-        # While the loop stands, nobody takes an answer.
+        # While the loop stands, no exchange can take its answer.
         return max(0.0, self._workforce.seconds_in_exchange() - self._lag.worst)
 
     def _keeping(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -319,7 +318,7 @@ class Daemon:
         return keeping if self._shards is None else {**keeping, "scans": self._shards.run()}
 
     def _listening(self) -> list[Endless]:
-        """Hear that something may be claimed; an intake alone has nobody to claim it."""
+        """Listen for wakes; a daemon with intake only has no workers to wake."""
         if not self._workforce.sizes:
             return []
         return [listen(each.wakes, self._woken(each)) for each in self._partitions]
@@ -339,7 +338,7 @@ class Daemon:
         return woken
 
     def _stood(self) -> None:
-        """Intake has begun or ended to stand: others hear of it, and memory may be missing."""
+        """Intake pauses or goes on: tell others, and archive, as memory may be missing."""
         self._reloader.retell()
         for duties in self._duties:
             duties["archive"].wake()
@@ -368,7 +367,7 @@ class Daemon:
         return swap
 
     async def tell(self) -> None:
-        """Let `status`, `reload` and `check-config --diff` know."""
+        """Tell `status`, `reload` and `check-config --diff`."""
         info, settings = self.account.info(), report(self._settings)
         telling = (
             each.sessions.tell(info, settings)
@@ -384,5 +383,5 @@ class Daemon:
         self._supervisor.reloading()
 
     def reload_ended(self) -> None:
-        """Tell it that the daemon is itself again."""
+        """Tell the service manager that the daemon is ready again."""
         self._supervisor.ready()

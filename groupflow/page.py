@@ -39,7 +39,7 @@ async def serve_beside(number: int) -> None:
     """Serve a daemon's page until that daemon ends; the channel to it is a file descriptor."""
     loop = asyncio.get_running_loop()
     for each in _THE_DAEMONS:
-        # What is sent to all processes at once is the daemon's to act on: it tells by the channel.
+        # The daemon acts on signals sent to all processes at once, and tells us by the channel.
         loop.add_signal_handler(each, lambda: None)
     parent = os.getppid()
     channel = await Channel.open(socket.socket(fileno=number))
@@ -67,7 +67,7 @@ def _hear(message: dict[str, object], context: PageContext, health: HandedOn) ->
 
 
 async def _give_signs(channel: Channel, parent: int) -> None:
-    """Tell the daemon that this process lives; end with it, should others hold its channel open."""
+    """Tell the daemon that this process lives; end with it, even if others hold the channel."""
     while os.getppid() == parent:
         channel.send({"alive": True})
         await asyncio.sleep(SIGN_OF_LIFE)
@@ -75,7 +75,7 @@ async def _give_signs(channel: Channel, parent: int) -> None:
 
 
 async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
-    """Serve the cluster's page, without a daemon, until SIGTERM or SIGINT; SIGHUP loads anew.
+    """Serve the cluster's page, without a daemon, until SIGTERM or SIGINT; SIGHUP reloads.
 
     Raises:
         ConfigError: the token's file can't be used; the namespace has another number of partitions.
@@ -138,5 +138,5 @@ async def _context(facts: Facts, health: Health) -> AsyncIterator[PageContext]:
 
 def _set_logging_up(settings: Settings) -> None:
     configure_logging(settings.log.level, settings.log.format)
-    # It would tell of each malformed request, as often as somebody likes to send one.
+    # It would log each malformed request, as often as a stranger sends one.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

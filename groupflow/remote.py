@@ -1,4 +1,4 @@
-"""A worker that pulls, for Python programs without Redis and RabbitMQ: HTTP is all it knows.
+"""A worker that pulls, for Python programs without Redis and RabbitMQ: it needs only HTTP.
 
     from groupflow import Retry, Task
     from groupflow.remote import Worker
@@ -8,8 +8,8 @@
 
     Worker("http://127.0.0.1:9464", "couriers", deliver, token="…", concurrency=20).run_forever()
 
-It asks for as many tasks as it may run at once, pushes its lease back while they run, and says
-what became of each until that is heard. While the server is away it goes on with what it has.
+It asks for as many tasks as it may run at once, pushes its lease back while they run, and settles
+each until the server answers. While the server is away it goes on with the tasks it has.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ WAIT = 30.0  # seconds that a call for tasks may wait for some
 _TIMEOUT = 10.0  # seconds for any other call, and for a connection
 _RENEWALS = 4  # in a lease
 _MOST_SAID = 200  # settlements in a call
-_REMEMBERED = 10_000  # fences of tasks that were run: an answer may be older than their settlement
-_REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # which no second try mends
+_REMEMBERED = 10_000  # finished tasks: an answer may be older than their settlement
+_REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
 _OF_WHAT_WAS_SAID = frozenset({400, 413, 422})
 _MOST_WORDS = 2000  # characters of a reason
-_MOST_BYTES = 8 * 1024 * 1024  # of what is said in a call, which may have twice as many
+_MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
 
 
 class Refused(GroupflowError):
@@ -100,16 +100,16 @@ class Worker:
             timeout=_TIMEOUT,
         )
         self._running: dict[_Mark, asyncio.Task[None]] = {}
-        self._said: dict[_Mark, bytes] = {}  # settlements that were not heard yet
+        self._said: dict[_Mark, bytes] = {}  # settlements without an answer yet
         self._over: OrderedDict[_Mark, None] = OrderedDict()
         self._outage = Outage(monotonic)
         self._free, self._news = asyncio.Event(), asyncio.Event()
         self._stopping = asyncio.Event()
-        self._lease = 60.0  # seconds, until the server has told
-        self._lease_told = asyncio.Event()  # another one than was known
+        self._lease = 60.0  # seconds, until the server tells its own
+        self._lease_told = asyncio.Event()  # set when the lease changes
 
     def stop(self) -> None:
-        """Ask for nothing more; end once what runs has ended."""
+        """Ask for nothing more; end once running tasks have ended."""
         self._stopping.set()
 
     def run_forever(self) -> None:
@@ -123,7 +123,7 @@ class Worker:
         await self.run()
 
     async def run(self) -> None:
-        """Work until `stop` is called; then let what runs end, and give the rest back.
+        """Work until `stop` is called; then let running tasks end, and give the rest back.
 
         Raises:
             Refused: a token, a pool or a name is wrong.
@@ -137,7 +137,7 @@ class Worker:
                 if each.done():
                     each.result()
             pulling.cancel()
-            # Its call is hung up before this worker says that it leaves.
+            # Its call ends before this worker leaves.
             await asyncio.gather(pulling, return_exceptions=True)
             if self._running:
                 await asyncio.wait([*self._running.values()], timeout=self._drain)
@@ -190,7 +190,7 @@ class Worker:
         self._news.set()
 
     async def _say(self) -> None:
-        """Say what became of tasks, again and again until it is heard."""
+        """Settle tasks, again and again until the server answers."""
         backoff = Backoff()
         while True:
             await self._news.wait()
@@ -219,7 +219,7 @@ class Worker:
                 await self._tell_alone(mark)
 
     async def _tell_alone(self, mark: _Mark) -> None:
-        """Say what became of one task; where that can't be used, its handler has failed."""
+        """Settle one task; where the server can't use its outcome, its handler has failed."""
         try:
             await self._tell([mark])
         except Refused as refusal:
@@ -244,7 +244,7 @@ class Worker:
             self._lease_told.set()
 
     async def _renew(self) -> None:
-        """Push the lease back while something is held; give up what is somebody else's by now."""
+        """Push the lease back while tasks run; cancel those that the worker has lost."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lease_told.wait(), self._lease / _RENEWALS)
@@ -265,7 +265,7 @@ class Worker:
                     running.cancel()
 
     async def _leave(self) -> None:
-        """Wait until all was heard, and give back what was not finished."""
+        """Wait until all is settled, and give back unfinished tasks."""
         deadline = monotonic() + _TIMEOUT
         while self._said and monotonic() < deadline:
             with suppress(httpx.HTTPError):
@@ -305,7 +305,7 @@ def _read(answer: bytes) -> Any:
 
 
 def _task_of(told: Mapping[str, Any]) -> Task:
-    """A task as handlers have it. A body that is JSON comes as the same value."""
+    """A task for handlers. A JSON body comes as the same value, maybe in other bytes."""
     packed = told.get("body_base64")
     body = write_exactly(told.get("body")) if packed is None else base64.b64decode(packed)
     names = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage", "context")
@@ -313,7 +313,7 @@ def _task_of(told: Mapping[str, Any]) -> Task:
 
 
 def _settlement(mark: _Mark, outcome: Outcome) -> bytes:
-    """What is said of a task; an outcome that can't be sent is a failure of its handler."""
+    """A task's settlement; an outcome that can't be sent is a failure of its handler."""
     try:
         packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(outcome)})
         if len(packed) <= _MOST_BYTES:

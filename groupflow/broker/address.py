@@ -32,7 +32,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        """It in words, for errors."""
+        """The address in words, for errors."""
         kind = "queue" if self._router is None else "exchange with a queue bound to it:"
         return f"{kind} {self._queue!r}"
 
@@ -46,7 +46,7 @@ class Address:
     ) -> str:
         """The queue's name; where there are several, the message's group, or its id without one.
 
-        AMQP bounds it, so that a long group goes by its hash.
+        AMQP bounds a routing key: for a long group it is the group's hash.
         """
         if self._router is None:
             return self._queue

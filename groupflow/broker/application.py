@@ -1,8 +1,8 @@
 """An application's side: publish tasks, over as many connections as that takes.
 
-A connection that ends is replaced, and what it left unconfirmed is published again under the same
-ids, in the same order: RabbitMQ took a prefix of what was sent, and groupflow drops what it has
-seen, so that each message is one task and stands where it was meant to.
+A publisher replaces a connection that ends. It publishes what that left unconfirmed again, under
+the same ids, in the same order. RabbitMQ took a prefix of what was sent, and groupflow drops ids it
+has seen. So each message is one task, in its place.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Publisher:
             timeout: seconds that a message may go without a confirm, new connections included.
             declare: declare the queue where it is missing; the daemons do so too, and publishers
                 need not have the right to.
-            ca_file: as ``[rabbitmq]`` of the configuration; the next three likewise.
+            ca_file: as ``[rabbitmq]`` of the configuration, as are the next three.
             cert_file: our own certificate.
             key_file: its key.
             allow_plaintext: whether a connection to another machine may go without TLS.
@@ -145,7 +145,7 @@ class Publisher:
         return SyncPublisher(lambda: copy(self)._afresh())
 
     def _afresh(self) -> Self:
-        """Forget connections and loops, which are another thread's, or another process's."""
+        """Forget connections and loops: they belong to another thread or process."""
         self._terms = Terms(self._url, self._address, self._timeout, declared=self._declared)
         self._many = asyncio.Lock()
         self._slots = asyncio.Semaphore(IN_FLIGHT)
@@ -264,7 +264,7 @@ class Publisher:
 
 
 class _Run:
-    """One `publish_many`: what is confirmed, what is under way, what is to come."""
+    """One `publish_many`: messages confirmed, in flight and to come."""
 
     def __init__(self, timeout: float, messages: Iterable[Message], max_headers: int) -> None:
         self._timeout = timeout
@@ -304,7 +304,7 @@ class _Run:
             try:
                 outgoing = message.checked(self._max_headers)
             except Unroutable as refusal:
-                self._refusal = refusal  # raised once those before it are confirmed
+                self._refusal = refusal  # raised once the messages before it are confirmed
                 return
             self._under_way.append(outgoing)
             self._ids.append(message.id)

@@ -1,12 +1,12 @@
 """archive: bodies of dead letters go to RabbitMQ's stream, and are read back from there.
 
-What was published is read back before anybody lets go of it: that tells the offset at which it
-lies, and proves that it is readable there, byte for byte. The same bytes may come to lie there
-twice, when two daemons archive one letter or one dies in between; each letter knows its own.
+A daemon reads back what it published before Redis lets go of it. That tells the offset, and proves
+that the body is readable there, byte for byte. The same bytes may lie there twice, if two daemons
+archive one letter or one dies in between; each letter knows its own.
 
-What is kept of a message is larger than the message was, and RabbitMQ bounds a message: so a large
-body lies there in parts, one behind the other, maybe with others' between them. The first has the
-body's id and says how many there are; the others have that id and their number.
+A body here is larger than its message was, and RabbitMQ bounds a message. So a large body lies
+there in parts, in order, maybe with other bodies' parts between them. The first has the body's id
+and says how many there are; the others have that id and their number.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Archive:
     ) -> None:
         """Connects to nothing yet; RabbitMQ's page shows it under `name`.
 
-        With `trusts_policy` a stream that keeps for less than `retention` (seconds) is taken, as a
-        policy that nobody can ask for over AMQP makes it keep for longer. `timeout`, in seconds, is
-        for each answer: the handshake, the declarations, the confirms, each message to come.
+        With `trusts_policy` it takes a stream that keeps for less than `retention` (seconds): a
+        policy, which AMQP doesn't tell of, makes it keep for longer. `timeout`, in seconds, is for
+        each answer: the handshake, the declarations, the confirms, each message to come.
         """
         self._url = url
         self._queue = queue
@@ -71,13 +71,13 @@ class Archive:
         Raises:
             ArchiveRefused: there is no stream for us, or it keeps bodies for too short a time.
             BodyRefused: there is one, and one of these was refused; some may lie there.
-            BrokerUnavailable: no answer; some may lie there, which harms nobody.
+            BrokerUnavailable: no answer; some may lie there, which is harmless.
         """
         written = {(id_ := uuid4().hex): _parts_of(id_, body) for body in bodies}
         wanted = {id_: part for parts in written.values() for id_, part in parts.items()}
         offsets: dict[str, int] = {}
         async with self._connected() as connection:
-            # RabbitMQ may say nothing at all of a queue: its leader is away, or its channel ended.
+            # RabbitMQ may not answer for a queue: its leader is away, or its channel ended.
             with broker_calls(f"RabbitMQ said nothing of {self._stream!r}"):
                 async with asyncio.timeout(self._timeout):
                     await dead_stream.declare(
@@ -161,7 +161,7 @@ class Archive:
                 ) from error
 
     async def _publish_one(self, channel: AbstractChannel, parts: dict[str, bytes]) -> None:
-        """One body, a part only once the one before it is confirmed: they lie in order."""
+        """One body; each part goes once the one before it is confirmed, so they lie in order."""
         headers: dict[str, FieldValue] = {_PARTS: len(parts)}
         for id_, part in parts.items():
             properties = aiormq.spec.Basic.Properties(

@@ -2,7 +2,7 @@
 
 aio-pika's self-restoring connection would declare a deleted queue again, empty and in silence, and
 goes on delivering while its caller still holds messages of the old connection. Here a connection
-lives for one *term*: when it ends, the term ends, and whoever wants another one opens it.
+lives for one *term*: when it ends, the term ends, and its user opens another.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REFUSED = (
     aiormq.exceptions.ProbableAuthenticationError,
 )
 _NOT_ALLOWED = 530  # AMQP's code where the virtual host is missing, or is not for this user
-# The same code where one has too many connections: a server, a virtual host or a user. That passes.
+# The same code where a server, a virtual host or a user has too many connections. That passes.
 _CROWDED = re.compile(r"limit \(\d+\) is reached")
 
 
@@ -49,7 +49,7 @@ _CLOSED = (aiormq.exceptions.ConnectionClosed, aiormq.exceptions.ChannelClosed) 
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+)[^<>]* at 0x[0-9a-f]+>")
 
 
-# What runs for a connection of ours: set around each call, and so in all tasks that one begins.
+# Whether code runs for a connection of ours: set around each call, so in all tasks it begins.
 _OURS: ContextVar[bool] = ContextVar("groupflow_broker", default=False)
 
 _LIBRARIES = (
@@ -59,9 +59,9 @@ _LIBRARIES = (
 
 
 class _Hush(logging.Filter):
-    """Drops what the libraries say of our connections: whoever uses one says it, once.
+    """Drops the libraries' log lines about our connections: the connection's user logs it, once.
 
-    Connections that the application has made by itself go on being told of.
+    Lines about the application's own connections still pass.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -74,12 +74,12 @@ for _library in _LIBRARIES:
 
 @contextmanager
 def broker_calls(what: str) -> Iterator[None]:
-    """Turns whatever a broken connection raises into `BrokerUnavailable`.
+    """Turns any error of a broken connection into `BrokerUnavailable`.
 
-    aiormq answers waiting calls with the error that ended its reader, and that may be anything: its
-    own errors, `StopAsyncIteration`, a bare `Exception`, even a `CancelledError` that nobody asked
-    for. None of them may end the daemon. And the other way round: where we are cancelled, it may
-    raise one of its own errors instead, or go on as if nothing were; we end all the same.
+    aiormq answers waiting calls with the error that ended its reader. That may be anything: its own
+    errors, `StopAsyncIteration`, a bare `Exception`, even a `CancelledError` without a cancel. None
+    of them may end the daemon. Conversely, where we are cancelled, it may raise one of its own
+    errors, or go on; we end all the same.
 
     `what` did not happen, as a clause: ``RabbitMQ opened no channel``.
     """
@@ -97,7 +97,7 @@ def broker_calls(what: str) -> Iterator[None]:
         if _cancellations() > before:
             raise asyncio.CancelledError from error
         words = _words(error)
-        # Whoever shows the cause alone shows the same words.
+        # Code that shows the cause alone shows the same words.
         cause = error if words == str(error) else ConnectionError(words)
         raise BrokerUnavailable(f"{what}: {words}") from cause
     finally:
@@ -118,7 +118,7 @@ def _words(error: Exception) -> str:
 
 
 def _cancellations() -> int:
-    """How many have asked the current task to end, and still want it to."""
+    """How many requests to cancel the current task are pending."""
     current = asyncio.current_task()
     return current.cancelling() if current else 0
 
@@ -145,19 +145,19 @@ def nodes_of(url: str) -> list[str]:
 class _Owned(aio_pika.Connection):
     """A connection that its owner alone closes.
 
-    The library's own closes itself where it is collected, a failed one too; and where that happens
-    in a thread without a loop, all that comes of it is a coroutine that was never awaited.
+    The library's own closes itself when it is collected, even a failed one. In a thread without a
+    loop, that only leaves a coroutine that was never awaited.
     """
 
     def __del__(self) -> None:
-        """Leave it: whoever has opened it has closed it, and what failed is not open."""
+        """Do nothing: its owner has closed it, and a failed connection is not open."""
 
 
 async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> AbstractConnection:
-    """Open a connection to one of the nodes: to the first that answers, in an order of chance.
+    """Open a connection to the first node that answers, in random order.
 
-    So connections spread over the nodes, and who comes upon a node that answers and can't do its
-    work (cut off from the others, say) comes to another one next time.
+    So connections spread over the nodes. A caller that meets a node that answers and can't do its
+    work (cut off from the others, say) meets another one next time.
 
     Args:
         url: ``amqp://``, or ``amqps://`` with its TLS files; of one node or of several.
@@ -233,7 +233,7 @@ async def open_channel(connection: AbstractConnection, *, confirms: bool) -> Abs
         BrokerUnavailable: the connection has ended.
     """
     with broker_calls("RabbitMQ opened no channel"):
-        # What can't be routed is handed back *and* confirmed; only this makes it a refusal.
+        # RabbitMQ hands back *and* confirms what it can't route; only this makes it a refusal.
         channel = await connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
         underlay = await channel.get_underlay_channel()
         _hear_out(underlay)
@@ -241,9 +241,9 @@ async def open_channel(connection: AbstractConnection, *, confirms: bool) -> Abs
 
 
 def _hear_out(channel: AbstractChannel) -> None:
-    """Take note of how a channel's reader ends, which whoever waits for its answers hears anyway.
+    """Retrieve the exception of a channel's reader; calls that wait for it get it anyway.
 
-    Else asyncio says at some later time that a task's exception was never retrieved.
+    Else asyncio logs later that a task's exception was never retrieved.
     """
     for task in asyncio.all_tasks():
         frame = getattr(task.get_coro(), "cr_frame", None)

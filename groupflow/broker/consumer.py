@@ -1,8 +1,7 @@
 """Consuming for one term: deliveries in the broker's order, acks up to one of them.
 
-Below aio-pika each delivery starts a task of its own. The callback here does nothing but append,
-and awaits nothing, so the order of the tasks, which is the order of the frames, is the order of the
-list.
+Below aio-pika each delivery starts a task of its own. The callback here only appends, and awaits
+nothing. So the order of the tasks, which is the order of the frames, is the order of the list.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ class Consumer:
         self.overflowed = 0
         """How many deliveries together were over `max_bytes`, where that ended the term."""
         self._waiting: deque[Delivery] = deque()
-        self._enough = (1, 1)  # deliveries, or bytes, that whoever takes is waiting for
+        self._enough = (1, 1)  # deliveries, or bytes, that `take` waits for
         self._come = asyncio.Event()  # so much has come, or the term has ended
         self._ended = ""
         self.has_delivered = False
-        """Whether anything has come: then it is the queue's active consumer, until its end."""
+        """Whether it got a delivery: then it is the queue's active consumer, until its end."""
 
     async def start(self, channel: AbstractChannel, prefetch: int) -> None:
         """Begin to consume; only one consumer of the queue is active at a time."""
@@ -84,7 +83,7 @@ class Consumer:
         if self._has_enough:
             self._come.set()
         if self._bytes > self._max_bytes and len(self._waiting) > 1:
-            # RabbitMQ limits by number only. What was not taken goes back to its place.
+            # RabbitMQ limits by number only. Deliveries not taken go back to their place.
             self.overflowed = len(self._waiting)
             self._end(
                 f"{self.overflowed} messages of {self._bytes} bytes are over "
@@ -102,8 +101,8 @@ class Consumer:
     async def take(self, most: int, most_bytes: int) -> list[Delivery]:
         """Wait for deliveries and take what has come, in order, up to the one that reaches a limit.
 
-        A batch costs RabbitMQ, Redis and us much the same whatever it holds. So where messages
-        stream in, it waits for a moment to be whole; one that comes alone never waits.
+        A batch costs RabbitMQ, Redis and us much the same at any size. So where messages stream in,
+        it waits a moment to be whole; a message that comes alone never waits.
 
         Raises:
             BrokerUnavailable: the term has ended. What was not acked comes again in the next one.
@@ -125,7 +124,7 @@ class Consumer:
         return batch
 
     async def _until(self, most: int, most_bytes: int) -> None:
-        """Wait until so much has come, or somebody says that it is enough."""
+        """Wait until so much has come, `take`'s timer fires, or the term ends."""
         self._enough = (most, most_bytes)
         if not self._ended and not self._has_enough:
             self._come.clear()
@@ -155,7 +154,7 @@ class Consumer:
             await self._channel.basic_ack(delivery.tag, multiple=True)
 
     def finish(self, why: str = "the daemon stops") -> None:
-        """End the term: what was not taken yet comes again to whoever consumes next."""
+        """End the term: the next consumer gets what was not taken yet."""
         self._end(why)
 
 

@@ -1,7 +1,7 @@
 """The message as publishers have to write it, as a JSON Schema and as an AsyncAPI description.
 
-Both are made here, from the same names and limits that routing and admission read messages by, so
-that they can't say something else; ``groupflow schema`` prints them for a configuration.
+Both are made here from the names and limits that routing and admission use, so that they can't
+differ. ``groupflow schema`` prints them for a configuration.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def asyncapi(settings: Settings) -> dict[str, Any]:
                     "title": "A task",
                     "contentType": "application/json",
                     "correlationId": {"location": "$message.header#/message_id"},
-                    # AsyncAPI has one place for what AMQP keeps in two.
+                    # AMQP has properties and headers, AsyncAPI headers only.
                     "headers": {
                         "type": "object",
                         "properties": {
@@ -183,7 +183,7 @@ def _body(settings: Settings) -> dict[str, Any]:
 
 
 def _routed(settings: Settings) -> list[tuple[FieldPath, dict[str, Any]]]:
-    """The fields that routing reads, with what it takes there."""
+    """The fields that routing reads, each with its schema."""
     fields = settings.fields
     named = [
         (fields.app, _name_or_number("The application, by which rules are chosen.")),

@@ -1,8 +1,8 @@
 """The stream that holds dead letters' bodies for Redis: its shape, and what doctor says of it.
 
-It is fed by an exchange of the same name, so that the daemons' user needs no right to publish to
-other queues. A stream that exists is taken as it is, unless it would throw bodies away sooner than
-their letters.
+An exchange of the same name feeds it, so that the daemons' user needs no right to publish to other
+queues. Daemons take a stream that exists as it is, unless it would drop bodies sooner than their
+letters.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from groupflow.core.errors import ArchiveRefused
 
 OLDEST = (3, 9)  # the first RabbitMQ with streams
 MARGIN = 7 * 86400.0
-"""Seconds that the stream keeps a body beyond its letter: nobody sweeps while no daemon runs."""
+"""Seconds that the stream keeps a body beyond its letter: without a daemon, none is swept."""
 
 CHECK = "rabbitmq.dead-stream"
 
-_HARMLESS = frozenset(  # what may be otherwise: it throws nothing away
+_HARMLESS = frozenset(  # arguments that may differ: they drop no body
     {"x-stream-max-segment-size-bytes", "x-initial-cluster-size", "x-queue-leader-locator"}
 )
-_DIFFERENCES = len(_HARMLESS) + 2  # with the age, and the look that finds no more
+_DIFFERENCES = len(_HARMLESS) + 2  # with the age, and the try that finds no more
 
 _UNITS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
 REFUSALS = (
@@ -46,7 +46,7 @@ def name_of(queue: str) -> str:
 
 
 def arguments_of(retention: float) -> dict[str, FieldValue]:
-    """How the stream is declared that keeps bodies for longer than letters are kept (seconds)."""
+    """The arguments of a stream that keeps bodies for longer than `retention` (seconds)."""
     return {"x-queue-type": "stream", "x-max-age": f"{math.ceil(retention + MARGIN)}s"}
 
 
@@ -102,7 +102,7 @@ async def examine(
             found = f"{name!r} keeps bodies for longer than history.dead_retention"
             return Check(CHECK, "ok", f"{found}, as a policy says" if trusts_policy else found)
         channel = await open_channel(connection, confirms=False)
-        # An argument that is refused right behind the rights: so nothing is ever declared by this.
+        # RabbitMQ refuses this argument right after checking the rights, and declares nothing.
         await channel.queue_declare(name, durable=True, arguments={"x-queue-type": "none"})
     except aiormq.exceptions.ChannelAccessRefused:
         remedy = "See deploy/rabbitmq/permissions.sh."
@@ -116,7 +116,7 @@ async def examine(
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Why a stream that is there is none for us, behind its name; and what to do."""
+    """Why we can't use an existing stream, to follow its name; and what to do."""
 
     found: str
     remedy: str
@@ -125,10 +125,10 @@ class _Fault:
 async def _fault_of(
     connection: AbstractConnection, name: str, retention: float, *, trusts_policy: bool
 ) -> _Fault | None:
-    """What is wrong with the stream that is there, by declaring it as it should be.
+    """What is wrong with an existing stream, found by declaring it as it should be.
 
-    RabbitMQ names one difference at a time: each that harms nobody is taken over, and it is asked
-    again. Nothing is ever declared by this but what is there.
+    RabbitMQ names one difference at a time: a harmless one goes into the declaration, and RabbitMQ
+    is asked again. This never declares anything new.
     """
     arguments = arguments_of(retention)
     difference: Difference | None = None
@@ -158,7 +158,7 @@ def _judge(
     *,
     trusts_policy: bool,
 ) -> _Fault | None:
-    """What it means that the stream is otherwise than we would declare it; ``None``: nothing."""
+    """The fault that a difference from our declaration is; ``None``: none."""
     if difference is not None and difference.argument in _HARMLESS:
         return None
     if difference is None or difference.argument != "x-max-age":

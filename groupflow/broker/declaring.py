@@ -1,4 +1,4 @@
-"""What RabbitMQ says where a queue is otherwise than it is declared: the difference, as a value."""
+"""How an existing queue differs from its declaration, read from RabbitMQ's refusal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = {"byte", "short", "signedint", "unsignedint", "long", "unsignedbyte",
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a queue has otherwise than we would declare it."""
+    """An argument of a queue that differs from our declaration."""
 
     argument: str  # `durable`, `x-queue-type` and the like
     current: FieldValue  # what the queue has; None where it has nothing

@@ -1,13 +1,13 @@
-"""Reading what strangers put into AMQP properties, whatever the bytes are.
+"""Reads any bytes that strangers put into AMQP properties.
 
-RabbitMQ checks how a message's properties are laid out, but not what is in them. pamqp refuses a
-message id, a type or a header's name that isn't UTF-8, a time beyond the year 9999, and tables
-nested some hundred deep: aiormq then closes the connection, RabbitMQ hands the message out again,
-and so on for ever. One message would stop intake for all. So these kinds are read here, and never
-refused: what isn't text is told in hex, what is too much is cut, and admission judges the rest.
+RabbitMQ checks the layout of a message's properties, but not their content. pamqp refuses a message
+id, a type or a header's name that isn't UTF-8, a time beyond the year 9999, and tables nested some
+hundred deep: aiormq then closes the connection, RabbitMQ hands the message out again, and so on for
+ever. One message would stop intake for all. So this module reads these kinds, and never refuses: it
+writes bytes that aren't text in hex, and cuts what is too much; admission judges the rest.
 
-Nothing here costs more than its bytes: what lies in a table or a list ends where that ends, so each
-byte is read once; and a table holds so many values and no more.
+The cost is linear in the bytes: a value ends where its table or list ends, so each byte is read
+once; and a table holds at most `VALUES` values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import pamqp.decode
 
 from groupflow.core.octets import as_text
 
-DEPTH = 32  # of nested tables and lists that is read; what lies deeper is left out
-VALUES = 1024  # of a table that are read, nested ones too: one takes more memory than its bytes
+DEPTH = 32  # levels of nested tables and lists that are read; deeper values are left out
+VALUES = 1024  # of a table that are read, nested ones too: a value takes more memory than its bytes
 _MILLISECONDS_FROM = 0xFFFFFFFF  # seconds up to the year 2106; more is likely milliseconds
 
 
@@ -55,15 +55,15 @@ class _Source:
         return True
 
 
-# What to read, from where, not beyond where, how deep at most: where it ends, and the value.
+# Source, where to begin, where to end at most, levels left; returns where it ended, and the value.
 Reader: TypeAlias = Callable[[_Source, int, int, int], tuple[int, Any]]
 
 
 def tolerate_strangers() -> None:
     """Have pamqp read these kinds with the functions below, in this whole process.
 
-    So only who consumes strangers' messages calls it: an application that publishes has a pamqp of
-    its own, which others may use beside us.
+    Only consumers of strangers' messages call it: in an application that publishes, other code may
+    use pamqp too.
     """
     pamqp.decode.METHODS.update(
         {"shortstr": short_string, "table": table, "timestamp": timestamp},
@@ -71,13 +71,13 @@ def tolerate_strangers() -> None:
 
 
 def short_string(value: bytes) -> tuple[int, str]:
-    """A short text; what isn't UTF-8 is told in hex."""
+    """A short text; bytes that aren't UTF-8 in hex."""
     end = 1 + value[0]
     return end, as_text(value[1:end])
 
 
 def timestamp(value: bytes) -> tuple[int, Any]:
-    """A time, or the bare number where no calendar has it."""
+    """A time, or the number where `datetime` can't hold it."""
     return _time(_Source(value), 0, len(value), 0)
 
 
@@ -92,7 +92,7 @@ def table(value: bytes) -> tuple[int, Table]:
 
 
 def _bounds(source: _Source, at: int, end: int) -> tuple[int, int]:
-    """Where something with a length before it begins and ends: never beyond what it lies in."""
+    """Where a length-prefixed value begins and ends: never beyond its container."""
     begin = at + 4
     if begin > end:
         raise struct.error

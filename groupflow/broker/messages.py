@@ -88,7 +88,7 @@ def _check_name(what: str, text: str) -> None:
 
 
 def _check_headers(headers: dict[str, Any], most: int) -> None:
-    """Look whether AMQP carries headers, and intake makes a task of them: read as it reads them."""
+    """Check that AMQP can carry the headers, and that intake, which reads them so, takes them."""
     if are_deep(headers):
         raise Unroutable(
             f"the headers are nested over {HEADER_DEPTH} deep: what lies deeper would be lost"

@@ -1,12 +1,12 @@
 """A queue in several partitions: queues with numbers, behind an exchange that hashes routing keys.
 
-A consistent-hash exchange gives a routing key to one of its bindings by their places in a ring, and
-that is in the order in which they were made. After a restart of all nodes RabbitMQ 3.10 makes them
-in an order of chance: then a group's next messages come by another queue than those before them,
-which may still wait. So the bindings are in an exchange of their own, the *ring*, that isn't
-durable: it is forgotten with the last node, and made anew in one order, behind a lock. Only when it
-is whole the durable exchange is bound to it, by one binding. Until then RabbitMQ hands back what is
-published, rather than send it the wrong way.
+A consistent-hash exchange gives a routing key to one of its bindings by their places in a ring,
+which follow the order in which they were made. After a restart of all nodes RabbitMQ 3.10 makes
+them in random order: a group's next messages would come by another queue than earlier ones, which
+may still wait. So the bindings are in an exchange of their own, the *ring*, that isn't durable:
+RabbitMQ forgets it with the last node, and a daemon makes it again in one order, behind a lock. The
+durable exchange is bound to it, by one binding, only when it is complete. Until then RabbitMQ hands
+messages back to publishers, rather than send them the wrong way.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ HASH = "x-consistent-hash"
 PLUGIN = "rabbitmq_consistent_hash_exchange"
 WEIGHT = "1"  # of a binding, beside the others
 
-# Else all of them would be led by the node that the declaring daemon is connected to.
+# Else the node that the declaring daemon is connected to would lead all of them.
 _SPREAD: dict[str, FieldValue] = {"x-queue-leader-locator": "balanced"}
 _LOCK_LOOK = 0.05  # seconds between two tries for the lock
 _UNKNOWN_TYPE = "unknown exchange type"
-# Refused right behind the look at its type: nothing is ever declared by this.
+# RabbitMQ refuses this right after checking the type, and declares nothing.
 _IMPOSSIBLE: dict[str, FieldValue] = {"hash-header": "a", "hash-property": "message_id"}
 
 
@@ -49,7 +49,7 @@ def ring_of(queue: str) -> str:
 async def declare(connection: AbstractConnection, queue: str, partitions: int) -> None:
     """Declare what is missing of the queues, the exchanges and their bindings.
 
-    Where the user has no right to, somebody else has to: whoever publishes or consumes finds out.
+    A user without the right declares nothing; publishers and consumers meet the error.
 
     Raises:
         BrokerUnavailable: the connection has ended.
@@ -88,9 +88,9 @@ def _lock_of(queue: str) -> str:
 
 
 async def _lock(connection: AbstractConnection, queue: str) -> AbstractChannel | None:
-    """Be the only one who declares; ``None`` where the user may not.
+    """Become the only daemon that declares; ``None`` where the user may not.
 
-    An exclusive queue is its connection's alone, and ends with it.
+    The lock is an exclusive queue: it belongs to one connection, and ends with it.
     """
     while True:
         channel = await open_channel(connection, confirms=False)
@@ -136,7 +136,7 @@ def plugin_missing(partitions: int) -> ConfigError:
 
 
 async def has_plugin(connection: AbstractConnection, queue: str) -> bool | None:
-    """Whether RabbitMQ knows such exchanges, asked by a name that the user may declare.
+    """Whether RabbitMQ knows such exchanges, asked under a name that the user may declare.
 
     ``None`` where it doesn't say. It may end the connection.
 

@@ -134,7 +134,7 @@ class TermPublisher:
     def _check_frame(self, message: Outgoing, properties: aiormq.spec.Basic.Properties) -> None:
         """Look whether the properties fit into one frame: they are never split.
 
-        A larger one would end the connection, and with it what others publish there.
+        A larger one would end the connection, and with it other calls' publishing.
         """
         most = self._channel.connection.connection_tune.frame_max or _ANY
         size = len(ContentHeader(0, len(message.body), properties).marshal()) + _AROUND
@@ -161,8 +161,8 @@ class TermPublisher:
         confirmed = 0
         try:
             for message in messages:
-                # Tasks start in the order of their making, and each writes its frames before it
-                # first waits: so this order is the order on the wire.
+                # Tasks start in the order of their creation, and each writes its frames before it
+                # first waits. So this is the order on the wire.
                 flying.append(asyncio.create_task(self.publish(message)))
                 if len(flying) >= IN_FLIGHT:
                     await flying.popleft()
@@ -191,7 +191,7 @@ async def publishing(
 ) -> AsyncIterator[TermPublisher]:
     """Open a publisher on a connection of its own, and declare the queue where it is missing.
 
-    Where RabbitMQ doesn't tell this user whether it is there, `QueueMissing` does at each message.
+    Where RabbitMQ doesn't tell this user whether it exists, `QueueMissing` does, for each message.
 
     Args:
         url: the broker.

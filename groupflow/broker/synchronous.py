@@ -149,7 +149,7 @@ class SyncPublisher:
             raise
 
     def _forget(self) -> None:
-        """In a new process: the thread stayed behind, and perhaps it held the lock."""
+        """Start over in a forked process: the thread is gone, and may have held the lock."""
         self._lock = threading.Lock()
         self._running = None
 
@@ -170,7 +170,7 @@ class _Running:
         return asyncio.run_coroutine_threadsafe(call(self._publisher), self._loop)
 
     def stop(self) -> None:
-        """End what is under way as well; the last call."""
+        """End calls in flight as well; the last call."""
         self.begin(lambda publisher: publisher.close()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -1,4 +1,4 @@
-"""An application's connections, one after another, and what is said while there is none."""
+"""An application's connections, one after another, and the log lines while there is none."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Term:
 
 
 class Terms:
-    """The open connection, or the next one: publishers share it, and who finds it lost says so."""
+    """The open connection, or the next one: publishers share it, and report it lost."""
 
     def __init__(
         self, url: str, address: Address, timeout: float, *, declared: tuple[str, int] | None
     ) -> None:
-        """Hold the way to it.
+        """Bind how to connect.
 
         Args:
             url: of one node or several.
@@ -53,18 +53,18 @@ class Terms:
         self._timeout = timeout
         self._declared = declared
         self._term: Term | None = None
-        self.trouble: BrokerUnavailable | None = None  # why there is none just now
+        self.trouble: BrokerUnavailable | None = None  # why there is none now
         self._outage = Outage(monotonic)
         self._is_closed = False
         self._opening = asyncio.Lock()
 
     async def close(self) -> None:
-        """Close the connection; there is no other behind it."""
+        """Close the connection; none follows."""
         self._is_closed = True
         await self._end(self._term)
 
     async def reach(self) -> Term:
-        """The open term, or a new one, however long that takes."""
+        """The open term, or a new one, with no time limit."""
         backoff = Backoff()
         async with self._opening:
             while True:
@@ -96,7 +96,7 @@ class Terms:
         return Term(connection, channel, TermPublisher(channel, self._address, self._timeout))
 
     async def lose(self, term: Term, error: BrokerUnavailable) -> None:
-        """Give a term up, unless somebody has done so and opened the next."""
+        """Give a term up, unless another publisher did so and opened the next."""
         self.trouble = error
         self._tell_of(error)
         if self._term is term:

@@ -1,7 +1,7 @@
 """The shape of the queue: durable, quorum, one active consumer at a time.
 
-Two consumers would reorder; with a single active one, the others stand by and take over. A queue
-that exists is taken as it is, so that an operator may give it further arguments or a policy.
+Two consumers would reorder; with a single active one, the others stand by and take over. Daemons
+take a queue that exists as it is, so that an operator may give it further arguments or a policy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Presence(Enum):
     MISSING = "missing"
     UNTOLD = "untold"
     """RabbitMQ doesn't tell this user: 4.2.6 and 4.3.0 want the right to configure the queue for
-    that, later ones any right on it; older ones tell everybody."""
+    that, later ones any right on it; older ones tell every user."""
 
 
 async def presence_of(connection: AbstractConnection, queue: str) -> Presence:
@@ -57,7 +57,8 @@ async def declare(
 ) -> None:
     """Declare the queue where it is missing, with `extra` arguments.
 
-    Where we aren't told, we may not declare it either: whoever publishes or consumes finds out.
+    Where RabbitMQ doesn't tell us, we may not declare it either; publishers and consumers meet the
+    error.
 
     Raises:
         BrokerUnavailable: the connection has ended, or the user may not declare it.
@@ -72,7 +73,7 @@ async def declare(
 
 
 async def delete(connection: AbstractConnection, queue: str) -> None:
-    """Delete the queue and whatever is in it.
+    """Delete the queue and all its messages.
 
     Raises:
         BrokerUnavailable: the connection has ended, or the user may not delete it.
@@ -84,9 +85,10 @@ async def delete(connection: AbstractConnection, queue: str) -> None:
 
 
 def _unlimited_deliveries(channel: AbstractChannel) -> dict[str, FieldValue]:
-    """From 4.0 on RabbitMQ drops a message that was handed out 20 times, unless told otherwise.
+    """From 4.0 on RabbitMQ drops a message that it delivered 20 times, unless told otherwise.
 
-    Every daemon that dies with a message unacked counts as one, though the message is sound.
+    Each daemon that dies with a message unacked counts as one delivery, though the message is
+    sound.
     """
     version = str(channel.connection.server_properties.get("version", ""))
     major = version.partition(".")[0]

@@ -67,7 +67,7 @@ class App:
     ```
 
     Attributes:
-        state: whatever the lifespan puts there for the handlers, such as connection pools.
+        state: what the lifespan puts there for the handlers, such as connection pools.
     """
 
     def __init__(self) -> None:

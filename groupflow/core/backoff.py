@@ -1,4 +1,4 @@
-"""How long to wait before the next try, when a server is away: short, growing, never beyond 0.5 s.
+"""How long to wait before the next try, when a server is away: short, growing, at most 0.5 s.
 
 The cap keeps the promise to be back at work within 3 s of a server's return; the growth keeps a
 fleet from hammering a server that starts.

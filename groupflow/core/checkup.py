@@ -14,8 +14,7 @@ class Check:
 
     name: str  # which, such as `redis.eviction`
     verdict: Verdict
-    """``fail`` where groupflow can't work or may lose something; ``warn`` where somebody should
-    know."""
+    """``fail``: groupflow can't work or may lose something; ``warn``: an operator should know."""
     found: str  # what was seen
     remedy: str = ""  # what to do, empty where nothing is to be done
 

@@ -74,7 +74,7 @@ class BrokerUnavailable(GroupflowError):
 
 @contextmanager
 def reaching(server: str, address: str) -> Iterator[None]:
-    """For who asks once: a server that doesn't answer ends it with `ServerUnreachable`."""
+    """For callers that try once: raises `ServerUnreachable` where a server doesn't answer."""
     try:
         yield
     except (BrokerUnavailable, StoreUnavailable) as error:
@@ -93,7 +93,7 @@ class PublishFailed(GroupflowError):
 
 
 class QueueMissing(PublishFailed):
-    """There is no such queue: nobody declared it yet, or somebody deleted it."""
+    """There is no such queue: it isn't declared yet, or was deleted."""
 
 
 class PublishRefused(PublishFailed):
@@ -120,7 +120,7 @@ class AmbiguousId(GroupflowError):
     """Several tasks have an id that was to name one, so nothing was done."""
 
     def __init__(self, id_: str, tasks: Sequence[str]) -> None:
-        """Names them; `tasks` is what tells each of them from the others."""
+        """Names them; `tasks` has for each what tells it from the others."""
         super().__init__(
             f"{len(tasks)} tasks have the id {id_}: {'; '.join(tasks)}. "
             "Choose one by its tenant, or else by its partition"
@@ -152,7 +152,7 @@ class SessionReplaced(GroupflowError):
 
 
 class ClaimLost(GroupflowError):
-    """A claim's fence is stale: the task now belongs to somebody else, so nothing was written."""
+    """A claim's fence is stale: another worker owns the task now, so nothing was written."""
 
 
 class Unroutable(GroupflowError):

@@ -1,7 +1,7 @@
 """JSON whose numbers stay as they were written: orjson makes floats of whole numbers over 64 bits.
 
-The standard library keeps them, and is slower; so it is asked only where there may be one. It also
-takes what orjson refuses: numbers beyond a float, half a character. Those are refused here too.
+The standard library keeps them, and is slower; so it reads only texts that may have one. It also
+takes what orjson refuses: numbers beyond a float, half a character. This module refuses those too.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ _SECONDS = {"s": 1, "min": 60, "h": 3600}
 _FASTEST = 100_000  # starts a second; Redis itself gives no more
 _MOST_BURST = 1_000_000
 LONGEST_BY_HAND = 30 * 86400.0
-"""Seconds for which a limit by hand may hold: what lasts belongs in the configuration."""
+"""Seconds for which a limit by hand may hold: a lasting one belongs in the configuration."""
 LEAST_BY_HAND = 1.0
 MOST_AT_ONCE = 1_000_000
 LONGEST_NAME = 4096  # characters
-_GRAIN = 0.02  # seconds by which a start may come before its time, so that none is lost to a delay
+_GRAIN = 0.02  # seconds by which a start may come early, so that a delay loses none
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Rate:
     tolerance: float  # seconds that a start may come before its time
 
     def slower(self, times: int) -> Rate:
-        """So many times slower; as many at once where that is more than one."""
+        """So many times slower; the same burst, where there is one."""
         tolerance = self.tolerance if self.tolerance > _GRAIN else _GRAIN
         return Rate(self.text, self.interval * times, tolerance)
 
@@ -62,16 +62,16 @@ class Limit:
     concurrency: int = 1  # tasks at once
     rate: Rate | None = None
     batch: int = 1  # tasks that wait for more until they are so many
-    batch_wait: float = 0.0  # seconds for which they do, since the oldest one came
+    batch_wait: float = 0.0  # seconds for which they wait, since the oldest one came
 
     @property
     def is_serial(self) -> bool:
-        """Whether it says no more of starts than that one task runs at a time."""
+        """Whether it limits starts only to one task at a time."""
         return self.concurrency == 1 and self.rate is None
 
     @property
     def is_none(self) -> bool:
-        """Whether it says no more than that a group is serial."""
+        """Whether it says only that a group is serial."""
         return self.is_serial and not self.batch_wait
 
 
@@ -113,15 +113,15 @@ Limited: TypeAlias = Literal["group", "tenant"]
 
 @dataclass(frozen=True, slots=True)
 class HandLimit:
-    """What somebody says of a group, or of a tenant, in place of its configuration, for a while."""
+    """An operator's limit for a group or a tenant, in place of its configuration, for a while."""
 
     kind: Limited
-    name: str  # the group's key, or the tenant's name: of whatever application
+    name: str  # the group's key, or the tenant's name, in any application
     concurrency: int | None = None  # tasks at once; None: as configured; of a tenant 0: any
     rate: str | None = None  # as written; None: as configured, empty: as many as come
 
     def check(self, seconds: float) -> None:
-        """Look whether it can hold, for so many seconds.
+        """Check whether it can hold, for so many seconds.
 
         Raises:
             ValueError: it can't; the text says what would be right.
@@ -153,7 +153,7 @@ class HandLimit:
 
 @dataclass(frozen=True, slots=True)
 class SetByHand(HandLimit):
-    """One that holds."""
+    """A limit by hand that holds."""
 
     since: float = 0.0  # Unix seconds by Redis's clock, as the next
     until: float = 0.0  # when it ends by itself

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 HIDDEN = "***"
 
-# A parameter of a query or a fragment. No name reaches past the next delimiter, so that a text is
-# read once, however many it has of them.
+# A parameter of a query or a fragment. No name reaches past the next delimiter, so that a text with
+# any number of them is read once.
 _PARAMETER = re.compile(r"([?&;#])([^?&;#=\s\"'<>`]*)=([^&;#\s\"'<>`]+)")
 _SECRET_NAME = re.compile(
     r"(?i)auth|bearer|code|cookie|cred|hmac|jwt|key|pass|pwd|secret|session|sid\b|sig|ticket|token"
@@ -24,7 +24,7 @@ _ARGUMENT_NAME = re.compile(r"(?i)auth|cred|api[-_]?key|pass|pwd|secret|token")
 _CUT_PASSWORD = re.compile(r"[^\s\[/?#@:]*:(?!\d{1,5}/)")
 _LINE_END = re.compile(r"[\n\r\"'<>`]")
 _TOKEN_END = re.compile(r"[\s\"'<>`]")
-_SHORT = 4  # characters of a part of a URL below which it is no secret, and may be any word
+_SHORT = 4  # characters: a shorter part of a URL is no secret, and may be any word
 
 
 def mask_url(url: str) -> str:
@@ -61,7 +61,7 @@ def mask_command(command: Sequence[str]) -> str:
 
 
 def mask_parts(text: str, url: str) -> str:
-    """A text that somebody behind `url` wrote, without what `mask_place` hides of that URL.
+    """A text that the server at `url` wrote, without what `mask_place` hides of that URL.
 
     Servers repeat what they were asked: ``Cannot POST /hooks/T0KEN``.
     """
@@ -91,14 +91,14 @@ def mask_secrets(text: str) -> str:
 def has_secret(text: str) -> bool:
     """Whether a setting's text holds a secret: in a URL, or as a command's ``--password=…``.
 
-    RabbitMQ's own first user, guest, has a password that everybody knows.
+    The password of RabbitMQ's default user, guest, is public.
     """
     text = text.replace("://guest:guest@", "://")
     return mask_secrets(text) != text
 
 
 def _mask_part(part: str) -> str:
-    """Hide the secrets of a URL of which a text goes on with what follows ``://``."""
+    """Hide the secrets of a URL in a text that begins behind its ``://``."""
     end = _TOKEN_END.search(part)
     cut = end.start() if end else len(part)
     if end and "@" not in part[:cut] and _CUT_PASSWORD.match(part[:cut]):
@@ -135,7 +135,7 @@ def _mask_parameter(found: re.Match[str]) -> str:
 
 
 def mask_all(value: Any) -> Any:
-    """What JSON can carry, the same with the passwords of every text in it hidden."""
+    """A JSON value with the passwords in its texts hidden."""
     if isinstance(value, dict):
         return {name: mask_all(each) for name, each in value.items()}
     if isinstance(value, list):

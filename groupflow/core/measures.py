@@ -1,9 +1,9 @@
 """What a daemon counts about itself: plain numbers that its parts add to as they work.
 
-Nearly all of it runs on one event loop; the lease's thread has numbers of its own, and nobody else
-adds to them. So nothing is locked. Adding costs well under a microsecond: a
-histogram is a preallocated list of buckets and a bisection. How the numbers are shown is not known
-here; `ops/metrics.py` reads them when somebody asks.
+Nearly all of it runs on one event loop; the lease's thread has numbers of its own, to which only it
+adds. So nothing is locked. Adding costs well under a microsecond: a histogram is a preallocated
+list of buckets and a bisection. `ops/metrics.py` reads the numbers at each scrape, and knows how to
+show them.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class TypeMeasures:
 class Types:
     """The task types that have a handler, `TYPES_SHOWN` at most; all the rest is one.
 
-    Types come from strangers, and each is a time series for good: so none that a message names
-    becomes one.
+    Types come from strangers, and each would be a time series for good: so a message's type alone
+    never becomes one.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -81,7 +81,7 @@ class Types:
 class PoolMeasures:
     types: Types = field(default_factory=Types)  # by task type, shared by the pools of a daemon
     claimed: int = 0  # claims that workers were given
-    lost: int = 0  # claims that were somebody else's when they ended
+    lost: int = 0  # claims that another worker owned when they ended
     superseded: int = 0  # retries that gave way to newer tasks
     waiting: Histogram = field(default_factory=lambda: Histogram(WAITING))
     """Seconds from when a task could first have been claimed until it was."""
@@ -99,7 +99,7 @@ class IntakeMeasures:
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))  # messages an enqueue
     terms: int = 0  # connections on which it has begun to consume
     handed_over: int = 0  # queues given up for another daemon, so that each has its share
-    paused: Pause = ""  # why it takes nothing in just now
+    paused: Pause = ""  # why it takes nothing in now
 
 
 class ScriptMeasures:
@@ -117,7 +117,7 @@ class ScriptMeasures:
         histogram.observe(seconds)
 
     def expect(self, *verbs: str) -> None:
-        """Have room for verbs that another thread runs: while one reads, none may be added."""
+        """Make room for verbs that another thread runs: it may add none during a read."""
         for verb in verbs:
             self.seconds.setdefault(verb, Histogram(SCRIPTS))
             self.failed.setdefault(verb, 0)
@@ -137,14 +137,14 @@ class UpkeepMeasures:
     archived: int = 0  # bodies of dead letters that left Redis for RabbitMQ
     renewals_failed: int = 0  # renewals of the lease without an answer
     sessions_lost: int = 0  # sessions that ended while this daemon still ran
-    loop_blocks: int = 0  # times that the event loop stood still for a lease or longer
+    loop_blocks: int = 0  # times that the event loop was blocked for a lease or longer
     loop_given_up: int = 0
-    """Times that it did so for longer than it may, and the lease was given up."""
+    """Times that it was blocked for longer than it may, and the lease was given up."""
 
 
 @dataclass(slots=True)
 class ScheduleMeasures:
-    """What comes of schedules, as far as this daemon was the one to do it."""
+    """What this daemon has made of schedules."""
 
     made: int = 0  # ticks that became tasks
     missed: int = 0  # ticks that weren't made when they were due
@@ -164,7 +164,7 @@ class ScanMeasures:
 
     @property
     def rows(self) -> dict[str, int]:
-        """How often an attempt at a row ended in which way."""
+        """Attempts at rows, by how they ended."""
         return {"done": self.done, "deferred": self.deferred, "dead": self.dead}
 
 

@@ -1,11 +1,11 @@
-"""Bytes that strangers send where text belongs, as a text that no other bytes give."""
+"""Strangers' bytes where text belongs, as a text that no other bytes give."""
 
 from __future__ import annotations
 
 import re
 
 MARK = "\ufffd"
-"""What a text starts with that stands for bytes which aren't UTF-8; their hex digits follow."""
+"""Begins a text that stands for bytes which aren't UTF-8; their hex digits follow."""
 
 _LIKE_HEX = re.compile(f"{MARK}(?:[0-9a-f]{{2}})+")
 
@@ -14,8 +14,8 @@ def as_text(raw: bytes) -> str:
     """A text as it was sent; bytes that aren't UTF-8 as their hex digits behind `MARK`.
 
     Different bytes never give the same text, so that no id, type or header can pass for another: a
-    text that looks like such hex digits is given as its own. It is linear in C, and at most twice
-    as long as the bytes, but for the mark.
+    text that looks like such hex digits becomes hex itself. It is linear in C, and at most twice as
+    long as the bytes, plus the mark.
     """
     try:
         return apart(raw.decode())
@@ -24,7 +24,7 @@ def as_text(raw: bytes) -> str:
 
 
 def apart(text: str) -> str:
-    """A text that is UTF-8 for sure, told apart from what stands for other bytes."""
+    """A text that is valid UTF-8, kept apart from texts that stand for other bytes."""
     if text.startswith(MARK) and _LIKE_HEX.fullmatch(text):
         return MARK + text.encode().hex()
     return text

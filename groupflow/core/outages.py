@@ -1,6 +1,6 @@
 """When to say that a server is away: once when it goes, once a minute, once when it is back.
 
-Callers try several times a second, many of them at once, and each try that fails is no news.
+Callers try several times a second, many at once: not each failure is news.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 EVERY = 60.0  # seconds between two lines about one outage
-TOGETHER = 5.0  # seconds in which others that go are of the same outage
+TOGETHER = 5.0  # seconds within which other parts that go belong to the same outage
 
 
 class Outage:
@@ -19,13 +19,13 @@ class Outage:
 
         Args:
             clock: seconds that only rise.
-            settles: seconds without a failure before an answer counts. Where several ask at once,
-                one may be told late that what it asked before the return was lost.
+            settles: seconds without a failure before an answer counts. Where several calls run at
+                once, one sent before the return may fail late.
         """
         self.is_away = False  # whether anything is; asked often, and so no more than an attribute
         self._clock = clock
         self._settles = settles
-        self._failed: dict[str, float] = {}  # who is away, and when that was last noticed
+        self._failed: dict[str, float] = {}  # parts that are away, and when each last failed
         self._began = 0.0
         self._told = 0.0
 

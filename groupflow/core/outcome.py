@@ -50,12 +50,12 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Turn(Advance):
-    """A task that never ends has had its turn, and lines up behind all that waits in its group.
+    """A task that never ends has had its turn, and lines up behind all waiting tasks of its group.
 
-    That it has ended well shows that it kills no daemon: crashes so far don't count any more.
+    A turn that ended well shows that the task kills no daemon: crashes so far no longer count.
 
     Attributes:
-        crashed: that isn't shown yet, and they go on counting.
+        crashed: it has not ended well, and crashes go on counting.
     """
 
     crashed: bool = False
@@ -63,17 +63,17 @@ class Turn(Advance):
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The task can never succeed: make it a dead letter now, whatever attempts are left."""
+    """The task can never succeed: make it a dead letter now, even if attempts are left."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Halt(Dead):
-    """A task that never ends can't go on: its group stands until somebody redrives it.
+    """A task that never ends can't go on: its group stands until an operator redrives it.
 
     Attributes:
-        context: with which it then goes on.
+        context: the task then goes on with it.
     """
 
     context: Any = None
@@ -84,9 +84,9 @@ Outcome: TypeAlias = Done | Retry | Advance | Dead
 
 
 def wrong_stage(stage: object) -> str:
-    """Why no stage can have a name; empty where one can.
+    """Why a stage can't have this name; empty where it can.
 
-    Commands get it in their environment, where NUL ends a text, and others in a header.
+    Command handlers get it in their environment, where NUL ends a text; URL handlers in a header.
     """
     if not isinstance(stage, str) or not stage:
         return f"the stage is no text: {show(stage)}"

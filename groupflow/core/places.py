@@ -10,4 +10,4 @@ class Place:
     """A place in RabbitMQ's stream."""
 
     offset: int  # its number there
-    message_id: str  # the id under which it was published, which proves that it is the one
+    message_id: str  # the id under which it was published, which proves that it is this body

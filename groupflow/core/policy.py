@@ -1,6 +1,6 @@
-"""Which policy holds for a task: the rule's word, else the handler's, else the default's.
+"""Which policy holds for a task: the rule's, else the handler's, else the default.
 
-A rule is the operator's, for one tenant; a handler's is its author's, for everybody. So the rule
+A rule's comes from the operator, for one tenant; a handler's from its author, for all. So the rule
 wins. A stored task may name a rule that the configuration no longer has; then the defaults hold.
 """
 
@@ -23,7 +23,7 @@ SHARD_RULE, ROW_RULE = f"{OWN_RULES}shard", f"{OWN_RULES}row"
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
-    """A rule's word on its tasks; one without a rule has these defaults."""
+    """A rule's policy for its tasks; a task without a rule has these defaults."""
 
     retry: RetryOverride = field(default_factory=RetryOverride)
     on_retry: Standing = "hold"
@@ -38,14 +38,14 @@ class Policy:
     """What holds for one task."""
 
     retry: RetryPolicy
-    on_retry: Standing  # whether its group waits behind it until it is tried again
+    on_retry: Standing  # whether its group waits behind it until its retry
     parks: bool  # whether its death stops its group
     stage_order: Standing  # whether it stays the head when it advances
-    batch: int = 1  # most tasks of its group that are handed over with it
+    batch: int = 1  # most tasks of its group that one call gets with it
 
 
-# A shard always lines up behind what else waits in its group, such as its rows that were redriven;
-# what ends it by force stops its group, since nobody else goes on with it.
+# A shard always lines up behind other tasks of its group, such as its redriven rows. Its death
+# parks its group, since no other task goes on with it.
 _OWN = {
     SHARD_RULE: GroupPolicy(on_retry="step-aside", parks=True, stage_order="step-aside"),
     ROW_RULE: GroupPolicy(on_retry="step-aside"),

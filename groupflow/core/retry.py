@@ -30,19 +30,19 @@ class RetryPolicy:
             delay = -self.interval
         else:
             delay = min(2.0 ** min(attempt - 1, _DOUBLINGS), self.interval)
-        # Jitter shortens only, so that the interval stays the cap that it says it is.
+        # Jitter only shortens, so that the interval stays the cap.
         return delay * (1.0 - self.jitter * chance)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOverride:
-    """What a rule or a handler says about retries; ``None`` leaves it to who has less to say."""
+    """What a rule or a handler says about retries; ``None`` leaves it to the policy below."""
 
     max_attempts: int | None = None
     interval: float | None = None
     jitter: float | None = None
 
     def over(self, below: RetryPolicy) -> RetryPolicy:
-        """A policy with these words in place of its own."""
+        """The policy below, with these values in place of its own."""
         words = ((name, getattr(self, name)) for name in self.__slots__)
         return replace(below, **{name: word for name, word in words if word is not None})

@@ -1,7 +1,7 @@
 """Where a message goes, from the configuration alone: plain, or grouped under which key.
 
-Pure: no I/O, no clock. A message that can't be routed raises `Unroutable`, whose reason is what its
-dead letter will say; nothing else is ever raised, whatever the bytes are.
+Pure: no I/O, no clock. A message that can't be routed raises `Unroutable`, whose reason its dead
+    letter will have. No bytes make it raise anything else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Route:
     scope: str  # whose its message id is: of this application and tenant
     priority: float  # seconds by which the task counts as older than it is
     delay: float  # seconds before which it may not run
-    pool: str | None = None  # the pool whose workers come and ask for it; None: daemons run it
+    pool: str | None = None  # the pool whose workers pull it; None: daemons run it
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Router:
             if rule.tenants is None:
                 return rule
             if tenant is None:
-                # To run it in parallel instead would be the one thing its rule is there to prevent.
+                # Its rule is there to prevent that it runs in parallel.
                 where = self._paths.tenant or "[fields].tenant"
                 raise Unroutable(
                     f"no tenant: {where} is missing or empty, and rule {rule.name!r} lists tenants"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-UNKNOWN = ""  # of a message that tells neither: it shares its ids with all such of its queue
+UNKNOWN = ""  # of a message that names neither; all such messages of a queue share their ids
 
-_DIGEST = 4  # bytes. Two scopes matter to each other only where they share a message id as well
+_DIGEST = 4  # bytes. A collision matters only between scopes that share a message id too
 
 
 @lru_cache(maxsize=4096)

@@ -29,7 +29,7 @@ class TemplateError(ValueError):
 
 
 def show(value: object) -> str:
-    """A stranger's value as a log may carry it: on one line, escaped, cut to 80 characters."""
+    """A stranger's value for a log: on one line, escaped, cut to 80 characters."""
     if isinstance(value, str | bytes):
         value = value[: _SHOWN + 1]
     elif isinstance(value, dict | list | tuple):
@@ -62,7 +62,7 @@ def require_text(value: object, what: str) -> str:
 def has_controls(text: str) -> bool:
     """Whether there are control characters in a text, or half a character.
 
-    In a name they could forge lines in whatever shows it.
+    In a name they could forge lines in a log or on a terminal.
     """
     return _FORBIDDEN.search(text) is not None
 
@@ -151,7 +151,7 @@ class Template:
 
     text: str  # the template as it was written
     parts: tuple[str | FieldPath, ...]  # literal text and fields, in turn
-    escapes: Mapping[int, str]  # what becomes of the characters that values may not hold bare
+    escapes: Mapping[int, str]  # how values' forbidden characters are encoded
 
     @classmethod
     def parse(cls, text: str) -> Template:

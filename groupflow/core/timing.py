@@ -1,7 +1,7 @@
 """When a schedule's ticks are due: by a cron expression in a time zone, or evenly spaced.
 
-Pure, and the same for everybody: the next tick follows from the last one and the definition alone,
-never from when it was asked. Times are whole microseconds since 1970, as scripts have them.
+Pure, and the same in all daemons: the next tick follows from the last one and the definition alone,
+never from when a daemon asks. Times are whole microseconds since 1970, as scripts have them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _DIGITS: Final = 6
 
 NEVER: Final = 8 * 10**15
-"""A moment in the third century from now, that no tick reaches."""
+"""A moment over 200 years from now, that no tick reaches."""
 
 
 class Timing(Protocol):
@@ -37,7 +37,7 @@ class Timing(Protocol):
 
 @dataclass(frozen=True)
 class Every:
-    """Ticks that are evenly spaced since 1970, so that nothing drifts and nobody has to agree."""
+    """Ticks that are evenly spaced since 1970: nothing drifts, and daemons needn't agree."""
 
     interval: int  # microseconds
 
@@ -86,13 +86,13 @@ class Cron:
             raise ValueError(f"Its {what} can't be read; cron's own rules hold.") from None
 
     def ticks(self, moment: int) -> Iterator[int]:
-        # From a minute before, since a minute that has begun may have seconds left.
+        # From a minute before, since the current minute may have ticks left.
         local = (_EPOCH + timedelta(microseconds=moment - _MINUTE)).astimezone(self.zone)
         for found in CronSim(self._minutes, local):
             minute = (found.astimezone(UTC) - _EPOCH) // _MICROSECOND
             for second in self._seconds:
                 tick = minute + second * _SECOND
-                # In the hour that clocks repeat, what ran in its first half is behind us.
+                # When clocks repeat an hour, ticks of its first run are behind us.
                 if tick > moment:
                     yield tick
 
@@ -105,7 +105,7 @@ def next_tick(timing: Timing, moment: int) -> int:
 def last_tick(timing: Timing, after: int, until: int) -> int | None:
     """The last tick behind one moment and not behind another, and ``None`` without any.
 
-    Looks back from the second in growing steps: how many lie between makes no difference.
+    Looks back from the second in growing steps: the cost doesn't grow with the ticks between.
     """
     back = _SECOND
     while True:

@@ -1,6 +1,6 @@
-"""What the parts say for traces, and to whom; without one they hold ``None`` and say nothing.
+"""What the parts report for traces, and the protocol for it; without traces they hold ``None``.
 
-`ops/traces.py` turns it into OpenTelemetry's spans. Only text of our own and facts of the task go
+`ops/traces.py` turns it into OpenTelemetry's spans. Only our own text and facts of the task go
 there: no body, and no error's text, which may quote one.
 """
 
@@ -34,4 +34,4 @@ class Tracing(Protocol):
         """A batch is written to the store; these are its messages' headers."""
 
     def processing(self, task: Task) -> AbstractContextManager[Attempt]:
-        """A task is in a worker's hands, from its claim until its outcome is known."""
+        """A worker runs a task, from its claim until its outcome is known."""

@@ -1,1 +1,1 @@
-"""`groupflow demo`: two daemons import real rows, as a serial import would, only faster."""
+"""`groupflow demo`: two daemons import real rows, as a serial import would, but faster."""

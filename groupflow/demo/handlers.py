@@ -50,8 +50,8 @@ def _write(task: Task, started: float) -> None:
     try:
         with db:
             db.execute("BEGIN IMMEDIATE")  # the lock before the look
-            # Its daemon may have died after this commit and before the settle: the log, written in
-            # the same transaction, is how such a task is known the second time.
+            # Its daemon may have died after this commit and before the settle. The log, written in
+            # the same transaction, tells that the task was done.
             if not (task.crashes and _written(db, task)):
                 import_body(db, task.type, task.body)
             _log(db, task, started)

@@ -1,6 +1,6 @@
-"""The import itself: the SQLite file, and what one row does to it. Order matters in two tables.
+"""The import itself: the SQLite file, and how a row changes it. Order matters in two tables.
 
-The daemons' handlers and the serial import both come here, so that the two can be compared.
+The daemons' handlers and the serial import both use it, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class PlaneMissing(Exception):
 
 def open_database(path: Path, tasks: Iterable[ImportTask] = ()) -> sqlite3.Connection:
     """Open the file, with its tables there and `tasks` noted in it as published."""
-    # IMMEDIATE: a transaction takes the write lock, and waits for it, at its start; one that asks
-    # for it later is refused at once if the other process wrote in between.
+    # IMMEDIATE: a transaction waits for the write lock, and takes it, at its start. SQLite refuses
+    # it later at once if the other process wrote in between.
     db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level="IMMEDIATE")
-    # WAL lets the display read while both daemons write; without a sync per commit, since the file
-    # lives no longer than the demo, and what a killed process has written the kernel keeps.
+    # WAL lets the display read while both daemons write. No sync per commit: the file lives no
+    # longer than the demo, and the kernel keeps a killed process's writes.
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = OFF")
     db.executescript(_SCHEMA)

@@ -20,10 +20,10 @@ from groupflow.demo.verdict import Verdict
 
 _LINE_EVERY = 1.0  # seconds between two lines where there is no terminal
 _BAR = 48  # characters of the longer bar
-_NAMED = 5  # faults of a kind that are named; the rest is counted
+_NAMED = 5  # faults of a kind that are named; the rest are counted
 
-# An attempt is logged when it ends, so what runs right now is not known yet. What ran this many
-# seconds ago is: longer than any look-up takes. The rate is that of the last second.
+# An attempt is logged when it ends, so the log doesn't tell what runs now. It tells what ran this
+# many seconds ago: longer than any look-up takes. The rate is that of the last second.
 _LOG_DELAY = 0.4
 _TOTALS = f"""
 SELECT coalesce(:now - min(started), 0), count(error), count(iif(ended > :now - 1, 1, NULL)),
@@ -38,7 +38,7 @@ FROM tasks LEFT JOIN attempts USING (number) GROUP BY tenant
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far it is."""
+    """How far the import is."""
 
     elapsed: float  # seconds since the first handler started; 0 before
     failed: int  # handlers that raised
@@ -58,7 +58,7 @@ class State:
 
 
 def read_state(db: sqlite3.Connection, now: float) -> State:
-    """The state at a moment (monotonic clock), as the handlers' log has it."""
+    """The state at a moment (monotonic clock), from the handlers' log."""
     tenants = {code: (groups, done, all_) for code, groups, done, all_ in db.execute(_TENANTS)}
     daemons = db.execute("SELECT daemon, count(*) FROM attempts GROUP BY daemon ORDER BY daemon")
     elapsed, failed, rate, running = db.execute(_TOTALS, {"now": now}).fetchone()
@@ -66,7 +66,7 @@ def read_state(db: sqlite3.Connection, now: float) -> State:
 
 
 def intro(tasks: Sequence[ImportTask]) -> str:
-    """What is going to be imported, and what is hard about it."""
+    """What the demo imports, and what is hard about it."""
     groups = [task.group for task in tasks if task.group is not None]
     tenants = {task.tenant for task in tasks}
     return (
@@ -82,19 +82,19 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # We redraw when there is news: no refresh thread of rich's needed.
+        # We redraw when there is news, without rich's refresh thread.
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._last = 0.0
         self._told = ""
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Draw in here; the last picture is left standing."""
+        """Draw within the block; the last picture stays."""
         with self._live or nullcontext():
             yield
 
     def show(self, state: State, published: int, happened: str = "") -> None:
-        """Show how far the daemons and the publishing are, and what was done to the daemons."""
+        """Show how far the daemons and the publishing are, and what happened to the daemons."""
         now = time.monotonic()
         if self._live:
             self._live.update(_picture(state, published, happened), refresh=True)
@@ -138,7 +138,7 @@ def _picture(state: State, published: int, happened: str) -> RenderableType:
 
 @contextmanager
 def step(console: Console, text: str) -> Iterator[None]:
-    """Show that something is being done, and how long it took once it is."""
+    """Show that a step runs, and then how long it took."""
     began = time.monotonic()
     with console.status(f"{text} …") if console.is_terminal else nullcontext():
         yield
@@ -146,9 +146,10 @@ def step(console: Console, text: str) -> Iterator[None]:
 
 
 def print_summary(console: Console, verdict: Verdict, killed: str, stopped: str) -> None:
-    """Print what came out: the speed, what was checked, and the differences if there are any.
+    """Print the result: the speed, the checks, and any differences.
 
-    Told with it: which daemon was killed on the way, and why the demo gave up, if either happened.
+    `killed` names the daemon that was killed, and `stopped` says why the demo gave up, if either
+    happened.
     """
     tell(console, f"\n[bold red]{stopped}[/]\n" if stopped else "")
     if verdict.seconds:
@@ -206,11 +207,11 @@ def _tick(console: Console, name: str, text: str, *, bad: bool = False) -> None:
 
 
 def _quote(console: Console, lines: Sequence[str]) -> None:
-    """Text out of the data, the first few lines of it: never to be taken for markup."""
+    """Print the first few lines of data, never as markup."""
     for line in lines[:_NAMED]:
         console.print(f"      {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def tell(console: Console, text: str) -> None:
-    """Print words of ours, with rich's markup, as they are: nothing coloured, no line broken."""
+    """Print our own text, with rich's markup only: no highlighting, no line broken."""
     console.print(text, highlight=False, soft_wrap=True)

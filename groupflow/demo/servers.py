@@ -1,6 +1,6 @@
-"""Which servers the demo uses: private ones, or those that a configuration file names.
+"""The demo's servers: private ones, or those that a configuration file names.
 
-The latter are checked before the demo, and left as they were after it.
+The demo checks the latter before it starts, and leaves them as they were.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _TIMEOUT = 5.0  # seconds for a connection and for each answer
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Two running servers, and the demo's own corner of them."""
+    """Two running servers, and the demo's own name on them."""
 
     rabbitmq: str  # its URL, password included: never to be shown
     redis: str  # the same
-    name: str  # of the queue, and of the keys' namespace; nobody else has it
+    name: str  # of the queue, and of the keys' namespace; no other program has it
 
     def environment(self) -> dict[str, str]:
         """The environment of a daemon that works on these servers."""
-        # Whatever else configures groupflow here is meant for other daemons than the demo's.
+        # Other variables that configure groupflow are meant for other daemons.
         mine = {key: text for key, text in os.environ.items() if not key.startswith(PREFIX)}
         mine.pop("CREDENTIALS_DIRECTORY", None)
         for section, url in (("RABBITMQ", self.rabbitmq), ("REDIS", self.redis)):
@@ -82,7 +82,7 @@ async def _existing(config: Path, name: str, console: Console) -> AsyncIterator[
         try:
             yield servers
         finally:
-            with suppress(GroupflowError):  # if RabbitMQ is gone by now, so be it; Redis the same
+            with suppress(GroupflowError):  # RabbitMQ may be gone by now, and Redis too
                 connection = await reach()
                 await topology.delete(connection, name)
                 await close_quietly(connection.close())

@@ -35,10 +35,11 @@ _LOOK_EVERY = 0.1  # seconds
 def run_demo(config: Path | None, *, keep: bool = False) -> int:
     """Run the demo on the servers that a file names, or on private ones.
 
-    With `keep` all of it stays once it is judged, so that its page can be looked at, until Ctrl-C.
+    With `keep` the servers and daemons stay after the verdict, for a look at the page, until
+    Ctrl-C.
 
-    Returns the exit status: 0 if all came out as a serial import gives it, 1 if not, 130 if it was
-    interrupted. Raises `GroupflowError` where it could not be run.
+    Returns the exit status: 0 if the result equals a serial import's, 1 if not, 130 if it was
+    interrupted. Raises `GroupflowError` where the demo could not run.
     """
     console = Console()
     try:
@@ -78,20 +79,20 @@ async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
 
 
 async def _stay(console: Console, demo: asyncio.Task[Any], daemons: Sequence[Daemon]) -> None:
-    """Say where the page is, and wait for whoever looks at it."""
+    """Print where the page is, and wait for Ctrl-C."""
     pages = " and ".join([await daemon.page() for daemon in daemons])
     tell(console, f"\nIts page is at {pages}\nCtrl-C ends it.")
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        demo.uncancel()  # that was the Ctrl-C that we have waited for
+        demo.uncancel()  # the Ctrl-C that we waited for
 
 
 class Import:
-    """One import on its way."""
+    """One import."""
 
     def __init__(self, tasks: Sequence[ImportTask], database: Path) -> None:
-        # The tables are there before the daemons are: they have nothing to create at once.
+        # The tables exist before the daemons start, so that these don't create them at once.
         open_database(database, tasks).close()
         self.database = database
         self.killed = ""  # the name of the daemon that was killed, once one was
@@ -104,9 +105,9 @@ class Import:
         screen: Screen,
         conclude: Callable[[str, Sequence[Daemon]], Awaitable[None]],
     ) -> None:
-        """Let the daemons import all; while they are still there, conclude.
+        """Let the daemons import all; conclude while they still run.
 
-        `conclude` is told why it was given up, if it was.
+        `conclude` gets why the import was given up, or "".
         """
         environment = servers.environment() | {DATABASE_VARIABLE: str(self.database)}
         async with running_daemons(self.database.parent, environment) as daemons:
@@ -119,7 +120,7 @@ class Import:
             await conclude(stopped, daemons)
 
     async def _publish(self, servers: Servers) -> None:
-        """As a client of the company would: in order, each message confirmed."""
+        """Publish as a client would: in order, each message confirmed."""
 
         def count() -> None:
             self._published += 1

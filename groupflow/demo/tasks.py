@@ -1,4 +1,4 @@
-"""What the demo imports: real rows from `data/`, as the messages that it publishes, in order.
+"""The demo's data: real rows from `data/`, as the messages that it publishes, in order.
 
 Six airlines are tenants that asked for grouping: an aeroplane of an airline is a group, since its
 flights only make sense after its own row and in the order they were flown. Three weather stations
@@ -52,15 +52,15 @@ def departed_at(flight: Row) -> datetime:
 def load_tasks() -> list[ImportTask]:
     """All tasks in the order in which they are published: as things happened in January 2013.
 
-    An aeroplane's own row comes right before its first flight, so that nothing but the order kept
-    within its group makes sure that it is there when the flight needs it.
+    An aeroplane's own row comes right before its first flight, so that only the order within its
+    group ensures that it is there when the flight needs it.
     """
     rows = sorted(_events(), key=lambda event: event[0])
     return [_task(number, type_, row) for number, (_, type_, row) in enumerate(rows)]
 
 
 def _events() -> Iterator[tuple[datetime, str, Row]]:
-    # The sort above is stable: of equal times, what is yielded first stays first.
+    # The sort above is stable: of equal times, the first yielded stays first.
     planes = {(row["carrier"], row["tailnum"]): row for row in _read("planes.csv")}
     for flight in _read("flights.csv"):
         plane = planes.pop((flight["carrier"], flight["tailnum"]), None)

@@ -1,4 +1,4 @@
-"""Holds what the daemons wrote against a serial import, and the handlers' log against the tasks."""
+"""Compares the daemons' import with a serial one, and the handlers' log with the tasks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from groupflow.demo.handlers import lookup_seconds
 from groupflow.demo.imports import PlaneMissing, import_body, open_database
 from groupflow.demo.tasks import ImportTask
 
-# Each table that is compared, with how many of its columns, from the left, are its key.
+# Each compared table, with how many of its columns, from the left, are its key.
 _KEY_WIDTHS = {"planes": 2, "flights": 3, "weather": 2}
 
-# The attempts at tasks that *should* be in a group, each with what of its group started before it.
+# The attempts at tasks that *should* be in a group, each with the earlier starts of its group.
 _BEHIND = """
 SELECT number FROM (
     SELECT number, started, max(number) OVER earlier AS highest, max(ended) OVER earlier AS latest
@@ -28,7 +28,7 @@ SELECT number FROM (
 )
 """
 
-# What is checked, each with its kinds of faults, and the numbers of the tasks that have them.
+# The checks, each with its kinds of faults, and a query for the tasks that have them.
 _CHECKS = {
     "order": {
         "tasks out of order": f"{_BEHIND} WHERE number < highest",
@@ -36,7 +36,7 @@ _CHECKS = {
     },
     "delivery": {
         "lost": "SELECT number FROM tasks WHERE number NOT IN (SELECT number FROM attempts)",
-        # A task whose daemon died may run once more for that; never without.
+        # A task may run once more for each death of its daemon; never without.
         "run twice": "SELECT number FROM attempts GROUP BY number"
         " HAVING count(*) > 1 + max(crashes)",
         "failed": "SELECT number FROM attempts WHERE error IS NOT NULL",
@@ -45,7 +45,7 @@ _CHECKS = {
     },
 }
 
-# Of a group, one task runs at a time: so the tasks of groups that run are the groups that run.
+# Of a group, one task runs at a time: so running grouped tasks count running groups.
 _FIGURES = """
 SELECT (SELECT coalesce(max(ended) - min(started), 0) FROM attempts),
     (SELECT count(DISTINCT number) FROM attempts WHERE crashes > 0),
@@ -58,10 +58,10 @@ SELECT (SELECT coalesce(max(ended) - min(started), 0) FROM attempts),
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All that the demo found out."""
+    """The demo's findings."""
 
     checks: dict[str, dict[str, list[int]]]  # by check and kind of fault: the tasks that have it
-    errors: list[str]  # what the handlers raised, in the order it happened
+    errors: list[str]  # what the handlers raised, in that order
     rows: dict[str, int]  # how many the serial import wrote into each table
     differences: list[str]  # the daemons' rows that differ from those, in words
     seconds: float  # from the first start to the last end
@@ -78,15 +78,15 @@ class Verdict:
 
 
 def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
-    """Find out how the import of `tasks` went; the daemons, whose file it is, have ended.
+    """Judge the import of `tasks`, by its tables and the handlers' log.
 
-    Without groups, it is replayed for as many workers as the daemons had in all.
+    Also replays it without groups, for as many workers as the daemons had in all.
     """
     serial, ungrouped = (imported.with_name(name) for name in ("serial.db", "ungrouped.db"))
     began = time.monotonic()
     import_in_order(serial, tasks)
-    # The look-ups' time is taken from the rows, not measured in the daemons: there, a busy machine
-    # would make each wait a little longer, and the serial import would look slower than it is.
+    # The look-ups' time comes from the rows, and isn't measured in the daemons: a busy machine
+    # makes each wait a little longer there, and the serial import would look slower than it is.
     waits = sum(lookup_seconds(task.type, task.body) for task in tasks)
     serial_seconds = time.monotonic() - began + waits
     ungrouped_failed = import_in_order(ungrouped, finishing_order(tasks, workers))
@@ -116,7 +116,7 @@ def faults_of(db: sqlite3.Connection) -> dict[str, dict[str, list[int]]]:
 
 
 def compare(serial: Path, imported: Path) -> list[str]:
-    """Compare all tables row by row; what differs from the first file, in words."""
+    """Compare all tables row by row; the differences from the first file, in words."""
     right, found = _tables(serial), _tables(imported)
     return [
         f"{table} {'/'.join(map(str, key))} is {found[table].get(key)}, not {rows.get(key)}"
@@ -136,7 +136,7 @@ def _tables(path: Path) -> dict[str, dict[tuple[object, ...], tuple[object, ...]
 
 
 def finishing_order(tasks: Sequence[ImportTask], workers: int) -> list[ImportTask]:
-    """The order in which look-ups end if each free worker simply takes the next task."""
+    """The order in which look-ups end if each free worker takes the next task."""
     free_at = [0.0] * workers
     ends = []
     for task in tasks:
@@ -149,7 +149,7 @@ def finishing_order(tasks: Sequence[ImportTask], workers: int) -> list[ImportTas
 def import_in_order(path: Path, tasks: Iterable[ImportTask]) -> int:
     """Import tasks one after another into a fresh file, without the waiting.
 
-    Returns how many failed; in the order published, none does.
+    Returns how many failed; none fails in the order published.
     """
     failed = 0
     with closing(open_database(path)) as db:

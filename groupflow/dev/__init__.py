@@ -1,1 +1,1 @@
-"""`groupflow dev`: private servers and a daemon that starts anew with each save."""
+"""`groupflow dev`: private servers and a daemon that restarts with each save."""

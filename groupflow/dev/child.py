@@ -1,4 +1,4 @@
-"""The daemon that is started anew: a real `groupflow run`, and what it says meanwhile."""
+"""The daemon that restarts: a real `groupflow run`, and its log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Child:
         self._is_told = False
 
     async def start(self) -> None:
-        """Start a process, in the current directory, where its application is looked for."""
+        """Start a process in the current directory, where it looks for its application."""
         self._is_told = False
         self._process = await ServerProcess.spawn(
             self._command, log=self._log, environment=self._environment, folder=Path.cwd()
@@ -37,18 +37,18 @@ class Child:
             self._process = None
 
     def has_ended(self) -> bool:
-        """Whether it ended by itself; told once of each process."""
+        """Whether the process ended by itself; true once for each process."""
         if self._is_told or self._process is None or self._process.alive:
             return False
         self._is_told = True
         return True
 
     async def lines(self) -> AsyncIterator[str | None]:
-        """What all of its processes say, line by line, for ever; ``None`` where one has ended."""
+        """The log of all its processes, line by line, for ever; ``None`` where one has ended."""
         self._log.touch()
         with self._log.open(errors="replace") as file:
             while True:
-                ended = self.has_ended()  # asked first: all that it said is in the file then
+                ended = self.has_ended()  # asked first: then all its lines are in the file
                 while line := file.readline():
                     yield line.rstrip("\n")
                 if ended:

@@ -1,4 +1,4 @@
-"""A daemon's log as whoever writes handlers reads it: a line for each attempt, its failure."""
+"""A daemon's log for authors of handlers: a line for each attempt, with its failure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ _MARKS = {"complete": "✓", "advance": "→", "retry": "↻", "release": "·"}
 _LEFT_OUT = frozenset(
     ("event", "level", "timestamp", "logger", "task", "type", "group", "fence", "slot", "exception")
 )
-_SERVERS = frozenset(("doctor.finding",))  # of servers that are gone tonight
+_SERVERS = frozenset(("doctor.finding",))  # about private servers, which don't last
 _LOUD = frozenset(("warning", "error", "critical"))
 
 
 def line_of(line: str) -> str | None:
-    """What is shown of a line of the log; ``None`` for what only operators want.
+    """A line of the log as it is shown; ``None`` for lines that only operators want.
 
-    What isn't an event is somebody's `print`, or an interpreter's last words: it is shown as it is.
+    A line that isn't an event is a handler's `print`, or an interpreter's last words: shown as it
+    is.
     """
     try:
         event = orjson.loads(line)

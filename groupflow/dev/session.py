@@ -1,4 +1,4 @@
-"""A session of `groupflow dev`, from servers that start to servers that are gone."""
+"""A session of `groupflow dev`, from the start of its servers to their end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from groupflow.servers.launch import PrivateServers, private_servers
 from groupflow.servers.ports import free_ports
 from groupflow.settings.load import PREFIX
 
-_PORT = 9464  # of the page, unless somebody has it
+_PORT = 9464  # of the page, unless another process has it
 _READY = '"intake.started"'
 
 
@@ -52,7 +52,7 @@ async def _dev(console: Console, app: str, config: Path | None, *, shows_page: b
 
 
 class _Session:
-    """The daemon, what it says, and the files that start it anew."""
+    """The daemon, its log, and the files that restart it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class _Session:
                     _say(self._console, f"{', '.join(changed)} saved: starting anew")
                     await self._child.stop()
                     await self._child.start()
-                reading.cancel()  # the watch ended: we are to leave
+                reading.cancel()  # the watch ended: leave
         finally:
             await self._child.stop()
 
@@ -91,7 +91,7 @@ class _Session:
         settings = {
             "HTTP__LISTEN": self._page,
             "HTTP__TOKEN": self._token,
-            "LOG__LEVEL": "debug",  # where a line for each task is
+            "LOG__LEVEL": "debug",  # has a line for each task
             "LOG__FORMAT": "json",
             "WORKERS__DRAIN": "2",
         }
@@ -126,7 +126,7 @@ class _Session:
 
 
 def _page_port() -> int:
-    """The page's own port, or another one where somebody has that; it stays over all starts."""
+    """The page's own port, or a free one where that is taken; it stays over all starts."""
     with socket.socket() as probe:
         try:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -137,7 +137,7 @@ def _page_port() -> int:
 
 
 def has_display() -> bool:
-    """Whether somebody sits here who could be shown a page."""
+    """Whether a user at a terminal can see a page here."""
     shown = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return bool(shown and sys.stdout.isatty())
 

@@ -1,1 +1,1 @@
-"""Is what groupflow stands on fit for it: each server as its user sees it, and what to do."""
+"""Whether groupflow's servers are fit for it: each as its user sees it, and what to do."""

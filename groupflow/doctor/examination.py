@@ -1,4 +1,4 @@
-"""doctor: what groupflow stands on, examined in full, or in short by a daemon that starts."""
+"""doctor: examines the servers in full, or in short for a daemon that starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BROKER_TIMEOUT = 10.0  # seconds for RabbitMQ's handshake
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What an examination came to."""
+    """The result of an examination."""
 
     checks: list[Check]  # in the order to be read
     unreachable: bool  # whether a server gave no answer, or refused the credentials
@@ -52,7 +52,7 @@ class Findings:
 
 
 async def examine(settings: Settings, sources: Sources) -> Findings:
-    """Examine both servers, side by side, and who may reach the page and our files.
+    """Examine both servers, side by side, and the access to the page and our files.
 
     Raises:
         ConfigError: the way to one of them isn't safe, a TLS file can't be used, or the namespace
@@ -97,7 +97,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
 
 
 async def _check_number(settings: Settings) -> None:
-    """Whether the configured number of partitions is the namespace's, if anybody tells.
+    """Check the configured number of partitions against the namespace's, if Redis tells it.
 
     Raises:
         ConfigError: it is another.
@@ -108,7 +108,7 @@ async def _check_number(settings: Settings) -> None:
     except ConfigError:
         raise
     except GroupflowError:
-        return  # what the rest finds says why
+        return  # the other checks say why
     finally:
         await partitions.close()
 
@@ -149,9 +149,9 @@ def _transport(section: str, url: str) -> Check:
 
 
 async def check_at_start(client: StoreClient, settings: Settings) -> None:
-    """Refuse a Redis that would lose tasks, and log what else it says of itself.
+    """Refuse a Redis that would lose tasks, and log other findings.
 
-    A Redis that doesn't answer just now, or won't say, is no reason not to start.
+    The daemon starts even if Redis doesn't answer now, or refuses INFO.
 
     Raises:
         ConfigError: it evicts keys when memory is full, or is no node of a cluster where it should.

@@ -1,7 +1,7 @@
-"""Who else may write what a daemon is told by, or read its secrets: the files' modes.
+"""Whether other users may write a daemon's configuration, or read its secrets: the files' modes.
 
-Whoever can write the configuration names the commands that daemons run, and whoever can read a
-secret has it. A group that may read is the usual way to hand a file to a service, and left at that.
+A user who can write the configuration chooses the commands that daemons run; one who can read a
+secret has it. A group that may read is the usual way to give a file to a service, and accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def examine_files(settings: Settings, sources: Sources) -> list[Check]:
-    """What is wrong with who may do what to our files, a warning each; or that nothing is."""
+    """A warning for each file with too open a mode, or that there is none."""
     found = list(_exposed(settings, sources))
     if found:
         return [Check("files", "warn", *each) for each in found]
@@ -50,11 +50,11 @@ def _exposed(settings: Settings, sources: Sources) -> Iterator[tuple[str, str]]:
 def _judge(path: Path, *, secret: bool, what: str) -> Iterator[tuple[str, str]]:
     try:
         status = path.stat()
-    except OSError:  # loading has said so already, or will where it is used
+    except OSError:  # loading has reported it, or its use will
         return
     mode = stat.S_IMODE(status.st_mode)
     is_folder = stat.S_ISDIR(status.st_mode)
-    # In a folder with the sticky bit others may write, but not replace what is ours.
+    # In a folder with the sticky bit others may write, but not replace our files.
     is_sticky = is_folder and mode & stat.S_ISVTX
     can_write = 0 if is_sticky else mode & _WRITABLE
     can_read = mode & _READABLE if secret else 0
@@ -67,7 +67,7 @@ def _judge(path: Path, *, secret: bool, what: str) -> Iterator[tuple[str, str]]:
 
 
 def _holds_secret(path: Path) -> bool:
-    """Whether a secret stands in a configuration file; one that can't be read has none for us."""
+    """Whether a configuration file holds a secret; an unreadable one counts as none."""
     try:
         return _any_secret(tomllib.loads(path.read_text("utf-8")))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Who can reach `[http]`, and what it lets them do."""
+"""Which machines can reach `[http]`, and what it lets callers do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each of its containers
 
 
 def examine_http(http: Http) -> list[Check]:
-    """Who can reach the page and the daemon's health, and what either lets them do.
+    """Which machines can reach the page and the daemon's health, and what callers may do there.
 
     Raises:
         ConfigError: a token's file can't be used.

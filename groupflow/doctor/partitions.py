@@ -1,4 +1,4 @@
-"""Where partitions lie: each node that serves some is examined, and so is what makes them one."""
+"""Examines each node that serves partitions, and the cluster or the Sentinels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NODES = "redis.nodes"
 PARTITIONS = "redis.partitions"
 SENTINELS = "redis.sentinels"
 SLOTS = 16384
-_UNEVEN = 2  # times the average of what a node serves
+_UNEVEN = 2  # times the average number of partitions of a node
 
 
 async def examine_partitions(
@@ -66,10 +66,10 @@ async def examine_partitions(
 
 
 def judge_answers(told: Mapping[str, str]) -> list[Check]:
-    """Whether nodes are of one cluster.
+    """Whether the nodes are of one cluster.
 
     Args:
-        told: for each that answered, where it says that the first partition is; by address.
+        told: by address of each node that answered, where it says that the first partition is.
     """
     if len(set(told.values())) <= 1:
         return []
@@ -84,7 +84,7 @@ def judge_answers(told: Mapping[str, str]) -> list[Check]:
 async def _homes(
     url: str, every: Sequence[Keys], timeout: float
 ) -> tuple[dict[int, str], list[Check]]:
-    """The node of each partition, and what is to be said of those that have none.
+    """The node of each partition, and checks of partitions without one.
 
     Raises:
         StoreUnavailable: none has one.
@@ -121,7 +121,7 @@ def _away(numbers: Sequence[int], why: str) -> Check:
 
 
 async def _cluster_info(node: str, timeout: float) -> Mapping[str, str]:
-    """What a node knows of its cluster; nothing where it doesn't say, or isn't there."""
+    """What a node says of its cluster; empty where it doesn't say, or doesn't answer."""
     pool = make_pool(node, timeout)
     try:
         async with asyncio.timeout(timeout):
@@ -140,8 +140,8 @@ def judge_cluster(info: Mapping[str, str], served: Sequence[int]) -> list[Check]
     """What a ``CLUSTER INFO`` means for a namespace.
 
     Args:
-        info: its lines, empty where nobody told.
-        served: how many partitions each node serves that serves any.
+        info: its lines, empty where no node told.
+        served: for each node that serves partitions, how many.
     """
     if not info:
         remedy = "Grant +cluster|info: without it nobody sees slots that no node serves."
@@ -174,6 +174,6 @@ async def _sentinels(where: BySentinel, timeout: float) -> Check:
     if not wrong:
         return Check(SENTINELS, "ok", f"{len(said)} of {len(said)} say: {said[0]}")
     remedy = "Bring them back: without enough of them nobody replaces a primary that is gone."
-    # It takes more than half of them to have another one lead.
+    # More than half of them must agree before another primary leads.
     verdict: Verdict = "warn" if len(wrong) * 2 < len(said) else "fail"
     return Check(SENTINELS, verdict, "; ".join(wrong), remedy)

@@ -1,8 +1,8 @@
-"""Is this RabbitMQ one to rely on: its version, the queue as it was declared, rights, alarms.
+"""Whether RabbitMQ is fit: its version, the queue as it was declared, rights, alarms.
 
-Over AMQP alone. A declaration that differs from the queue is refused with the first difference in
-words, so declaring again with that one put right brings out the next; nothing is changed by it. A
-queue that is missing is never declared here.
+Over AMQP alone. RabbitMQ refuses a declaration that differs from the queue, and names the first
+difference. So declaring again with that one corrected brings out the next; this changes nothing. A
+missing queue is never declared here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def examine_broker(
         timeout: seconds for the handshake.
         dead_retention: seconds that dead letters are kept.
         trusts_policy: whether a policy is said to keep their bodies for long enough.
-        management: the URL of its management API; empty where nobody said.
+        management: the URL of its management API; empty where it isn't configured.
 
     Raises:
         BrokerUnavailable: no answer.
@@ -146,7 +146,7 @@ async def _examine_queue(
             return [Check(QUEUE, "warn", f"RabbitMQ said nothing of {queue!r}: {error}")]
         if difference is None:
             break
-        if difference in differences:  # what it says can't be put right by declaring it
+        if difference in differences:  # declaring it so doesn't correct it
             break
         differences.append(difference)
         if difference.argument == "durable":
@@ -161,7 +161,7 @@ async def _examine_queue(
 async def _declare(
     connection: AbstractConnection, queue: str, *, durable: bool, arguments: dict[str, FieldValue]
 ) -> Difference | None:
-    """Declare the queue as if it were so; the first difference, if any."""
+    """Declare the queue with these arguments; the first difference, if any."""
     channel = await open_channel(connection, confirms=False)
     try:
         await channel.queue_declare(queue, durable=durable, arguments=arguments)
@@ -228,7 +228,7 @@ def _text(value: Any) -> str:
 
 
 async def _examine_reading(connection: AbstractConnection, queue: str) -> Check:
-    """Whether the user may consume: tried with an argument that is refused right behind its rights.
+    """Whether the user may consume: tried with an argument that RabbitMQ refuses after the rights.
 
     So no consumer ever starts, and no message is touched.
     """
@@ -249,11 +249,11 @@ async def _examine_reading(connection: AbstractConnection, queue: str) -> Check:
 
 
 async def _no_message(_message: object) -> None:
-    """Nothing is ever delivered."""
+    """Never called."""
 
 
 async def _examine_publishing(connection: AbstractConnection) -> Check:
-    """Whether a message that goes nowhere is confirmed: an alarm blocks whoever publishes."""
+    """Whether RabbitMQ confirms a message to no queue: an alarm blocks publishers."""
     name = "rabbitmq.alarms"
     channel = await open_channel(connection, confirms=True)
     try:

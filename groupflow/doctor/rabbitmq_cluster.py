@@ -1,8 +1,7 @@
-"""Are the nodes one cluster, and do messages find their way into all partitions of a queue.
+"""Whether the nodes are one cluster, and messages reach all partitions of a queue.
 
-What AMQP tells: whether nodes answer, what cluster they say they are of, which queues and exchanges
-are there. It tells nobody which bindings there are, nor who leads a queue:
-`rabbitmq_management` asks that.
+AMQP tells whether nodes answer, their cluster's name, and which queues and exchanges exist. It
+doesn't tell the bindings, nor which node leads a queue: `rabbitmq_management` asks that.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ async def examine_nodes(url: str, timeout: float) -> list[Check]:
     """Whether all nodes of a URL answer, and are of one cluster; nothing where there is one.
 
     Args:
-        url: theirs.
+        url: of all nodes.
         timeout: seconds for each one's handshake.
     """
     nodes = nodes_of(url)
@@ -61,7 +60,7 @@ async def examine_nodes(url: str, timeout: float) -> list[Check]:
 
 
 async def _cluster_of(node: str, timeout: float) -> str | Exception:
-    """The name of a node's cluster, or why it doesn't say it."""
+    """The name of a node's cluster, or the error."""
     try:
         connection = await connect(node, heartbeat=10, timeout=timeout, name="groupflow doctor")
     except (BrokerUnavailable, ServerUnreachable) as error:
@@ -78,7 +77,7 @@ async def _cluster_of(node: str, timeout: float) -> str | Exception:
 async def examine_partitions(
     connection: AbstractConnection, queue: str, partitions: int
 ) -> list[Check]:
-    """Whether messages that are published come by the queues that are consumed.
+    """Whether published messages reach the queues that are consumed.
 
     Raises:
         BrokerUnavailable: the connection has ended.

@@ -1,7 +1,7 @@
-"""What RabbitMQ tells by its management API alone: how queues are bound, and which node leads each.
+"""What only RabbitMQ's management API tells: how queues are bound, and which node leads each.
 
-Asked only where `rabbitmq.management` says where it is. It needs a user with the tag *monitoring*,
-which daemons have no need for.
+Asked only where `rabbitmq.management` is set. It needs a user with the tag *monitoring*, which
+daemons don't need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from groupflow.settings.transport import split_tls
 BINDINGS = "rabbitmq.bindings"
 LEADERS = "rabbitmq.leaders"
 
-_ANSWER_BYTES = 1024 * 1024  # of an answer that are read
+_ANSWER_BYTES = 1024 * 1024  # of an answer, at most
 _COLUMNS = "name,type,leader,members,online"
 _REBALANCE = (
     "`rabbitmq-queues rebalance quorum` spreads them over the nodes; it is wanted after a restart "
@@ -39,7 +39,7 @@ class Queue(BaseModel):
     """A queue, as the API tells of it."""
 
     name: str
-    leader: str = ""  # the node; empty where it isn't a quorum queue, or nobody leads
+    leader: str = ""  # the node; empty where it isn't a quorum queue, or has no leader
     members: list[str] = []
     online: list[str] = []
 
@@ -156,7 +156,7 @@ async def _bindings(api: _Api, queue: str, partitions: int) -> Check:
 
 
 def judge_leaders(queues: Sequence[Queue]) -> Check:
-    """Whether the loss of one node would cost no more than its share."""
+    """Whether each queue has a leader and all its copies, and leaders are spread over the nodes."""
     led = Counter(each.leader for each in queues)
     nodes = {node for each in queues for node in each.members}
     leaderless = [each.name for each in queues if not each.leader]

@@ -1,7 +1,7 @@
-"""Is this Redis one to rely on: its version, its memory, its persistence, its clock, its role.
+"""Whether Redis is fit: its version, its memory, its persistence, its clock, its role.
 
-What Redis says of itself is read with ``INFO``, which a managed Redis allows where it forbids
-``CONFIG``. What a user may do is another question: see `rights`.
+It reads ``INFO``, which a managed Redis allows where it forbids ``CONFIG``. `rights` examines what
+a user may do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Answer = TypeVar("_Answer")
 async def examine_at_start(
     client: StoreClient, lease: float, url: str, replicas: int
 ) -> list[Check]:
-    """What a daemon looks at before it works: one ``INFO``.
+    """What a daemon checks before it works: one ``INFO``.
 
     Args:
         client: of the server.
@@ -123,7 +123,7 @@ async def examine_node(
 async def _examine_rights(
     redis: Redis, ask: Any, keys: Keys, checks: list[Check], leader: Leader | None
 ) -> list[Check]:
-    """What the user may do, where this Redis runs scripts at all."""
+    """What the user may do, where this Redis can run scripts."""
     if any(check.name in (ROLE, CLUSTER) and check.verdict == "fail" for check in checks):
         return []
     try:
@@ -152,7 +152,7 @@ async def _examine_info(
 
 
 async def _examine_files(redis: Redis, ask: Any, checks: list[Check]) -> list[Check]:
-    """What INFO doesn't tell of the persistence; where CONFIG is forbidden, that stays open."""
+    """The persistence that INFO doesn't tell; no check where CONFIG is forbidden."""
     try:
         config: dict[str, str] = await ask(lambda: redis.config_get("appendfsync", "save"))
     except (NoPermissionError, GroupflowError, ResponseError):
@@ -173,9 +173,9 @@ async def _examine_files(redis: Redis, ask: Any, checks: list[Check]) -> list[Ch
 def judge_info(
     info: Mapping[str, Any], lease: float, local: float, *, in_cluster: bool = False
 ) -> list[Check]:
-    """What an ``INFO`` means that was answered at a Unix time of this machine, `local`.
+    """What an ``INFO`` means; `local` is this machine's Unix time at its answer.
 
-    `in_cluster` says whether it was looked for in a cluster.
+    `in_cluster`: whether the URL is a cluster's.
     """
     return [
         _version(info),

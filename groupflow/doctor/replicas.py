@@ -1,4 +1,4 @@
-"""Would a fail-over lose what was acked: how many replicas there are, and how many have to be."""
+"""Whether a fail-over would lose acked messages: how many replicas exist, and how many must."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupflow.core.urls import split_url
 from groupflow.settings.transport import CLUSTER, SENTINEL
 
 Leader: TypeAlias = Literal["cluster", "sentinel"]
-"""Who promotes another server."""
+"""What promotes another server."""
 
 NAME = "redis.replicas"
 _GUARD = "redis.min_replicas"
@@ -24,11 +24,12 @@ def judge_replicas(info: Mapping[str, Any], wanted: int, leader: Leader | None) 
     Args:
         info: of the primary, as redis-py parses it.
         wanted: `redis.replicas`.
-        leader: who promotes another one; ``None`` where nobody does by itself.
+        leader: what promotes another server; ``None`` where an operator must.
     """
     there = _online(info)
     checks = [_copies(there, wanted, leader is not None)]
-    # Set, Redis says how many of them are near enough; a cut-off node of a cluster stops by itself.
+    # Where it is set, Redis tells how many replicas are near enough. A cut-off cluster node stops
+    # by itself.
     if leader == "sentinel" and "min_slaves_good_slaves" not in info:
         remedy = (
             "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 5, and the same in "
@@ -54,7 +55,7 @@ async def try_wait(redis: Any, ask: Any) -> list[Check]:
 
 
 def leader_of(url: str) -> Leader | None:
-    """Who promotes another server, by the scheme of a URL."""
+    """What promotes another server, by the scheme of a URL."""
     scheme = split_url(url).scheme
     if scheme.endswith(CLUSTER):
         return "cluster"

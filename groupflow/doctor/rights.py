@@ -1,8 +1,8 @@
-"""May this user do what groupflow does: a harmless try of each command, where scripts run them.
+"""Whether the user may do what groupflow does: a harmless try of each command, in a script.
 
-A script's commands are checked against the user's rights before their arguments are, so a command
-on a key of the wrong type tells whether it is permitted and changes nothing. All of it happens on
-one key of its own, which is gone afterwards (and expires where even that is forbidden).
+Redis checks a script's commands against the user's rights before their arguments. So a command on a
+key of the wrong type tells whether it is permitted, and changes nothing. The tries write one key of
+their own only, which is deleted afterwards (and expires where even that is forbidden).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIENT_COMMANDS = (
     *("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "MULTI", "EXEC"),
     *("SUBSCRIBE", "UNSUBSCRIBE", "WAIT"),
 )
-"""What the client sends itself; all others run in scripts."""
+"""Commands that the client sends itself; all others run in scripts."""
 
 _REMEDY = "deploy/redis/groupflow.acl has all that the user needs."
 
@@ -45,7 +45,7 @@ _NO_KEY = re.compile(r"can't access at least one|permissions to access a key")
 _NO_CHANNEL = re.compile(r"can't publish|permissions to access a channel")
 _CALLED = re.compile(r"\bcall\('?([A-Z]{2,})\b")  # the quoteless one is a constant of that name
 
-# What to try of each command. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the channel.
+# How to try each command. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the channel.
 _KEY, _NONE, _WAKE = "KEY", "NONE", "WAKE"
 _TABLE = """
 DEL NONE · EXISTS KEY · GET KEY · HDEL KEY f · HEXISTS KEY f · HGET KEY f · HGETALL KEY ·
@@ -73,7 +73,7 @@ def tried_commands() -> set[str]:
 async def examine_rights(
     redis: Redis, ask: Any, keys: Keys, *, in_cluster: bool = False
 ) -> list[Check]:
-    """Try everything, as the user of this connection; in a cluster wakes are told by slot.
+    """Try everything, as the user of this connection; in a cluster wakes go by slot.
 
     Raises:
         StoreUnavailable: no answer.
@@ -96,7 +96,7 @@ async def examine_rights(
     try:
         subscribe = pubsub.ssubscribe if in_cluster else pubsub.subscribe
         await ask(lambda: subscribe(keys.wake))
-        await ask(lambda: pubsub.get_message(timeout=1.0))  # a refusal is an answer to be read
+        await ask(lambda: pubsub.get_message(timeout=1.0))  # a refusal comes as an answer
     except NoPermissionError as error:
         denied.append(f"{'S' * in_cluster}SUBSCRIBE to {keys.wake} ({error})")
     finally:
@@ -107,7 +107,7 @@ async def examine_rights(
 
 
 async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: bool) -> list[str]:
-    """What is denied, each as a command or a key with what was tried on it."""
+    """What is denied: a command, or a command on a key."""
     token = uuid4().hex
     names = {_KEY: keys("doctor", token), _NONE: keys("doctor", f"{token}-none"), _WAKE: keys.wake}
 
@@ -119,14 +119,14 @@ async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: 
     denied: list[str] = []
     (refusal,) = await try_these([("SET", names[_KEY], "doctor", "PX", "5000")])
     if refusal:
-        # Without it the others would not be harmless, and nothing works anyway.
+        # Without it the other tries would not be harmless, and nothing works anyway.
         return [_denial("SET", names[_KEY], refusal) or f"SET ({refusal})"]
     wanted = sorted(script_commands() & set(_TRIES))
     sent = {"PUBLISH": "SPUBLISH"} if in_cluster else {}
     tries = [
         (sent.get(name, name), *(names.get(word, word) for word in _TRIES[name])) for name in wanted
     ]
-    # On every kind of key: reading, and a write that has nothing to do.
+    # On every kind of key: a read, and a write without effect.
     every = _all_kinds(keys, token)
     tries += [("EXISTS", key) for key in every]
     tries += [("HDEL", key, token) for key in every]
@@ -139,12 +139,12 @@ async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: 
 
 
 def _all_kinds(keys: Keys, token: str) -> list[str]:
-    """A key of every kind; of those that strangers name, one that doesn't exist."""
+    """A key of every kind; where strangers name keys, one that doesn't exist."""
     return [f"{key}{token}" if key.endswith(":") else key for _, key in keys.every()]
 
 
 def _denial(command: str, target: str, reply: str) -> str:
-    """What a reply denies, or nothing: any other error shows that it was let through."""
+    """What a reply denies, or nothing: any other error shows that the command was permitted."""
     if _NO_COMMAND.search(reply):
         return command
     if _NO_KEY.search(reply) or _NO_CHANNEL.search(reply):

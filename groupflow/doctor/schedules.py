@@ -1,4 +1,4 @@
-"""doctor: do all daemons that have a schedule have the same one, and does any have it at all?"""
+"""doctor: whether a daemon has each schedule, and all that have it have the same one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupflow.store.partitions import open_partitions
 
 
 async def examine_schedules(settings: Settings) -> list[Check]:
-    """What is to be said of schedules; nothing where there are none, or nobody answers.
+    """The checks of schedules; empty where there are none, or Redis doesn't answer.
 
     Raises:
         ConfigError: the way to Redis isn't safe.
@@ -21,7 +21,7 @@ async def examine_schedules(settings: Settings) -> list[Check]:
     try:
         found = await read_schedules(Namespace(partitions))
     except GroupflowError:
-        return []  # what the rest finds says why
+        return []  # the other checks say why
     finally:
         await partitions.close()
     wrong = [check for each in found for check in _checks(each)]

@@ -1,6 +1,6 @@
-"""route: what a delivery becomes on its way into the store: a task, or a dead letter with a reason.
+"""route: turns each delivery into a task, or into a dead letter with a reason.
 
-Pure, and it never raises: whatever a stranger sends, the batch around it goes on.
+Pure. It never raises, so that no message stops the batch around it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from groupflow.core.template import has_controls
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 
-HEAD_BYTES = 4096  # of a body over the limit that its dead letter keeps; and of headers
-HEADER_CHARS = 256  # of a text in headers over the limit that is kept whole
-SHOWN_CHARS = 80  # of a stranger's text in a reason
+HEAD_BYTES = 4096  # that a dead letter keeps of a body over the limit, and of headers
+HEADER_CHARS = 256  # longest text that is kept of headers over the limit
+SHOWN_CHARS = 80  # of a message's own text in a reason
 _NONE: Final[Mapping[str, Debounce]] = MappingProxyType({})
 
 
@@ -39,9 +39,9 @@ class Admission:
     ) -> None:
         """Binds a configuration's rules.
 
-        `step_aside` are those whose groups go on during a delay; `debounces` has those that
-        debounce. What is over a limit (bytes) becomes a dead letter of its head, or of short
-        headers.
+        `step_aside` names the rules whose groups go on during a delay; `debounces` has the rules
+        that debounce. A message over a limit (bytes) becomes a dead letter with the body's head,
+        or with short headers.
         """
         self._router = router
         self._max_body = max_body
@@ -50,7 +50,7 @@ class Admission:
         self._debounces = debounces
 
     def admit(self, delivery: Delivery) -> Arrival:
-        """What this delivery becomes."""
+        """Turn a delivery into an arrival."""
         id_ = delivery.message_id or uuid4().hex
         body, headers = delivery.body, delivery.headers
         reasons = []
@@ -95,14 +95,14 @@ class Admission:
         )
 
     def _refusal(self, reason: str, headers: Mapping[str, Any]) -> Unroutable:
-        """Of a message whose body isn't read."""
+        """The refusal of a message whose body isn't read."""
         refusal = Unroutable(reason)
         refusal.scope = self._router.scope_in(headers)
         return refusal
 
 
 def _short_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The first of those that are no tables, lists or long texts."""
+    """The first headers that are no tables, lists or long texts."""
     kept: dict[str, Any] = {}
     left = HEAD_BYTES
     for name, value in headers.items():

@@ -1,7 +1,7 @@
 """A batch: tasks of one group under one claim, which one call of a handler takes.
 
-It is a run (`run.py`) that is handed over at once. The first task that isn't done ends it: those in
-front are told as done, it is settled as ever, and those behind it never left their lane.
+It is a run (`run.py`) that the handler gets at once. The first task that isn't done ends it: the
+tasks in front are settled as done, that one as usual, and those behind never left their lane.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from groupflow.store.given import Claim
 
 
 class Together(ABC):
-    """What runs several tasks of a type in one call."""
+    """A runner that runs several tasks of a type in one call."""
 
     size: int  # most tasks of a call
 
@@ -29,16 +29,16 @@ class Together(ABC):
         """One attempt at all of them, in order.
 
         Returns:
-            What became of the first ones, one or more: all in front of the last one are done.
-            Those of which nothing is said weren't tried.
+            The outcomes of the first tasks, one or more: all before the last are done. Tasks
+            without an outcome weren't tried.
         """
 
 
 def together(claim: Claim, run: Run, runner: Runner, policy: Policy) -> Sequence[Task]:
-    """The tasks that one call is given; none where it is given the claim's own alone."""
+    """The tasks for one call; none where the call gets the claim's own task alone."""
     if policy.batch == 1:
         return ()
-    run.is_ending = True  # what stands behind was claimed to be handed over, not to be run
+    run.is_ending = True  # the rest was claimed for this call, not to run after it
     if not isinstance(runner, Together):
         return ()
     found = [claim.task]
@@ -61,7 +61,7 @@ def outcomes_of(answer: Any, number: int) -> list[Outcome | Failed]:
 
 
 def until_one_is_not_done(outcomes: Sequence[Outcome | Failed]) -> list[Outcome | Failed]:
-    """The first ones, up to the one that ends the batch."""
+    """The first outcomes, up to the one that ends the batch."""
     for place, outcome in enumerate(outcomes):
         if not isinstance(outcome, Done):
             return list(outcomes[: place + 1])

@@ -21,7 +21,7 @@ def count_exchange(
     claims: Sequence[Claim],
     further: Collection[Rest] = (),
 ) -> None:
-    """Count what was settled, but for what was refused, and what was claimed, also for runs."""
+    """Count what was settled, without refusals, and what was claimed, also for runs."""
     if not finished and not claims:
         return
     accepted = [each for each in finished if each not in refused] if refused else finished
@@ -43,7 +43,7 @@ def count_exchange(
 
 
 def report_lost(measures: PoolMeasures, claim: Claim) -> None:
-    """A claim was lost: its task belongs to somebody else, and nothing was written."""
+    """Count and log a lost claim: another daemon may have its task, and nothing was written."""
     measures.lost += 1
     log.warning(
         "claim.lost",
@@ -55,7 +55,7 @@ def report_lost(measures: PoolMeasures, claim: Claim) -> None:
 
 
 def report_crowded_out(advance: Advance) -> None:
-    """There was no room for what a stage hands on: its attempt has failed instead."""
+    """Log that the store had no room for what a stage hands on: its attempt has failed."""
     otherwise = advance.otherwise
     if otherwise is None:
         return
@@ -72,7 +72,7 @@ def report_crowded_out(advance: Advance) -> None:
 
 
 def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:
-    """Count a batch that is in the store, and acked."""
+    """Count a batch that is stored and acked."""
     new = enqueued.taken.count(True)
     buried = sum(
         taken and bool(arrival.dead)

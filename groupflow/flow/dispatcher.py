@@ -1,6 +1,6 @@
-"""Gives the workers of one pool claims, each once it has handed in what it had.
+"""Hands claims to the workers of one pool, each once it has handed in its last one.
 
-There is one dispatcher a pool, however many stores serve it. Each of these has exchanges of its own
+There is one dispatcher a pool, for all partitions. Each partition has exchanges of its own
 (`exchange.py`), which ask here how much room there is, and bring slots that hold claims.
 """
 
@@ -21,12 +21,12 @@ PATIENCE = 0.1  # seconds that a claim may be ready without being begun
 
 
 class Dispatcher:
-    """Who waits, and what lies ready."""
+    """Hands claims to idle workers."""
 
     def __init__(self, measures: PoolMeasures | None = None) -> None:
         self.measures = measures or PoolMeasures()
-        self.sources: list[Source] = []  # one a store; they add themselves
-        # Claims in workers' hands, ready for them, or asked for: of all stores, which count here.
+        self.sources: list[Source] = []  # one a partition; they add themselves
+        # Claims that workers have, that are ready, or asked for: every partition counts here.
         self.held = 0
         self.may_claim = True  # `stop_claiming` has not been called
         self._ready: deque[tuple[Slot, float]] = deque()  # claims made ahead, and since when
@@ -38,17 +38,17 @@ class Dispatcher:
     async def next(
         self, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
     ) -> Slot | None:
-        """Hand in a slot whose task has ended, and get one that holds a claim, once there is one.
+        """Hand in a slot whose task has ended, and wait for one that holds a claim.
 
-        It is the same slot where its run goes on, or its group; else one that lies ready.
+        It is the same slot where its run or its group goes on; else one that is ready.
 
         Args:
-            worker: who asks.
+            worker: the name of the worker that asks.
             slot: what it had, if anything.
             settlement: of that slot's claim; ``None`` where the claim was lost.
 
         Returns:
-            The slot, or ``None`` when no more is claimed, at all or for this worker, and what it
+            The slot, or ``None`` when claiming has ended, at all or for this worker, and what it
             handed in is settled.
         """
         if slot is None:
@@ -64,7 +64,7 @@ class Dispatcher:
     async def _wait(
         self, worker: str, slot: Slot | None, settlement: Settlement | None
     ) -> Slot | None:
-        """Until something lies ready, or no more comes."""
+        """Wait until a claim is ready, or no more come."""
         loop = asyncio.get_running_loop()
         while True:
             if worker in self._retiring:
@@ -86,9 +86,9 @@ class Dispatcher:
             source.wake()
 
     def stop_claiming(self) -> None:
-        """Claim no more; what is finished is still settled, and what is unsure found out.
+        """Claim no more; still settle what is finished, and find out about unsure slots.
 
-        Idle workers are told to end once all of that is done.
+        Idle workers end once that is done.
         """
         self.may_claim = False
         self._hand_back()
@@ -99,7 +99,7 @@ class Dispatcher:
     def retire(self, workers: Set[str]) -> None:
         """Claim no more for these workers, and for all others again.
 
-        One that runs a task ends it first; then, or at once where it is idle, it is told to end.
+        A busy worker ends its task first, an idle one ends at once.
         """
         called = (self._retiring | workers) & self._idle.keys()  # some may stay after all
         self._retiring = set(workers)
@@ -107,25 +107,28 @@ class Dispatcher:
         self._call(called)
 
     def granted(self, source: Source, wanted: int) -> int:
-        """How many claims a store may ask for now, of those that it wants: all of them or none.
+        """How many claims a partition may ask for now, of those that it wants.
 
-        Where others wait, the hindmost asks first, and for a piece at least. So what comes of one
-        store comes together, is handled together, and is settled together.
+        Where others wait, the one with the lowest position asks first, once there is room for a
+        piece. So claims of one partition come together, are handled and settled together.
         """
         if not wanted or len(self.sources) == 1:
             return wanted
         if source.has_asked and self._has_others(source):
-            return 0  # it may be long in answering, and has its share
+            return 0  # it has its share, and its answer may take long
         first = self._hindmost_waiting(beside=source)
         if first is None:
             return wanted
         wanted = min(wanted, source.demand.likely)
-        # One that has nothing but what it frees has no turn: the next one will be its own.
+        # A partition that has nothing but what it frees never goes first.
         is_first = not source.demand.is_empty and source.position <= first.position
         return wanted if self._has_room(0 if is_first else wanted) else 0
 
     def make_room(self, by: Source | None = None) -> None:
-        """There may be room (but made `by` one store, which knows): tell whose turn it is."""
+        """There may be room: stir the partition whose turn it is, but not a lone one for its own.
+
+        `by` is the partition that made the room, if one did.
+        """
         if len(self.sources) == 1:
             [source] = self.sources
             if source is not by and source.wants:
@@ -134,10 +137,10 @@ class Dispatcher:
             first.stir()
 
     def taken(self, source: Source) -> int:
-        """How many claims of all there are, as a store has to count them.
+        """How many claims a partition has to count as taken.
 
-        It may have as many ahead as its own exchanges and bodies call for, and all together as many
-        as the most of these.
+        It may have as many claims ahead as its own exchanges and bodies call for; all partitions
+        together, as many as the largest of these numbers.
         """
         if len(self.sources) == 1:
             return self.held
@@ -145,47 +148,47 @@ class Dispatcher:
 
     @property
     def ahead(self) -> int:
-        """How many claims may be ahead, of all stores."""
+        """How many claims may be ahead, of all partitions."""
         return max([source.demand.ahead for source in self.sources])
 
     def _has_room(self, beside: int = 0) -> bool:
-        """Whether less lies ready, or comes, than workers begin during an exchange."""
+        """Whether fewer claims are ready, or coming, than workers begin during an exchange."""
         ahead, workers = self.ahead, self.workers
         return workers > 0 and workers + ahead - self.held - beside >= max(1, ahead // SPARE)
 
     def _has_others(self, source: Source) -> bool:
-        """Whether there may be something in another store."""
+        """Whether another partition may have something to claim."""
         return any(each.has_some for each in self.sources if each is not source)
 
     def _hindmost_waiting(self, beside: Source | None = None) -> Source | None:
-        """Of the stores that wait for room, the one that is behind."""
+        """Of the partitions that wait for room, the one with the lowest position."""
         waiting = [each for each in self.sources if each is not beside and each.waits]
         return min(waiting, key=lambda each: each.position, default=None)
 
     @property
     def hindmost(self) -> float:
-        """How far the store has got that is behind all others which may have something."""
+        """The lowest position of the partitions that may have something to claim."""
         return min((each.position for each in self.sources if each.has_some), default=0.0)
 
     @property
     def workers(self) -> int:
-        """How many go on claiming."""
+        """How many workers go on claiming."""
         return len(self._workers)
 
     @property
     def ready(self) -> int:
-        """How many claims were made ahead and lie ready."""
+        """How many claims are ready."""
         return len(self._ready)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits to be settled or found out, here or on its way."""
+        """Whether no slot waits to be settled or found out, here or in flight."""
         return all(source.is_settled for source in self.sources)
 
     # What exchanges bring:
 
     def deliver(self, slots: Sequence[Slot]) -> None:
-        """Have claims ready, and call as many workers as wait for one."""
+        """Keep claims ready, and call a waiting worker for each."""
         now = monotonic()
         self._ready.extend([(slot, now) for slot in slots])
         if self._patience is None:
@@ -194,9 +197,9 @@ class Dispatcher:
         self._call_idle(len(self._ready))
 
     def answered(self, by: Source, *, is_short: bool) -> None:
-        """One store's exchange has ended: who waited for that may go.
+        """A partition's exchange has ended: workers that waited for that may end.
 
-        Where it got less than was asked for (`is_short`), there is room for the others'.
+        Where it got less than it asked for (`is_short`), other partitions have room.
         """
         if not self.may_claim and self.is_settled:
             crash_point("before_leave")
@@ -207,7 +210,7 @@ class Dispatcher:
             self.make_room(by)
 
     def withdraw(self, of: Source, groups: Set[str] | None = None) -> list[Slot]:
-        """Take back what lies ready from one store, of these groups, or of all."""
+        """Take back ready claims of one partition, of these groups or (``None``) of all."""
         found, stays = list[Slot](), deque[tuple[Slot, float]]()
         for slot, since in self._ready:
             if slot.source is of and is_of(slot, groups):
@@ -218,7 +221,7 @@ class Dispatcher:
         return found
 
     def _call_idle(self, number: int) -> None:
-        """Let so many idle workers look again, the longest idle first."""
+        """Let `number` idle workers look again, the longest idle first."""
         while number > 0 and self._idle:
             worker = next(iter(self._idle))
             number -= worker in self._workers and not self._idle[worker].done()
@@ -231,7 +234,7 @@ class Dispatcher:
                 turn.set_result(None)
 
     def _look_at_ready(self) -> None:
-        """Hand back what was claimed ahead and is not begun: others may have workers for it."""
+        """Release ready claims once they wait too long: other daemons may have idle workers."""
         self._patience = None
         if not self._ready:
             return
@@ -245,7 +248,7 @@ class Dispatcher:
             self._hand_back()
 
     def _hand_back(self) -> None:
-        """Release the claims that no worker has begun."""
+        """Release the ready claims."""
         ready, self._ready = self._ready, deque()
         for slot, _ in ready:
             slot.source.end(slot, Release(slot.held))

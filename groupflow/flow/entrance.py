@@ -1,7 +1,7 @@
-"""Through which a batch goes into the store: a gate a partition, each task through its own.
+"""Writes batches into the store, through one gate a partition.
 
-A partition's part of a batch is written by one script. The batch is through when all of its parts
-are; what has been written is not written again when another part has to wait.
+One script writes a partition's part of a batch. The batch is through when all of its parts are; a
+part that was written is not written again when another has to wait.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Gate:
 
     enqueuer: Enqueuer
     pressure: Pressure
-    wake: Callable[[Set[Pool]], object] = lambda _: None  # which pools' workers will find something
-    queued: int = 0  # tasks that waited there when it was last asked
+    wake: Callable[[Set[Pool]], object] = lambda _: None  # told which pools get tasks
+    queued: int = 0  # tasks that waited there at the last enqueue
 
     async def enqueue(self, arrivals: Sequence[Arrival]) -> Enqueued:
         """Write a part of a batch; errors as of `Enqueuer.enqueue`."""
-        # Workers claim over the same connection: what they ask from here on runs behind.
+        # Workers claim over the same connection (without `redis.replicas`): after this enqueue.
         self.wake(pools_of(arrivals))
         enqueued = await self.enqueuer.enqueue(arrivals, self.pressure.delayed_memory)
         self.pressure.wrote(sum(len(arrival.envelope.body) for arrival in arrivals))
@@ -38,10 +38,10 @@ class Gate:
 
 
 class Batch:
-    """Messages on their way in, in the order in which they came."""
+    """Messages on their way in, in order of arrival."""
 
     def __init__(self, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:
-        """Sorts them by their partitions. Without any, all partitions are asked what waits."""
+        """Sorts arrivals by partition. Without any, `write` asks every partition what waits."""
         self.arrivals = arrivals
         self._gates = gates
         self._places: dict[int, list[int]] = defaultdict(list)
@@ -55,10 +55,10 @@ class Batch:
         self._written: dict[int, Enqueued] = {}
 
     async def write(self) -> Enqueued:
-        """Write what is left of it.
+        """Write the parts that are left.
 
         Returns:
-            What became of the whole of it.
+            What became of the whole batch.
 
         Raises:
             StoreUnavailable: no answer from a partition; call it again.
@@ -100,17 +100,17 @@ class Entrance:
     """All gates of a store."""
 
     def __init__(self, gates: Sequence[Gate]) -> None:
-        """Binds them, one a partition, in order."""
+        """Binds one gate a partition, in order."""
         self._gates = gates
         self.kind: Pause = ""
         """Which limit is reached; empty for none."""
 
     def batch(self, arrivals: Sequence[Arrival]) -> Batch:
-        """A batch that is to be written."""
+        """A batch to be written."""
         return Batch(self._gates, arrivals)
 
     async def look(self) -> None:
-        """Ask how much memory there is, every now and then."""
+        """Ask how much memory Redis has and uses, where that is due."""
         await asyncio.gather(*(gate.pressure.look() for gate in self._gates))
 
     async def reason(self, queued: int) -> str:

@@ -1,13 +1,13 @@
-"""One round trip settles everything finished and claims for everybody idle.
+"""One round trip settles everything finished and claims for every idle worker.
 
-Each worker hands in what it finished and takes its next claim; whatever comes while exchanges with
-the store are under way gathers for the next one. So the number of round trips depends on how long
-one takes, not on how many workers there are.
+Each worker hands in what it finished and takes its next claim; what workers hand in while exchanges
+are in flight gathers for the next one. So the number of round trips depends on how long one takes,
+not on how many workers there are.
 
-Where several stores serve a pool, what travels with one of them has to be as much at a time as if
-it were alone, or each costs what all of them should: so a store asks for nothing until there is
-room for a piece (`Dispatcher.granted`), and what little there is to settle waits for the exchange
-that is under way (`_gathers`).
+Where several partitions serve a pool, an exchange with one has to carry as much as if it were
+alone, or each costs what all of them should. So a partition asks for nothing until there is room
+for a piece (`Dispatcher.granted`), and a few settlements wait for the exchange in flight
+(`_gathers`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from groupflow.store.settlements import (
     one_by_one,
 )
 
-PACE = 0.002  # seconds for which what a run has done may wait for an exchange: most runs end sooner
-FEW = 2  # claims in play: as many don't wait for each other; more cost less in one exchange
-LATE = 120.0  # seconds for which a kernel may send again what was written on a lost connection
+PACE = 0.002  # seconds that a run's done tasks may wait for an exchange: most runs end sooner
+FEW = 2  # claims in play: so few don't wait for each other; more cost less in one exchange
+LATE = 120.0  # seconds for which a kernel may resend what was written on a lost connection
 
 log = structlog.get_logger("groupflow.exchange")
 
 
 class Exchanger(Ledger):
-    """The exchanges of one pool with one store."""
+    """The exchanges of one pool with one partition."""
 
     def __init__(
         self,
@@ -53,22 +53,21 @@ class Exchanger(Ledger):
         order: Order = "oldest",
         run_for: float = RUN_FOR,
     ) -> None:
-        """Serves a dispatcher from here on, with its pool's claims in one store.
+        """Serves a dispatcher from here on, with its pool's claims in one partition.
 
-        A run goes on for `run_for` seconds at most. By `order` room is shared with other stores:
-        the one whose claims are the oldest goes first, or the one that has had the fewest since it
-        last had none.
+        A run goes on for `run_for` seconds at most. `order` says which partition goes first: the
+        one whose claims are the oldest, or the one that has had the fewest since it last had none.
         """
         super().__init__(dispatcher, claims, holds_lease, order)
         self._run_for = run_for
         self._slots = Slots(self, self.pool, run_for)
         self._next = asyncio.Lock()
-        self._pace: asyncio.TimerHandle | None = None  # runs have something to tell then
-        self._late_until: float | None = None  # what got no answer may still run (monotonic)
+        self._pace: asyncio.TimerHandle | None = None  # when runs tell what they have done
+        self._late_until: float | None = None  # until then an unanswered call may run (monotonic)
         dispatcher.sources.append(self)
 
     def adopt(self, runs: Mapping[str, int]) -> None:
-        """By rule, how many tasks of a group are run under one claim, from the next one on."""
+        """Take over, by rule, how many tasks of a group one claim covers, from the next one on."""
         self._claims.adopt(runs)
 
     async def settle(
@@ -95,10 +94,10 @@ class Exchanger(Ledger):
         self._stir.set()
 
     def _may_hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Whether the slot of a task that has ended may go on with the next one of its group.
+        """Whether a slot whose task has ended may go on with the next one of its group.
 
-        Where the store had nothing but its own group for it, it tries; what other stores have goes
-        before, where they are behind.
+        It tries where its last claim was of a group settled with it. Other partitions go first
+        where their positions are lower.
         """
         return (
             slot.stays
@@ -112,9 +111,9 @@ class Exchanger(Ledger):
         )
 
     async def _hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Settle a slot's task, and claim for it again: the next one of its group, nearly always.
+        """Settle a slot's task, and claim for it again: nearly always the next one of its group.
 
-        It is a small exchange of its own. Where it fails, all of it goes with the next one.
+        It is a small exchange of its own. Where it fails, the next exchange carries all of it.
 
         Returns:
             Whether the slot holds a claim.
@@ -132,7 +131,7 @@ class Exchanger(Ledger):
             self._end(exchange)
             self._take_back(exchange)
             if isinstance(error, (StoreUnavailable, SessionLost, SessionReplaced)):
-                return False  # the next exchange meets the same, and says so
+                return False  # the next exchange meets the same error and reports it
             raise
         self._end(exchange)
         count_exchange(self._dispatcher.measures, [settlement], answer.refused, answer.claims)
@@ -154,17 +153,17 @@ class Exchanger(Ledger):
         """A slot's claim has ended, by a settlement, or since it was lost."""
         claim, is_ours = slot.held, self._slots.has(slot)
         if slot.run is not None and settlement is not None:
-            self.demand.handled(slot.run.seconds)  # of a worker's time, a run takes as much
+            self.demand.handled(slot.run.seconds)  # a run takes a worker's time for all its tasks
         if is_ours:
             self._slots.end(slot, settlement)
             self._dispatcher.held -= 1
         if is_ours and settlement is not None:
             self._stir.set()
-        else:  # a session that was lost took all of its claims along
+        else:  # lost, alone or with its session
             report_lost(self._dispatcher.measures, claim)
 
     def close_session(self) -> None:
-        """The session is lost: nothing can be settled or claimed until there is a new one."""
+        """The session is lost: drop its claims; no exchange begins until there is a new one."""
         self._session_open.clear()
         lost, self._slots = self._slots, Slots(self, self.pool, self._run_for)
         self._dispatcher.held -= lost.claimed
@@ -174,17 +173,17 @@ class Exchanger(Ledger):
         self._let_go()
 
     def open_session(self) -> None:
-        """There is a new session."""
+        """There is a new session: exchange again."""
         self._session_open.set()
         self.wake()
 
     def doubt(self) -> None:
-        """The store may have lost what was settled last."""
+        """The store may have lost the last settlements: ask every free slot."""
         self._slots.doubt()
         self._stir.set()
 
     def doubt_late_calls(self) -> None:
-        """A call that got no answer may have run since then: its claim came to a free slot."""
+        """An unanswered call may have run late and given a free slot a claim: ask them all."""
         if self._late_until is None:
             return
         if monotonic() > self._late_until:
@@ -192,21 +191,21 @@ class Exchanger(Ledger):
         self.doubt()
 
     def hold_back(self, groups: Set[str] | None) -> None:
-        """What was claimed of these groups (none: of all) and has not begun goes back."""
+        """End runs of these groups (``None``: all), and release what has not begun."""
         self._slots.end_runs(groups)
         self._under_way.hold_back(groups)
         for slot in self._dispatcher.withdraw(self, groups):
             self.end(slot, Release(slot.held))
 
     def _held_back(self, exchange: Exchange, slots: Sequence[Slot]) -> list[Slot]:
-        """Which may not begin: a stop, a hold or the lease's end came meanwhile."""
+        """The slots that may not begin: a stop, a hold or the lease's end came meanwhile."""
         if not self._dispatcher.may_claim or not self.holds_lease():
             return [*slots]
         return [slot for slot in slots if exchange.holds_back(slot)]
 
     @property
     def wants(self) -> bool:
-        """Whether there may be something in it to claim, and room for that."""
+        """Whether there may be something to claim, and room for it."""
         dispatcher = self._dispatcher
         return self.has_some and self.demand.wanted(dispatcher.workers, dispatcher.taken(self)) > 0
 
@@ -223,11 +222,11 @@ class Exchanger(Ledger):
     async def _exchange_for_ever(self) -> None:
         backoff = Backoff()
         while True:
-            async with self._next:  # one exchange hears of the next reason, not each of them
+            async with self._next:  # one loop waits for the next reason, not each of them
                 await self._stir.wait()
                 await self._session_open.wait()
                 self._stir.clear()
-                # One turn of the loop lets everybody who became ready together travel together.
+                # In one turn of the loop, all workers that end together hand in their slots.
                 await asyncio.sleep(0)
             try:
                 await self.run_once()
@@ -237,18 +236,18 @@ class Exchanger(Ledger):
                 if self.holds_lease():
                     self._stir.set()  # the next portion of them
                     continue
-                # The lease is over by our clock, or nearly: they are asked once it is renewed.
+                # The lease is over by our clock, or nearly: unsure slots wait for its renewal.
             except StoreUnavailable as error:
                 self._late_until = monotonic() + LATE
                 log.debug("exchange.unanswered", error=str(error))
             except SessionLost:
-                pass  # renewal notices it too, drops the claims and opens a new session
+                pass  # the renewer notices it too, drops the claims and opens a new session
             await asyncio.sleep(backoff.next())
-            self._is_well = True  # as far as anybody knows
+            self._is_well = True  # until the next exchange shows otherwise
             self._stir.set()
 
     async def run_once(self) -> None:
-        """One exchange; after any error the same settlements and slots go into another."""
+        """Make one exchange; after any error another carries the same settlements and slots."""
         exchange = self._begin()
         if exchange is None:
             self._let_go()
@@ -281,14 +280,14 @@ class Exchanger(Ledger):
 
     @property
     def _may_reach(self) -> bool:
-        """Whether runs may have more than they were given; what other stores have goes first."""
+        """Whether runs may ask for more tasks, where no other partition goes first."""
         dispatcher = self._dispatcher
         return dispatcher.may_claim and self.holds_lease() and dispatcher.granted(self, 1) > 0
 
     def _steer_runs(self, exchange: Exchange, answer: Answer) -> None:
-        """Some have more now.
+        """Give runs the further tasks that came.
 
-        Those that others wait for end with the task that runs; those that are lost, at once.
+        Runs whose groups others wait for end with the task that runs; lost ones, at once.
         """
         lost = {each.claim.slot for each in answer.refused if isinstance(each, Proceed)}
         for slot in exchange.running:
@@ -300,7 +299,7 @@ class Exchanger(Ledger):
                 slot.lose()
 
     def _begin(self) -> Exchange | None:
-        """Choose what goes with the next exchange; ``None`` where there is nothing."""
+        """Choose what the next exchange carries; ``None`` where there is nothing."""
         slots, dispatcher, demand = self._slots, self._dispatcher, self.demand
         workers, taken, due = dispatcher.workers, dispatcher.taken(self), len(slots.due)
         share = demand.share(dispatcher.held + due + demand.wanted(workers, taken))
@@ -313,7 +312,7 @@ class Exchanger(Ledger):
         settling = slots.take_due(freed)
         if settling and slots.due:
             self._stir.set()  # the rest goes with another exchange
-        # At a stop what may be claimed unawares is found out, and released.
+        # At a stop unsure slots are asked too, and what they hold is released.
         asking = slots.choose(settling, min(share, wanted), demand.portion) if may_ask else []
         running = slots.take_running(monotonic() - PACE)
         if slots.running:
@@ -325,9 +324,9 @@ class Exchanger(Ledger):
         return self._set_out(settling, asking, demand.ask(len(asking), len(settling)), running)
 
     def _gathers(self, due: int, share: int) -> bool:
-        """Whether what is due waits for the exchange that is under way, and for more.
+        """Whether what is due waits for the exchange in flight, and for more.
 
-        A store alone fills its exchanges by itself.
+        A lone partition fills its exchanges by itself.
         """
         dispatcher = self._dispatcher
         is_one_of_several = (
@@ -336,7 +335,7 @@ class Exchanger(Ledger):
         return is_one_of_several and bool(self._under_way.exchanges) and due < share
 
     def _take_back(self, exchange: Exchange) -> None:
-        """After an error: all of it goes into another exchange, unless its session is over."""
+        """After an error, keep all of it for another exchange, unless its session is over."""
         self._is_well = False
         if exchange.slots is self._slots:
             self._slots.turn_back(exchange)
@@ -347,7 +346,7 @@ class Exchanger(Ledger):
         self._dispatcher.make_room(self)
 
     def _let_go(self) -> None:
-        """At a stop: what had to be found out may be so no more, without the lease or session."""
+        """At a stop, let workers end: without lease or session, unsure slots need no answer."""
         if not self._dispatcher.may_claim:
             self._dispatcher.answered(self, is_short=False)
 
@@ -363,13 +362,13 @@ class Exchanger(Ledger):
                 exchange.asked, came, dispatcher.workers, seconds, largest=largest, tasks=tasks
             )
             if answer.beside_suspect:
-                # It may end this process again: as few as can be should go with it.
+                # The suspect may crash this process again: few claims should go with it.
                 demand.refrain()
             if slots:
                 self._advance(answer.claims)
                 self._deliver(exchange, slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
-            self.wake()  # a suspect comes alone, and behind the end of one there may be the next
+            self.wake()  # a suspect comes alone, and once it has ended the next one may come
         elif demand.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
             self._stir.set()
         if self._slots.due:
@@ -377,7 +376,7 @@ class Exchanger(Ledger):
         is_short = came < exchange.asked.number
         dispatcher.answered(self, is_short=is_short)
         if not is_short and len(dispatcher.sources) > 1:
-            dispatcher.make_room()  # who is behind now may go on
+            dispatcher.make_room()  # another partition may have the lowest position now
 
     def _deliver(self, exchange: Exchange, slots: Sequence[Slot]) -> None:
         held_back = self._held_back(exchange, slots)

@@ -2,8 +2,8 @@
 
 Exit 0 is done, 75 (sysexits' "temporary failure") asks for a retry, anything else has failed. A
 command that exits 0 may name its next stage in its last line on stdout, as
-``{"stage": "transcode", "context": {…}}``; any other output is only kept where it failed. With a
-batch it is given lines, and may answer in lines (`lines.py`).
+``{"stage": "transcode", "context": {…}}``; other output is only kept where it failed. With a batch
+the command gets lines, and may answer in lines (`lines.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from groupflow.settings.rules import HandlerRule
 EX_TEMPFAIL = 75
 _SHARED = ("GROUPFLOW_TYPE", "GROUPFLOW_GROUP", "GROUPFLOW_TENANT")  # by the tasks of a batch
 
-# What systemd tells the daemon: where its passwords are, how to speak in its name, and the like.
+# What systemd tells the daemon: where its passwords are, how to notify in its name, and so on.
 _OF_THE_SERVICE_MANAGER = frozenset((
     "CREDENTIALS_DIRECTORY", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDNAMES",
     "LISTEN_FDS", "LISTEN_PID", "LISTEN_PIDFDID", "MAINPID", "MANAGERPID", "MANAGERPIDFDID",
@@ -64,7 +64,7 @@ class ExecRunner:
         try:
             return await process.ended()
         except asyncio.CancelledError:
-            # Even where the command itself has exited: what it left may run on.
+            # Even where the command itself has exited: its children may run on.
             await process.end()
             raise
         finally:
@@ -72,7 +72,7 @@ class ExecRunner:
 
 
 class ExecBatchRunner(ExecRunner, Together):
-    """Runs one command for several tasks of a type: a line of JSON each on stdin, and back."""
+    """Runs one command for several tasks of a type, with a line of JSON each, in and out."""
 
     def __init__(self, rule: HandlerRule, command: tuple[str, ...]) -> None:
         super().__init__(rule, command)
@@ -92,7 +92,7 @@ class ExecBatchRunner(ExecRunner, Together):
 
 
 def _environment(facts: Mapping[str, str]) -> dict[str, str]:
-    """The daemon's environment without what is meant for the daemon alone."""
+    """The daemon's environment, without variables for the daemon alone, and facts."""
     inherited = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     trace = {name.upper(): text for name, text in CARRIED.get().items()}
     return {**inherited, **trace, **facts}
@@ -104,7 +104,7 @@ def _is_ours(name: str) -> bool:
 
 
 def variables_of(task: Task) -> dict[str, str]:
-    """The facts of a task as ``GROUPFLOW_*``; those it doesn't have are left out."""
+    """The facts of a task as ``GROUPFLOW_*``, without those it doesn't have."""
     facts: Mapping[str, Any] = {
         "ID": task.id,
         "TYPE": task.type,
@@ -155,7 +155,7 @@ def _next_stage(stdout: bytes) -> Outcome | Failed:
 
 
 def _text(output: bytes) -> str:
-    # Hidden before it is cut, which might leave half a URL.
+    # Secrets are hidden before the text is cut, which might leave half a URL.
     return mask_secrets(output.decode(errors="backslashreplace")).strip()
 
 

@@ -1,4 +1,4 @@
-"""handle: run one attempt and turn whatever happens into an outcome."""
+"""handle: run one attempt and turn its result, or its error, into an outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.tracebacks import traceback_of
 
-LATE = 0.1  # seconds that a time limit may be found over late before something blocked the loop
+LATE = 0.1  # seconds; if a time limit's timer is later than that, the loop was blocked
 STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 MESSAGE_CHARS = 2_000  # of an exception's text that is kept with the attempt
 
@@ -34,20 +34,20 @@ class Failed:
 
 
 class Runner(Protocol):
-    """Whatever can run the tasks of one type."""
+    """Runs the tasks of one type."""
 
-    timeout: float | None  # seconds that one attempt may take; none without a limit
-    retry: RetryOverride  # its own word on retries
+    timeout: float | None  # seconds that one attempt may take; None without a limit
+    retry: RetryOverride  # its own settings for retries
 
     async def handle(self, task: Task) -> Outcome | Failed:
-        """Run one attempt to its outcome. Raises nothing, but for its own cancellation."""
+        """Run one attempt to its outcome. Raises nothing except its own cancellation."""
 
 
 class Runners(Protocol):
     """Finds the runner of a type."""
 
     def find(self, type: str) -> Runner | None:
-        """The runner of a type, or ``None``: types come from strangers."""
+        """The runner of a type, or ``None``: messages may have any type."""
 
 
 def was_cancelled() -> bool:
@@ -60,7 +60,7 @@ def was_cancelled() -> bool:
 
 
 def checked(answer: Any) -> Outcome | Failed:
-    """A handler's answer as an outcome; an answer of no kind that there is has failed for good."""
+    """A handler's answer as an outcome; with any other type of answer it has failed for good."""
     if answer is None:
         return Done()
     if isinstance(answer, Retry) and answer.scope not in SCOPES:
@@ -73,40 +73,40 @@ def checked(answer: Any) -> Outcome | Failed:
 
 
 def failed(error: BaseException, *, is_final: bool = False) -> Failed:
-    """What is kept of an exception: its type, text and traceback, whatever its `__str__` does."""
+    """An exception's type, text and traceback, even where its `__str__` raises."""
     return Failed(type(error).__name__, message_of(error), is_final, traceback_of(error))
 
 
 def message_of(said: object) -> str:
-    """The same as `text_of`, for people to read: without the passwords of URLs in it.
+    """The same as `text_of`, for people to read: without the passwords of URLs.
 
-    Errors name the URL that failed, and a dead letter shows them to whoever may look.
+    Errors name the URL that failed, and everyone who may read dead letters sees them.
     """
     return _encodable(mask_secrets(_text(said)))
 
 
 def text_of(said: object) -> str:
-    """What strangers' code said, as text that any encoder takes, capped; ``None`` is no text."""
+    """What application code said, as text that any encoder takes, capped; empty for ``None``."""
     return _encodable(_text(said))
 
 
 def _text(said: object) -> str:
     try:
         return "" if said is None else str(said)
-    except Exception:  # noqa: BLE001  a stranger's __str__
+    except Exception:  # noqa: BLE001  the application's __str__
         return "(its text can't be read)"
 
 
 def _encodable(text: str) -> str:
-    # A file name that is no UTF-8 comes with surrogates, which neither JSON nor Redis takes.
+    # A file name that isn't UTF-8 comes with surrogates, which neither JSON nor Redis takes.
     return text[:MESSAGE_CHARS].encode(errors="backslashreplace").decode()
 
 
 class Limit:
     """Cancels the attempt that runs now once it is over its time, and waits for its end.
 
-    However long that takes: the claim is kept and its lease renewed meanwhile. To give it up would
-    be to run the task a second time beside the first. The other workers go on.
+    However long that takes, the daemon keeps the claim and renews the lease. If it gave the claim
+    up, the task would run a second time beside the first. The other workers go on.
     """
 
     def __init__(self, task: Task, seconds: float) -> None:
@@ -123,8 +123,8 @@ class Limit:
         self._timer.cancel()
 
     def _look(self) -> None:
-        # What is found over late was over while another handler blocked the loop: it is put off by
-        # as much. Once, since the attempt may be the one that blocks, again and again.
+        # A late timer means that a handler blocked the loop: the limit is put off by as much. Only
+        # once, since it may be this attempt that blocks, again and again.
         late = monotonic() - self._due
         if late > LATE:
             self._timer = self._loop.call_later(late, self._end)

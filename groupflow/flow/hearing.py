@@ -1,4 +1,4 @@
-"""How a daemon's log tells that Redis is away: once, once a minute, and once it is back."""
+"""Logs that Redis is away: once, then once a minute, and once when it is back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import structlog
 
 from groupflow.core.outages import Outage
 
-SETTLES = 0.5  # seconds: the clients of a partition are told of the same end at different times
+SETTLES = 0.5  # seconds: a partition's clients notice the same end at different times
 
 log = structlog.get_logger("groupflow.store")
 
 
 class StoreHearing:
-    """Hears of all scripts of a daemon, of whichever client and partition. From any thread."""
+    """Hears of every script that a daemon runs, by any client and partition. From any thread."""
 
     def __init__(self) -> None:
         self.is_away = False  # whether some partition's Redis doesn't answer
@@ -23,7 +23,7 @@ class StoreHearing:
         self._lock = Lock()
 
     def failed(self, who: str, error: str) -> None:
-        """A script had no answer."""
+        """A script got no answer."""
         with self._lock:
             facts = self._outage.failed(who)
             self.is_away = True
@@ -31,7 +31,7 @@ class StoreHearing:
             log.warning("store.unavailable", error=error, **facts)
 
     def answered(self, who: str) -> None:
-        """A script had one."""
+        """A script got an answer."""
         with self._lock:
             away_for = self._outage.answered(who)
             self.is_away = self._outage.is_away

@@ -1,4 +1,4 @@
-"""What a daemon holds of one partition, and what becomes of it with its session and lease there."""
+"""A daemon's claims of one partition, and what becomes of them with its session and lease there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from groupflow.store.envelope import Pool
 
 
 class Holding:
-    """All claims of one partition, of whichever pool (upkeep.renew.Holder)."""
+    """All claims of one partition, of all pools (upkeep.renew.Holder)."""
 
     def __init__(
         self,
@@ -18,9 +18,9 @@ class Holding:
         workers: Callable[[], Sequence[Worker]],
         on_session: Callable[[], None],
     ) -> None:
-        """Binds the partition's exchanges, and the workers that may run what comes by them.
+        """Binds the partition's exchanges, and the workers that may run their claims.
 
-        `on_session` is told of each new session.
+        `on_session` is called for each new session.
         """
         self._exchangers = exchangers
         self._workers = workers
@@ -33,18 +33,18 @@ class Holding:
                 exchanger.wake()
 
     def hold_back(self, groups: Set[str] | None) -> None:
-        """Somebody holds groups back, or (none) all: what was claimed of them doesn't begin."""
+        """Groups, or (``None``) all, are held back: what was claimed of them doesn't begin."""
         if groups is None or groups:
             for exchanger in self._exchangers.values():
                 exchanger.hold_back(groups)
 
     def lease_ended(self) -> None:
-        """Somebody may rightly have taken over: stop the handlers of what was claimed here."""
+        """Another daemon may have taken over: stop the handlers of this partition's claims."""
         for worker in self._running():
             worker.hand_back()
 
     def session_lost(self) -> None:
-        """Every claim is somebody else's."""
+        """Every claim is lost: drop them, and stop their handlers."""
         for exchanger in self._exchangers.values():
             exchanger.close_session()
         for worker in self._running():
@@ -57,18 +57,18 @@ class Holding:
         self._on_session()
 
     def session_continued(self) -> None:
-        """A free slot may hold a claim again, whose settle was lost: each is asked."""
+        """Ask each free slot: if the store lost its settlement, it holds a claim again."""
         for exchanger in self._exchangers.values():
             exchanger.doubt()
 
     def claimable(self, plain: int, groups: int) -> None:
-        """A wake may have been lost: what waits now is told with each renewal."""
+        """Each renewal tells what waits, as wakes may be lost."""
         waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
         self.wake({name for name in waiting if waiting[name]})
         for exchanger in self._exchangers.values():
             exchanger.doubt_late_calls()
 
     def _running(self) -> list[Worker]:
-        """The workers that run something of it just now."""
+        """The workers that run a claim of this partition."""
         ours = set(self._exchangers.values())
         return [worker for worker in self._workers() if worker.source in ours]

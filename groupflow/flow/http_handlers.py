@@ -4,7 +4,8 @@
 other 4xx is a dead letter, anything else has failed. A 2xx with a JSON body
 ``{"stage": "transcode", "context": {…}}`` names the next stage.
 
-Answers are asked for as they are, and never unpacked: a few bytes of gzip in gzip can be gigabytes.
+The daemon asks for uncompressed answers and never unpacks one: a few bytes of gzip in gzip can be
+gigabytes.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from groupflow.flow.handling import Failed
 from groupflow.flow.lines import advance_in, lines_of, outcomes_in
 from groupflow.settings.rules import HandlerRule
 
-ANSWER_BYTES = 1024 * 1024  # of a response that are read
-SHOWN_CHARS = 500  # of a refusal's text that its dead letter keeps
+ANSWER_BYTES = 1024 * 1024  # that are read of a response
+SHOWN_CHARS = 500  # that a dead letter keeps of a refusal's text
 LINES = "application/x-ndjson"
 _ASKS_FOR_RETRY = (429, 503)
-_AS_IT_IS = ("", "identity")  # encodings of an answer that is read
+_AS_IT_IS = ("", "identity")  # encodings of answers that are read
 
 
 def open_client(connections: int) -> httpx.AsyncClient:
-    """The one client of a daemon, with so many connections at once, all kept alive."""
+    """Open the daemon's one client, with so many connections at once, all kept alive."""
     return httpx.AsyncClient(
         timeout=None,  # noqa: S113  the attempt has a limit of its own
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
@@ -73,9 +74,9 @@ class HttpRunner:
             ) as response:
                 return response, await _read_capped(response)
         except asyncio.CancelledError as error:
-            error.__traceback__ = None  # where in the client's code that was tells nothing
+            error.__traceback__ = None  # frames of the client's code say nothing
             raise
-        except Exception as error:  # noqa: BLE001  what TLS or a pool raises comes through as it is
+        except Exception as error:  # noqa: BLE001  the client lets errors of TLS or a pool through
             # Without a traceback: it would be the client's, with the URL in it.
             what = mask_parts(str(error), self._url) or type(error).__name__
             return Failed(type(error).__name__, f"{mask_place(self._url)} did not answer: {what}")
@@ -85,7 +86,7 @@ class HttpRunner:
 
 
 class HttpBatchRunner(HttpRunner, Together):
-    """Posts several tasks of a type to one URL: a line of JSON each, and so may the answer be."""
+    """Posts several tasks of a type to one URL, a line of JSON each; the answer may be lines."""
 
     def __init__(self, rule: HandlerRule, url: str, client: httpx.AsyncClient) -> None:
         super().__init__(rule, url, client)
@@ -102,7 +103,7 @@ class HttpBatchRunner(HttpRunner, Together):
         if isinstance(answer, Failed):
             return [answer]
         response, read = answer
-        if not response.is_success:  # what it says then is for people
+        if not response.is_success:  # then its text is for people
             return [self._scoped(_outcome(self._url, response, read))]
         return outcomes_in(read, len(tasks), _packed(response) or Done())
 
@@ -114,13 +115,13 @@ def _headers_of(variables: Mapping[str, str], content: str) -> dict[str, str]:
 
 
 def _carried(fact: str) -> str:
-    # A blank is only lost at a value's ends.
+    # HTTP only loses blanks at a value's ends.
     blank = " " if fact == fact.strip() else ""
     return quote(fact, safe=blank + "!#$&'()*+,/:;<=>?@[]^`{|}~\"\\", errors="backslashreplace")
 
 
 async def _read_capped(response: httpx.Response) -> bytes:
-    """The answer's first bytes, as they came: what is packed is not read at all."""
+    """The answer's first bytes, as they came; nothing where it is packed."""
     read = bytearray()
     if _encoding(response) in _AS_IT_IS:
         async for chunk in response.aiter_raw():
@@ -138,7 +139,7 @@ def _encoding(response: httpx.Response) -> str:
 def _outcome(url: str, response: httpx.Response, answer: bytes) -> Outcome | Failed:
     status = response.status_code
     said = answer[: SHOWN_CHARS * 4].decode(errors="backslashreplace").strip()
-    said = mask_parts(said, url)[:SHOWN_CHARS]  # before it is cut, which might leave half a secret
+    said = mask_parts(said, url)[:SHOWN_CHARS]  # masked before the cut, which might halve a secret
     reason = f"HTTP {status}: {said}" if said else f"HTTP {status}"
     if response.is_success:
         return _next_stage(response, answer)
@@ -166,7 +167,7 @@ def _next_stage(response: httpx.Response, answer: bytes) -> Outcome | Failed:
 
 
 def _packed(response: httpx.Response) -> Failed | None:
-    """What becomes of an answer that can't be read: taken for done, what it says would be lost."""
+    """A failure for an answer that can't be read: taken for done, it would lose what it says."""
     encoding = _encoding(response)
     if encoding in _AS_IT_IS:
         return None

@@ -1,10 +1,10 @@
 """intake: RabbitMQ's messages become tasks in Redis, in order, and only then are acked.
 
 An `Intake` takes in what one queue has; a daemon's `Intakes` have one for each of its queues. One
-reader takes what has come as a batch, routes each message, writes the batch by one script, and
-acks it with one frame. Nothing else ever acks, and nothing is ever rejected or requeued: that would
-put a message at the back of its queue. A batch that can't be written waits, and everything behind
-it waits with it, unacked, in RabbitMQ.
+reader takes the delivered messages as a batch, routes each, writes the batch by one script, and
+acks it with one frame. Nothing else acks. The daemon never rejects or requeues, which would put a
+message at the back of its queue. A batch that can't be written waits, and everything behind it
+waits with it, unacked, in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ from groupflow.store.enqueue import Arrival, Enqueued, no_room
 log = structlog.get_logger("groupflow.intake")
 
 BATCH = 500  # messages a script at most: bounds how long one script may block Redis
-WINDOW = 4  # parts of the prefetch: while one is written, the others are on their way
+WINDOW = 4  # parts of the prefetch: while one is written, RabbitMQ sends the others
 BATCH_BYTES = 4 * 1024 * 1024
-LARGE_BODY = 256 * 1024  # bytes of one that is parsed in a thread
+LARGE_BODY = 256 * 1024  # bytes; a larger one is parsed in a thread
 TURN_BYTES = 256 * 1024  # that are routed before the loop may turn
 SET_UP = 15.0  # seconds from a connection to its consumer
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
 
 
 def parsing_thread() -> ThreadPoolExecutor:
-    """A thread of our own: handlers may hold every one of the loop's for as long as they like."""
+    """A thread of our own, as handlers may hold all of the loop's for as long as they like."""
     return ThreadPoolExecutor(1, thread_name_prefix="groupflow-admission")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A queue that is taken in."""
+    """A queue to take in."""
 
     queue: str
     among: int = 1  # so many queues share what may be in flight
     declare: Callable[[Connection], Awaitable[None]] | None = None
-    """Declares it where it is missing; ``None``: it is over when it is gone."""
+    """Declares the queue where it is missing; ``None``: its intake ends when it is gone."""
     ensure: Callable[[Connection], Awaitable[None]] | None = None
-    """Declares what leads to it, which may be missing where the queue is not."""
+    """Declares what leads to the queue, which may be missing where the queue is not."""
 
     def held(self, settings: RabbitMQ) -> int:
         """Bytes of its messages that may be in flight."""
@@ -76,7 +76,7 @@ class Source:
 
 
 class _QueueGone(Exception):
-    """The queue is gone, and nobody needs it any more."""
+    """The queue is gone, and isn't to be declared again."""
 
 
 class Intake:
@@ -95,17 +95,17 @@ class Intake:
         standstill: Standstill | None = None,
         parsing: Executor | None = None,
     ) -> None:
-        """Binds both sides; the connection to RabbitMQ is shown there under `name`.
+        """Binds RabbitMQ's side and the store's.
 
         Args:
             settings: as loaded.
-            name: of the connection.
+            name: under which RabbitMQ shows the connection.
             admission: routes messages.
             entrance: writes them, and says when to wait.
             source: the queue; ``None``: the one of the settings.
             measures: where it counts.
             tracing: where spans go.
-            standstill: told when nothing is taken in.
+            standstill: told when intake takes nothing in.
             parsing: a thread for large bodies, which several intakes may share.
         """
         own = settings.rabbitmq.queue
@@ -134,19 +134,19 @@ class Intake:
 
     @property
     def consumes(self) -> bool:
-        """Whether there is a connection on which messages come."""
+        """Whether it has a connection on which messages come."""
         return self._consumer is not None and self._consumer.is_open
 
     @property
     def is_active(self) -> bool:
-        """Whether it is for sure that the queue's messages come to us, and to nobody else."""
+        """Whether it is sure that the queue's messages come to this daemon, and to no other."""
         return (
             self._consumer is not None and self._consumer.is_open and self._consumer.has_delivered
         )
 
     @property
     def bytes_in_flight(self) -> int:
-        """Bytes of what was delivered and not taken yet, bodies and headers."""
+        """Bytes (bodies and headers) of what was delivered and not taken yet."""
         return self._consumer.bytes_waiting if self._consumer is not None else 0
 
     def adopt(self, admission: Admission) -> None:
@@ -160,10 +160,10 @@ class Intake:
             self._consumer.finish()
 
     def hand_over(self) -> None:
-        """End the term behind the batch in hand, so that whoever stands by gets the queue.
+        """End the term after the batch in hand, so that a daemon that stands by gets the queue.
 
-        The connection is closed for it. To cancel the consumer alone would hand what comes next to
-        the other while we still had unacked messages: out of order.
+        This closes the connection. If it only cancelled the consumer, RabbitMQ would send the next
+        messages to the other daemon while this one still had unacked ones: out of order.
         """
         if self._consumer is not None and self._consumer.is_open:
             self._hands_over = True
@@ -173,9 +173,9 @@ class Intake:
         """Consume until `stop`; a lost connection ends a term and begins the next.
 
         Raises:
-            ServerUnreachable: RabbitMQ refused the credentials before it ever let us consume.
-            ConfigError: the queue can't be declared as it is configured, likewise.
-            OtherLayout: the store was moved to another number of partitions, whenever that was.
+            ServerUnreachable: RabbitMQ refused the credentials before the first term.
+            ConfigError: the queue can't be declared as it is configured, before the first term.
+            OtherLayout: the store was moved to another number of partitions, at any time.
         """
         try:
             await self._consume_until_stopped()
@@ -200,7 +200,7 @@ class Intake:
                     self._hands_over = False
                     self._measures.handed_over += 1
                     log.info("intake.handed_over", queue=self.queue)
-                    continue  # at once: who has it now may be the next to die
+                    continue  # at once: the daemon that has the queue now may be the next to die
                 self._stand("away", str(error))
                 self._tell("intake.interrupted", str(error))
             except (ServerUnreachable, ConfigError) as error:
@@ -239,7 +239,7 @@ class Intake:
             await close_quietly(connection.close())
 
     def _tell(self, event: str, error: str) -> None:
-        """Say that RabbitMQ is away, where that is news."""
+        """Log that RabbitMQ is away, where that is news."""
         facts = self.standstill.outage.failed(self.queue)
         if facts is not None:
             log.warning(event, queue=self.queue, error=error, **facts)
@@ -249,8 +249,8 @@ class Intake:
 
         Raises:
             BrokerUnavailable: the connection has ended, or there was no answer in time: RabbitMQ
-                says nothing at all for a queue that has no leader.
-            _QueueGone: it is missing, and not to be declared.
+                never answers for a queue without a leader.
+            _QueueGone: the queue is missing, and not to be declared.
         """
         consumer = Consumer(self.queue, self._source.held(self._settings))
         try:
@@ -266,7 +266,7 @@ class Intake:
         return consumer
 
     async def _ensure(self, connection: Connection) -> None:
-        """Have the queue, and whatever leads there."""
+        """Have the queue, and what leads to it."""
         source = self._source
         is_missing = await topology.presence_of(connection, self.queue) is topology.Presence.MISSING
         if source.declare is None:
@@ -285,7 +285,7 @@ class Intake:
         self.standstill.set(kind, reason, self.queue)
 
     def _next_prefetch(self, consumer: Consumer) -> int:
-        """Fewer messages at once for the next term, where this one's were too large together."""
+        """The next term's prefetch: smaller where this one's messages were too large together."""
         if not consumer.overflowed:
             return self._settings.prefetch
         return max(1, consumer.overflowed // 2)
@@ -294,7 +294,7 @@ class Intake:
         """Take one batch, make it durable, ack it.
 
         Raises:
-            BrokerUnavailable: the term has ended; what was not acked comes again.
+            BrokerUnavailable: the term has ended; RabbitMQ sends again what was not acked.
         """
         most = min(BATCH, max(1, self._prefetch // WINDOW))
         deliveries = await consumer.take(most, BATCH_BYTES)
@@ -304,7 +304,7 @@ class Intake:
             enqueued = await self._enqueue(consumer, arrivals)
         self._stand("")
         crash_point("before_ack")
-        # The proven path: Redis has answered for every message of this batch and all before it.
+        # The proven path: Redis has answered for every message up to the end of this batch.
         await consumer.ack_through(deliveries[-1])
         crash_point("after_ack")
         count_batch(self._measures, arrivals, enqueued)
@@ -313,13 +313,13 @@ class Intake:
             await self._pause(consumer, reason)
 
     async def _admit(self, deliveries: list[Delivery]) -> list[Arrival]:
-        """What a batch becomes, by the rules of its beginning; the loop turns on the way."""
+        """Route a batch, by the rules of its beginning; the loop turns meanwhile."""
         admission = self._admission
         arrivals = []
         weight = 0
         for delivery in deliveries:
             if len(delivery.body) > LARGE_BODY:
-                # One at a time: what they are parsed into never adds up.
+                # One at a time, so that memory for parsed bodies doesn't add up.
                 loop = asyncio.get_running_loop()
                 admitted = loop.run_in_executor(self._parsing, admission.admit, delivery)
                 arrivals.append(await admitted)
@@ -337,7 +337,7 @@ class Intake:
         return self._tracing.enqueueing([arrival.envelope.headers for arrival in arrivals])
 
     async def _enqueue(self, consumer: Consumer, arrivals: list[Arrival]) -> Enqueued:
-        """Write a batch, however long that takes, as long as its deliveries are still ours."""
+        """Write a batch, however long that takes, as long as its connection lasts."""
         backoff, batch, refused = Backoff(), self._entrance.batch(arrivals), Outage(monotonic)
         while True:
             try:

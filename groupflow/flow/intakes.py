@@ -1,7 +1,7 @@
 """Intakes: one for each queue that a daemon takes messages from, each on a connection of its own.
 
-Which queues there are is looked up once, at the start: those of the configuration, and whatever
-another number of partitions has left, so that nothing stays in a queue that nobody consumes.
+The daemon looks once, at the start, which queues there are: those of the configuration, and those
+left by another number of partitions, so that no message stays in a queue without a consumer.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class Intakes:
         """Binds what they share.
 
         Args:
-            settings: this and all that isn't named here as for `Intake`.
-            name: likewise.
-            admission: likewise.
-            entrance: likewise.
-            measures: likewise.
-            tracing: likewise.
-            on_standstill: whom to tell of a pause, and of its end.
+            settings: as for `Intake`.
+            name: as for `Intake`.
+            admission: as for `Intake`.
+            entrance: as for `Intake`.
+            measures: as for `Intake`.
+            tracing: as for `Intake`.
+            on_standstill: called at a pause, and at its end.
             count_daemons: how many daemons consume the partitions of a queue.
-            retell: called when what is `told` has changed.
+            retell: called when what `told` returns has changed.
         """
         self._retell = retell
         self._count_daemons = partial(count_daemons, settings.rabbitmq.queue)
@@ -75,7 +75,7 @@ class Intakes:
         self._admission = admission
         self._measures = measures
         self.standstill = Standstill(measures, on_standstill, self._queues)
-        # One at a time, of all queues: what large bodies are parsed into never adds up.
+        # One large body at a time, of all queues: memory for parsed bodies doesn't add up.
         self._parsing = parsing_thread()
         self._make = partial(
             Intake,
@@ -90,7 +90,7 @@ class Intakes:
         self._intakes: list[Intake] = []
         self._is_stopping = False
         self._declaring = asyncio.Lock()
-        self._declared = -math.inf  # when that was last done
+        self._declared = -math.inf  # when the queues were last declared
 
     def check(self) -> Check:
         """Whether messages come in, in a word for `/readyz`."""
@@ -98,11 +98,11 @@ class Intakes:
 
     @property
     def consumes(self) -> bool:
-        """Whether there is a consumer of every queue."""
+        """Whether this daemon has a consumer of every queue."""
         return bool(self._intakes) and all(intake.consumes for intake in self._intakes)
 
     def told(self) -> dict[str, Any]:
-        """What other daemons are told: where it stands, and which queues are consumed here."""
+        """What other daemons are told: why intake stands, and how many queues it consumes."""
         consumed = sum(intake.consumes for intake in self._intakes)
         if self._partitions == 1 or not consumed:
             return self.standstill.told()
@@ -111,12 +111,12 @@ class Intakes:
 
     @property
     def active_queues(self) -> int:
-        """How many queues send their messages here."""
+        """How many queues send this daemon their messages."""
         return sum(intake.is_active for intake in self._intakes)
 
     @property
     def bytes_in_flight(self) -> int:
-        """Bytes of what was delivered and not taken yet, bodies and headers."""
+        """Bytes (bodies and headers) of what was delivered and not taken yet."""
         return sum(intake.bytes_in_flight for intake in self._intakes)
 
     def adopt(self, admission: Admission) -> None:
@@ -135,7 +135,7 @@ class Intakes:
         """Consume until `stop`.
 
         Raises:
-            ServerUnreachable: RabbitMQ refused the credentials before it ever let us consume.
+            ServerUnreachable: RabbitMQ refused the credentials before the first term.
             ConfigError: the queues can't be declared as they are configured.
             ExceptionGroup: of such errors, of several queues.
         """
@@ -154,7 +154,7 @@ class Intakes:
             self._parsing.shutdown(wait=False, cancel_futures=True)
 
     async def _spread(self) -> None:
-        """Tell which queues we have, and hand over what is too much, again and again."""
+        """Tell which queues this daemon has, and hand over surplus ones, again and again."""
         spread = Spread(self._name, self._intakes, self._count_daemons)
         told: dict[str, Any] = {}
         while len(self._intakes) > 1:
@@ -164,13 +164,13 @@ class Intakes:
             await spread.run_once()
 
     async def _find(self) -> list[Intake]:
-        """An intake for each queue there is, as soon as RabbitMQ lets us look; none for a stop."""
+        """An intake for each queue, as soon as RabbitMQ lets the daemon look; none at a stop."""
         backoff = Backoff()
         while not self._is_stopping:
             try:
                 others = await self._look()
             except TimeoutError:
-                # It says nothing of a queue without a leader; the others need not wait for that.
+                # RabbitMQ never answers for a queue without a leader; the others need not wait.
                 log.warning("intake.not_looked", reason=f"no answer within {SET_UP:g} s")
                 self.standstill.outage.forget()
                 return self._intakes_of([])
@@ -186,7 +186,7 @@ class Intakes:
         return []
 
     async def _look(self) -> list[str]:
-        """Declare what is configured; what else there is."""
+        """Declare the configured queues. Returns the others that there are."""
         rabbitmq = self._settings.rabbitmq
         connection = await connect(
             self._url, heartbeat=rabbitmq.heartbeat, timeout=10.0, name=self._name
@@ -204,7 +204,7 @@ class Intakes:
             self._declared = monotonic()
 
     async def _ensure(self, connection: Connection) -> None:
-        """The same, once for all intakes that come to new connections one behind the other."""
+        """Declare them, once for all intakes that connect shortly after each other."""
         if self._partitions > 1 and monotonic() - self._declared >= DECLARED_FOR:
             await self._declare(connection)
 

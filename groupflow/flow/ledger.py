@@ -1,6 +1,6 @@
-"""What one store has given a pool, what is asked of it, and what it is owed.
+"""Claims of one pool and partition: held, asked for, and in flight.
 
-Exchanges (`exchange.py`) write here; a dispatcher reads here who goes first.
+Exchanges (`exchange.py`) write here; a dispatcher reads here which partition goes first.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from groupflow.store.claims import Claims
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
 
-UNDER_WAY = 4  # exchanges at a time
+UNDER_WAY = 4  # exchanges in flight at a time
 
 
 class Ledger:
-    """The claims of one pool in one store; see `Source`."""
+    """The claims of one pool in one partition; see `Source`."""
 
     _slots: Slots  # of the session that is open, or opens next
 
@@ -32,12 +32,12 @@ class Ledger:
         holds_lease: Callable[[], bool],
         order: Order,
     ) -> None:
-        """Nothing is held yet, nor asked for."""
+        """Begins with nothing held or asked for."""
         self.pool = claims.pool
         self.position = 0.0
         self._is_fair = order != "oldest"
-        # Whether that store's lease still runs by our own clock. A claim that was on its way while
-        # this process was frozen is not begun: others may have gone on without it.
+        # Whether the partition's lease still runs by our own clock. A claim that was in flight
+        # while this process was frozen is not begun: another daemon may have taken it over.
         self.holds_lease = holds_lease
         self.demand = Demand()
         self._dispatcher = dispatcher
@@ -50,7 +50,7 @@ class Ledger:
 
     def wake(self) -> None:
         """Something may be claimable now."""
-        if self._is_fair and not self.has_some:  # what it didn't want then isn't made up for
+        if self._is_fair and not self.has_some:  # it doesn't make up for the time without claims
             self.position = max(self.position, self._dispatcher.hindmost)
         self.demand.call()
         self._stir.set()
@@ -66,7 +66,7 @@ class Ledger:
 
     @property
     def waits(self) -> bool:
-        """Whether there may be something in it, and it could ask, and has not asked for any yet."""
+        """Whether it may have claims, and could ask for them, but hasn't asked yet."""
         if (
             self._under_way.asked
             or not self.has_some
@@ -77,7 +77,7 @@ class Ledger:
 
     @property
     def has_some(self) -> bool:
-        """Whether there may be something in it to claim."""
+        """Whether it may have something to claim."""
         return (
             not self.demand.is_empty
             and self._is_well
@@ -88,23 +88,23 @@ class Ledger:
 
     @property
     def held(self) -> int:
-        """How many claims are in workers' hands, ready for them, or asked for."""
+        """How many claims there are with workers, ready for them, or asked for."""
         return self._slots.claimed + self._under_way.asked
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits to be settled or found out, here or on its way.
+        """Whether no slot waits to be settled or found out, here or in flight.
 
-        What is unsure without the lease is for others to find: it is handed over.
+        Without the lease unsure slots don't count: another daemon takes their claims over.
         """
         if self._under_way.exchanges or self._slots.due:
             return False
         return not (self._slots.unsure and self.holds_lease())
 
     def seconds_in_exchange(self) -> float:
-        """How long the oldest exchange under way has waited; 0 where none is. From any thread.
+        """How long the oldest exchange in flight has waited; 0 where none is. From any thread.
 
-        While its answer is coming, however slowly, it isn't waiting.
+        An exchange whose answer is coming, however slowly, isn't waiting.
         """
         return self._under_way.seconds(monotonic(), self._claims.extended)
 
@@ -124,7 +124,7 @@ class Ledger:
         return exchange
 
     def _count(self, asked: int) -> None:
-        """So many more claims are asked for, or fewer."""
+        """Count `asked` more claims as asked for; below 0, fewer."""
         self._dispatcher.held += asked
         if self._is_fair:
             self.position += asked
@@ -134,7 +134,7 @@ class Ledger:
         self._count(-exchange.asked.number)
 
     def _arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
-        """The slots that hold the claims; none where the session went meanwhile."""
+        """The slots that hold the claims; none where the session ended meanwhile."""
         if exchange.slots is self._slots:
             self._dispatcher.held += len(claims)
             return self._slots.arrive(exchange, claims)
@@ -145,14 +145,14 @@ class Ledger:
         return []
 
     def _advance(self, claims: Sequence[Claim]) -> None:
-        """Other stores may have what goes before the rest of this one."""
+        """Move the partition's position on, so that others may go before it."""
         if self._is_fair:
             self.position += len(claims)
         else:
             self.position = claims[-1].task.enqueued_at
 
     def _drop(self, slots: Iterable[Slot]) -> None:
-        """What they should have settled is somebody else's."""
+        """Report as lost what these slots should have settled."""
         for slot in slots:
             if slot.finished is not None:
                 report_lost(self._dispatcher.measures, slot.finished.claim)

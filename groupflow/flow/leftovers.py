@@ -1,10 +1,10 @@
-"""Which processes a command has started, however they have left it: found in ``/proc``.
+"""Finds in ``/proc`` which processes a command has started, however they have left it.
 
 A process belongs to a command if it descends from it, is in its session or process group, or
 carries its mark in its environment. So one that went into a session of its own (``setsid``) is
 found by its descent as long as its parents live, and by the mark after that; only one that also
-cleared its environment is not. No rights are needed, and no process older than the command is
-looked into.
+cleared its environment is missed. This needs no rights, and looks into no process older than the
+command.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _GONE = (ProcessLookupError, FileNotFoundError, PermissionError)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A process, as the kernel tells of it."""
+    """A process, as the kernel describes it."""
 
-    pid: int  # its number; with `start`, no other process of this machine is the same
+    pid: int  # its number; unique on this machine together with `start`
     parent: int  # the number of its parent
     group: int  # of its process group
     session: int  # of its session
@@ -54,12 +54,12 @@ def look(pid: int) -> Entry | None:
 class Look:
     """What one look into ``/proc`` has found."""
 
-    since: int  # no process that started before it is in here
+    since: int  # no process that started earlier is in `marks`
     marks: Mapping[Entry, frozenset[bytes]]  # all younger ones, with their environment's marks
 
 
 def look_around(since: int) -> Look:
-    """Look at all living processes that have started since: costs 0.1 ms each."""
+    """Look at all living processes that started at `since` or later: costs 0.1 ms each."""
     young = [each for each in _all() if each.start >= since]
     return Look(since, {each: _marks(each.pid) for each in young})
 
@@ -69,7 +69,7 @@ def family(seen: Look, leader: int, since: int, mark: bytes) -> set[Entry]:
 
     Args:
         seen: a look that goes back to `since` at least.
-        leader: the command, which leads a session of its own and was not yet waited for.
+        leader: the command, which leads a session of its own and isn't reaped yet.
         since: when it started, as an `Entry` has it.
         mark: the mark in the environment of all of them.
     """
@@ -87,9 +87,9 @@ def family(seen: Look, leader: int, since: int, mark: bytes) -> set[Entry]:
 
 
 class Looks:
-    """Looks in a thread of their own, one at a time, each for all who have asked before it began.
+    """Looks in a thread of their own, one at a time, each for all callers before it began.
 
-    One that began sooner won't do: it may have passed by what was started, or stopped, since.
+    A look that began before a call may have missed what was started, or stopped, since.
     """
 
     def __init__(self) -> None:
@@ -99,12 +99,12 @@ class Looks:
         self._since = 0
 
     async def after_now(self, since: int) -> Look:
-        """A look that begins after this call, and goes back so far."""
+        """A look that begins after this call, and goes back to `since`."""
         try:
             looking = self._asked(since)
-        except RuntimeError:  # no thread is to be had
+        except RuntimeError:  # no thread can be started
             return look_around(since)
-        # Others wait for the same one, so nobody's cancellation may reach it.
+        # Other callers wait for the same look, so no caller's cancellation may reach it.
         return await asyncio.shield(asyncio.wrap_future(looking))
 
     def _asked(self, since: int) -> Future[Look]:
@@ -115,14 +115,14 @@ class Looks:
             return self._next
 
     def _look(self) -> Look:
-        with self._lock:  # who asks from here on gets the next one
+        with self._lock:  # callers from here on get the next look
             self._next = None
             since = self._since
         return look_around(since)
 
 
 def send(number: signal.Signals, to: Iterable[Entry]) -> None:
-    """Send a signal to processes, to those of them that are still the same."""
+    """Send a signal to those processes that are still the same."""
     for each in to:
         now = look(each.pid)
         if now is not None and now.start == each.start:

@@ -2,7 +2,7 @@
 
 A line of the answer says what became of the next task: ``{"outcome": "done"}``, ``retry`` (with
 ``after`` and ``scope``), ``dead`` (both with a ``reason``), or ``{"stage": …, "context": …}``.
-Other lines are anybody's output, and say nothing.
+Other lines are plain output, and say nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OUTCOMES = ("done", "retry", "dead")
 
 
 def lines_of(tasks: Sequence[Task]) -> bytes:
-    """What a call is given: the facts of each task, and its body."""
+    """The input of a call: the facts of each task, and its body."""
     return b"".join(
         orjson.dumps(
             {
@@ -47,7 +47,7 @@ def lines_of(tasks: Sequence[Task]) -> bytes:
 
 
 def _body_of(body: bytes) -> dict[str, Any]:
-    """The body as it came, on one line; in base64 where it is no JSON."""
+    """The body as it came, on one line; in base64 where it isn't JSON."""
     try:
         orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -57,13 +57,13 @@ def _body_of(body: bytes) -> dict[str, Any]:
 
 
 def outcomes_in(answer: bytes, number: int, end: Outcome | Failed) -> list[Outcome | Failed]:
-    """What became of a batch's tasks, up to the first that isn't done.
+    """The outcomes of a batch's tasks, up to the first that isn't done.
 
     Args:
         answer: what the handler wrote.
         number: how many tasks it was given.
-        end: how the call ended. What isn't done is what the first task came to of which no line
-            says anything; done, that all are where no line says anything.
+        end: how the call ended. If it isn't `Done`, the first task without a line gets it; if it
+            is and there are no lines at all, every task is done.
     """
     said: list[Outcome | Failed] = []
     for line in answer.splitlines():
@@ -107,7 +107,7 @@ def _retry(after: Any, scope: Any, reason: str) -> Outcome | Failed:
 
 
 def advance_in(answer: Any) -> Outcome | Failed | None:
-    """The next stage that a foreign handler's JSON answer names, ``None`` where it names none."""
+    """The next stage that a handler's JSON answer names, ``None`` where it names none."""
     if not isinstance(answer, dict) or "stage" not in answer:
         return None
     if wrong := wrong_stage(answer["stage"]):

@@ -1,4 +1,4 @@
-"""The parts of a daemon that run side by side, and what the end of one means for the others."""
+"""Runs the parts of a daemon side by side; the end of one may end the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger("groupflow.daemon")
 
 
 def part_name(name: str, partition: int, partitions: int) -> str:
-    """What a part is called of which there is one a partition."""
+    """The name of a part that exists once a partition."""
     return name if partitions == 1 else f"{name} {partition}"
 
 
@@ -27,10 +27,10 @@ async def wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool:
 
 
 async def run_part(name: str, run: Coroutine[Any, Any, None]) -> None:
-    """Run a part of the daemon. A task group takes no notice of a child that is cancelled.
+    """Run a part of the daemon. A task group ignores a child that is cancelled.
 
     Raises:
-        GroupflowError: a library cancelled the part, though nobody asked for that.
+        GroupflowError: a library cancelled the part, and not the daemon.
     """
     try:
         await run
@@ -42,18 +42,18 @@ async def run_part(name: str, run: Coroutine[Any, Any, None]) -> None:
 
 
 async def run_for_ever(name: str, run: Coroutine[Any, Any, None]) -> None:
-    """Run a part that is to run for ever; that it ends by itself is an error."""
+    """Run a part that is to run for ever; it is an error if it ends by itself."""
     await run_part(name, run)
     raise GroupflowError(f"{name} ended by itself")
 
 
 def last_word(group: ExceptionGroup[Exception]) -> GroupflowError:
-    """The error that ended the daemon; those behind it are its echoes."""
+    """The error that ended the daemon: the first root cause only."""
     error: Exception = group
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, GroupflowError):
         return error
-    # Not foreseen: the traceback goes to the log, and the supervisor starts us anew.
+    # Not foreseen: the traceback goes to the log, and the supervisor restarts the daemon.
     log.critical("daemon.failed", error=repr(error), exc_info=error)
     return GroupflowError(f"the daemon failed: {error!r}")

@@ -1,4 +1,4 @@
-"""pressure: whether intake, or a pool's list, has to wait: the store holds as much as it should."""
+"""pressure: makes intake, or a pool's list, wait while the store holds as much as it should."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Pressure:
     ) -> None:
         """Binds the limits: of waiting tasks, of Redis's memory in use (bytes; 0 = none), delays.
 
-        What waits for delays isn't among the tasks: its bytes are bounded by `delayed_memory`. A
-        pause begins at a `share` of the limits. Redis's memory is asked for each `look_every` s,
-        and sooner where what was written since may have filled it.
+        Delayed tasks don't count as waiting: `delayed_memory` bounds their bytes. A pause begins at
+        a `share` of the limits. Redis's memory is asked for every `look_every` s, and sooner where
+        what was written since may have filled it.
         """
         self._share = share
         self._look_every = look_every
@@ -45,10 +45,10 @@ class Pressure:
         """Which limit is reached; empty for none."""
 
     async def reason(self, queued: int, size: int = 0) -> str:
-        """Why intake has to wait, or an empty text. Once it waits, it does until well below.
+        """Why intake has to wait, or an empty text. A pause lasts until well below the limit.
 
-        `queued` counts the tasks that wait in the store now, but for those that wait for delays;
-        `size` has the bytes that are about to be written.
+        `queued` counts the tasks that wait in the store now, without delayed ones; `size` has the
+        bytes about to be written.
         """
         share = RESUME_AT if self._is_on else self._share
         reason = ""
@@ -76,12 +76,12 @@ class Pressure:
         self._written += size
 
     async def look(self) -> None:
-        """Ask how much memory Redis has and uses, every now and then."""
+        """Ask how much memory Redis has and uses, where that is due."""
         if self._is_due():
             await self._ask()
 
     def _is_due(self, size: int = 0) -> bool:
-        """Whether what is known of the memory is old, or too little where `size` bytes come."""
+        """Whether the last look is old, or memory may be full with `size` bytes more."""
         guess = self._used + self._written + size
         has_room = not self._max_memory or guess < self._max_memory * self._share
         is_fresh = monotonic() - self._looked < self._look_every
@@ -91,6 +91,6 @@ class Pressure:
         try:
             found = await self._client.info("memory")
         except GroupflowError:
-            return  # the next enqueue will say so; or the user may not ask, which doctor points out
+            return  # the next enqueue reports it; doctor reports a user who may not ask
         self._used, self._room = int(found["used_memory"]), int(found.get("maxmemory", 0))
         self._looked, self._written = monotonic(), 0

@@ -1,9 +1,9 @@
 """One command as a process: started, fed, read, and ended with all that it has started.
 
-The loop's own subprocesses won't do. uvloop's keep a second copy of their pipes open in the command
-and all its children, so that even one that gave up its output would hold it; and all of them wait
-for the end of the output, which a child that was left behind may keep open for ever. Here the
-command has 0, 1 and 2 and nothing else, and it has ended when it has exited.
+The loop's own subprocesses won't do. uvloop's leave a second copy of the pipes open in the command
+and its children, so that even a process that closed its output would hold it. And every loop's
+subprocess waits for the end of the output, which a child left behind may keep open for ever. Here
+the command has 0, 1 and 2 and nothing else, and has ended when it has exited.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from uuid import uuid4
 from groupflow.flow.leftovers import MARK, Entry, Looks, family, look, send
 
 OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
-KILL_AFTER = 2.0  # seconds between the polite signal and the other one
-LINGER = 2.0  # seconds in which what an ended command left behind may close its output
+KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL
+LINGER = 2.0  # seconds in which children of an ended command may close its output
 
 _DRAIN_READS = 17  # of `OUTPUT_BYTES`: more than the 1 MiB that a pipe can hold
-_ROUNDS = 10  # of stopping what was started while the others were stopped
-_LOOKS = Looks()  # shared by all: attempts are mostly cut off together
+_ROUNDS = 10  # of stopping processes that were started while others were stopped
+_LOOKS = Looks()  # shared, as attempts are mostly cut off together
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Ended:
     # its exit code; below 0 the signal that ended it; ``None`` where it can't be known
     code: int | None
     stdout: bytes  # the last `OUTPUT_BYTES` of it
-    stderr: bytes  # likewise
+    stderr: bytes  # the last `OUTPUT_BYTES` of it
 
 
 class Process:
@@ -71,7 +71,7 @@ class Process:
         loop = asyncio.get_running_loop()
         try:
             Thread(target=self._watch, args=(loop,), daemon=True).start()
-        except RuntimeError as error:  # no thread is to be had
+        except RuntimeError as error:  # no thread can be started
             self._kill_group()
             self._popen.wait()
             self.close()
@@ -80,10 +80,10 @@ class Process:
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait for its exit, in a thread.
 
-        It isn't reaped by that: until then its number is nobody else's, and so can be sent signals.
+        This doesn't reap it: so no other process gets its number, and signals stay safe.
         """
         code = None
-        with suppress(ChildProcessError):  # somebody in this process waited for any child
+        with suppress(ChildProcessError):  # a handler in this process waited for any child
             found = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
             if found is not None:
                 is_exit = found.si_code == os.CLD_EXITED
@@ -101,7 +101,7 @@ class Process:
         """Wait for its exit, read its output as far as it came, end what it left in its group."""
         await self._exited.wait()
         with suppress(TimeoutError):
-            # It may have handed its output to another, `tee` say, who is still at it.
+            # It may have handed its output to another process, such as `tee`, that still runs.
             async with asyncio.timeout(LINGER):
                 await self._stdout.closed.wait()
                 await self._stderr.closed.wait()
@@ -117,21 +117,21 @@ class Process:
             self._signal_all(signal.SIGCONT, known)
             await self._wait_a_little()
         finally:
-            # Whatever is left: a stubborn command, one whose polite wait was cut off, its children.
+            # A command may ignore SIGTERM, its wait may be cut off, and children may be left.
             await _whole(asyncio.ensure_future(self._kill(known)))
 
     async def _kill(self, known: set[Entry]) -> None:
-        """Kill it, what was known before the polite signal, and what has come since."""
+        """Kill it, the processes known before SIGTERM, and those started since."""
         known = await self._stopped(known)
         self._signal_all(signal.SIGKILL, known)
         await self._wait_a_little()
 
     async def _stopped(self, known: set[Entry]) -> set[Entry]:
-        """Stop it and all that it has started; who they are, with those known before.
+        """Stop it and all that it has started. Returns these, with those known before.
 
-        Who is stopped starts nothing, and stays the parent of what it has started. So a look that
-        begins behind the stop and finds nobody new has found all; were they killed at once, their
-        youngest would be nobody's.
+        A stopped process starts no other, and stays the parent of those it has started. So a look
+        that begins after the stop and finds no new process has found all. If they were killed at
+        once, their youngest children would lose the parent by which they are found.
         """
         self._signal_all(signal.SIGSTOP, known)
         for _ in range(_ROUNDS):
@@ -148,7 +148,7 @@ class Process:
         send(number, [each for each in known if each.group != self._popen.pid])
 
     def close(self) -> None:
-        """Close its pipes and forget it; it is reaped when it exits, if that is still to come."""
+        """Close its pipes and forget it; it is reaped once it has exited."""
         for pipe in (self._stdin, self._stdout, self._stderr):
             pipe.close()
         self._is_closed = True
@@ -159,7 +159,7 @@ class Process:
         self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # of another user by now
+        with suppress(ProcessLookupError, PermissionError):  # ended, or another user's by now
             os.killpg(self._popen.pid, number)
 
     async def _wait_a_little(self) -> None:
@@ -169,7 +169,7 @@ class Process:
 
 
 async def _whole(work: asyncio.Future[None]) -> None:
-    """Await what nothing may cut off, as it is short; a cancellation meanwhile is raised behind."""
+    """Await short work that nothing may cut off; raise a cancellation only after it."""
     cut_off: asyncio.CancelledError | None = None
     while not work.done():
         try:
@@ -182,7 +182,7 @@ async def _whole(work: asyncio.Future[None]) -> None:
 
 
 class _Input:
-    """Writes a body to a command, as fast as that takes it."""
+    """Writes a body to a command, as fast as the command reads it."""
 
     def __init__(self, pipe: IO[bytes], body: bytes) -> None:
         self._pipe = pipe
@@ -196,7 +196,7 @@ class _Input:
             self._rest = self._rest[os.write(self._pipe.fileno(), self._rest) :]
         except BlockingIOError:
             return
-        except OSError:  # a command may well end, or close its input, without having read it all
+        except OSError:  # a command may end, or close its input, before it has read it all
             self.close()
             return
         if not self._rest:
@@ -213,7 +213,7 @@ class _Output:
     """Keeps the end of what a command writes: an error's cause stands there."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
-        self.closed = asyncio.Event()  # set once everybody who could write has closed it
+        self.closed = asyncio.Event()  # set once every process that could write has closed it
         self._pipe = pipe
         self._kept = b""
         self._loop = asyncio.get_running_loop()
@@ -221,7 +221,7 @@ class _Output:
         self._loop.add_reader(pipe.fileno(), self._read)
 
     def _read(self) -> bool:
-        """Read once; whether there may be more."""
+        """Read once. True where there may be more."""
         try:
             chunk = os.read(self._pipe.fileno(), OUTPUT_BYTES)
         except BlockingIOError:
@@ -234,7 +234,7 @@ class _Output:
         return bool(chunk)
 
     def rest(self) -> bytes:
-        """What is kept, with all that was written until now."""
+        """The kept bytes, with all that was written until now."""
         for _ in range(_DRAIN_READS):
             if self._pipe.closed or not self._read():
                 break

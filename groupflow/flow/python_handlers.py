@@ -33,8 +33,8 @@ class PythonRunner:
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the function on one task.
 
-        A plain function can't be stopped: an attempt that is cancelled ends when its thread does,
-        and what the function then answers holds.
+        A plain function can't be stopped: a cancelled attempt ends when its thread does, and the
+        function's answer holds.
         """
         arguments: tuple[Any, ...] = (task,)
         if self._handler.model is not None:
@@ -46,7 +46,7 @@ class PythonRunner:
         return answer if isinstance(answer, Failed) else checked(answer)
 
     def _parsed(self, model: type[BaseModel], task: Task) -> BaseModel | Dead | Failed:
-        """The body as the function wants it; else what becomes of the task."""
+        """The body as the function's model; else the task's outcome."""
         try:
             return model.model_validate_json(task.body)
         except ValidationError as error:
@@ -55,7 +55,7 @@ class PythonRunner:
             return failed(error, is_final=isinstance(error, self._handler.dead_on))
 
     async def _answer(self, task: Task, arguments: tuple[Any, ...]) -> Any:
-        """What the function returns; `Failed` where it raises."""
+        """The function's answer; `Failed` where it raises."""
         try:
             return await self._call(task, arguments)
         except asyncio.CancelledError as error:
@@ -77,23 +77,23 @@ class PythonRunner:
                 return await asyncio.shield(thread)
             except asyncio.CancelledError:
                 if thread.done():
-                    return thread.result()  # it was quicker than the cancelling
-                # Its task must not run a second time beside it, so it stays claimed until the
-                # thread ends.
+                    return thread.result()  # it ended before the cancellation came
+                # The task must not run a second time beside the thread, so it stays claimed until
+                # the thread ends.
                 log.warning("handler.unstoppable", task=task.id, type=task.type)
 
     def _in_thread(self, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
         """Call the function in a thread.
 
         Raises:
-            RuntimeError: no thread can be started, and it will not be called.
+            RuntimeError: no thread can be started, and the function won't be called.
         """
         done: Future[Any] = Future()
         call = partial(contextvars.copy_context().run, self._handler.function, *arguments)
         try:
             self._threads.submit(_settle, done, call)
         except RuntimeError:
-            # It may stand in the executor's queue all the same, for the next thread that is free.
+            # The call may be in the executor's queue all the same, for the next free thread.
             if done.cancel():
                 raise
         return asyncio.wrap_future(done)
@@ -111,7 +111,7 @@ class PythonBatchRunner(PythonRunner, Together):
         return (await self.handle_all([task]))[0]
 
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
-        """Run the function on those in front of the first whose body doesn't fit."""
+        """Run the function on the tasks in front of the first whose body doesn't fit."""
         arguments: tuple[Any, ...] = (tasks,)
         misfit: list[Outcome | Failed] = []
         if self._handler.model is not None:
@@ -147,20 +147,20 @@ class PythonRunners:
 
 
 def _settle(done: Future[Any], call: Callable[[], Any]) -> None:
-    """Call a function for a future, unless that was cancelled before."""
+    """Call a function for a future, unless the future was cancelled before."""
     if not done.set_running_or_notify_cancel():
         return
     try:
         done.set_result(call())
-    except StopIteration as error:  # no future of asyncio's can carry it
+    except StopIteration as error:  # asyncio's futures can't carry it
         raised = RuntimeError(f"the handler raised StopIteration: {error}")
         done.set_exception(raised.with_traceback(error.__traceback__))
-    except BaseException as error:  # noqa: BLE001  its attempt's failure, and not the thread's
+    except BaseException as error:  # noqa: BLE001  the attempt fails, not the thread
         done.set_exception(error)
 
 
 def _what_does_not_fit(error: ValidationError) -> str:
-    """The fields of a body that don't fit, without the values, which are the tenant's own."""
+    """The fields of a body that don't fit, without their values, which are the tenant's."""
     problems = [
         f"{'.'.join(str(step) for step in each['loc']) or 'body'}: {each['msg']}"
         for each in error.errors(include_input=False, include_url=False, include_context=False)

@@ -1,8 +1,8 @@
-"""reload: a changed configuration is taken over whole, or not at all.
+"""reload: takes a changed configuration over whole, or not at all.
 
-The new one is loaded and checked in full, then compared. If anything differs that a running daemon
-can't change, or if it is wrong, nothing changes and the old one goes on. What can change is built
-aside, and then swapped in one step without a pause: no message or task sees half of it.
+The daemon loads and checks the new one in full, then compares. If it is wrong, or changes what a
+running daemon can't, nothing changes and the old one goes on. What can change is built aside, and
+then swapped in one step without a pause: no message or task sees half of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Reload:
 
     number: int  # counts this daemon's reloads, from 1
     verdict: Verdict  # ``refused`` means that the old configuration goes on
-    # settings that were taken over; of a refusal, those that need a restart
+    # settings that were taken over; in a refusal, those that need a restart
     changes: list[dict[str, Any]] = field(default_factory=list)
     # why it was refused, as lines for an operator
     problems: list[str] = field(default_factory=list)
@@ -44,32 +44,32 @@ class Reload:
 
 
 class Reloading(Protocol):
-    """Whoever is reloaded."""
+    """What a `Reloader` reloads: the daemon."""
 
     def prepare(self, settings: Settings) -> Swap:
-        """Build all that a configuration changes; what is returned puts it in place, at once.
+        """Build all that a configuration changes. The `Swap` puts it in place, at once.
 
         Raises:
             ConfigError: it can't be put in place; nothing has changed.
         """
 
     async def tell(self) -> None:
-        """Let others know what it runs with, and what became of the last reload."""
+        """Tell other daemons what it runs with, and how the last reload ended."""
 
     def reload_began(self) -> None:
-        """A reload is under way."""
+        """A reload begins."""
 
     def reload_ended(self) -> None:
-        """It is over, either way."""
+        """A reload has ended, changed or refused."""
 
 
 class Reloader:
-    """Reloads the configuration whenever somebody asks for it."""
+    """Reloads the configuration at each `request`."""
 
     def __init__(
         self, settings: Settings, load: Callable[[], Settings] | None, daemon: Reloading
     ) -> None:
-        """Binds a daemon that runs with these settings; without `load` they came from nowhere."""
+        """Binds a daemon that runs with these settings; without `load` every reload is refused."""
         self.settings = settings
         self.last: Reload | None = None
         self._load = load
@@ -78,12 +78,12 @@ class Reloader:
         self._stir = asyncio.Event()
 
     def request(self) -> None:
-        """Reload soon. One request while a reload is under way makes one more behind it."""
+        """Reload soon. A request during a reload makes one more after it."""
         self._is_wanted = True
         self._stir.set()
 
     def retell(self) -> None:
-        """Tell others once more: there is a new session, which knows nothing yet."""
+        """Tell others once more: a new session knows nothing yet."""
         self._stir.set()
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class Reloader:
             await self._tell()
 
     async def run_once(self) -> Reload:
-        """One reload. Never raises: whatever is wrong, the old configuration goes on."""
+        """Reload once. Never raises: on any error the old configuration goes on."""
         number = self.last.number + 1 if self.last else 1
         try:
             reload = await self._reload(number)

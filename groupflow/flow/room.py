@@ -1,7 +1,7 @@
-"""room: how many bytes of large bodies are held at a time.
+"""room: bounds how many bytes of large bodies a daemon holds at a time.
 
-A claim names a body that is too large for a script, and the body is fetched when its turn has come.
-So what is held depends on this bound, not on how many workers there are and how large their tasks.
+A claim only names a body that is too large for a script; the worker fetches it when there is room.
+So memory depends on this bound, not on how many workers there are and how large their tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST = 64 * 1024 * 1024  # bytes
 
 
 class Room:
-    """Bytes that may be held at a time; those that wait for some get it in turn."""
+    """Bytes that may be held at a time; workers get them in turn."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -24,7 +24,7 @@ class Room:
 
     @asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
-        """Hold so many bytes. One that is larger than all there is is held alone."""
+        """Hold `size` bytes. A body larger than the whole room is held alone."""
         await self._take(size)
         try:
             yield

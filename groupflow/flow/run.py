@@ -1,8 +1,8 @@
 """A run: tasks of one group under one lock, which one worker runs one after another.
 
-The next one begins when the one before has ended well here, though the store may not know of that
-yet. What it isn't known to know is told it in order and as a whole, so that no task of a run is
-ever settled ahead of one in front of it.
+The next task begins when the one before is done here, though the store may not know that yet.
+Exchanges tell the store what it may not know, in order and as a whole. So no task of a run is ever
+settled ahead of one in front of it.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from groupflow.store.settlements import Complete, Proceed, Settlement
 
 
 class Run:
-    """What is left of one, and what of it is to be told.
+    """What is left of a run, and what of it is to be told.
 
     Attributes:
-        is_ending: whether it is to end with the task that runs.
-        is_travelling: whether an exchange tells some of it just now.
+        is_ending: whether it ends with the task that runs.
+        is_travelling: whether an exchange telling of it is in flight.
         seconds: that its attempts took so far.
     """
 
     def __init__(self, rest: Rest, seconds: float) -> None:
-        """The rest behind its first task, where there is one; so many seconds are its most."""
+        """The tasks behind the first one; the run goes on for `seconds` at most."""
         self.is_ending = False
         self.is_travelling = False
         self.seconds = 0.0
         self._rest: Sequence[Claim] = rest  # read one by one: see `given.Rest`
-        self._further = deque[Rest]()  # behind that
+        self._further = deque[Rest]()  # behind `_rest`
         self._size = len(rest) + 1
         self._last = rest.last_element  # of the last task that it has
-        self._next = 0  # place there
-        self._read: Claim | None = None  # what stands there, once that is read
+        self._next = 0  # place in `_rest`
+        self._read: Claim | None = None  # the claim there, once it is read
         self._until = monotonic() + seconds
         self._done: list[Complete] = []
-        self._told = 0  # of these, travelling
+        self._told = 0  # how many of these are in flight
 
     @property
     def goes_on(self) -> bool:
-        """Whether another task of it may begin."""
+        """Whether its next task may begin."""
         return self._behind > 0 and self._may_go_on
 
     @property
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def rest(self) -> Sequence[Claim]:
-        """What is left of it behind the task that runs, in order; all of it is read."""
+        """The claims behind the task that runs, in order; all of them are read."""
         found = list(self._rest[self._next :])
         while self._further:
             found += self._further.popleft()
@@ -63,16 +63,16 @@ class Run:
 
     @property
     def has_news(self) -> bool:
-        """Whether some of it has ended that the store isn't known to know."""
+        """Whether tasks are done that the store may not know of."""
         return bool(self._done)
 
     @property
     def size(self) -> int:
-        """How many tasks there are to tell of, at most."""
+        """How many tasks there are to tell, at most."""
         return len(self._done) + 1
 
     def next(self, done: Claim) -> Claim:
-        """One is done: the next one."""
+        """A task is done. Returns the next one's claim."""
         self._done.append(Complete(done))
         claim = self._read or self._look()
         self._next, self._read = self._next + 1, None
@@ -84,18 +84,18 @@ class Run:
         return self._rest[self._next]
 
     def reach(self, further: Rest) -> None:
-        """It has more, behind what it has."""
+        """Add further tasks behind those it has."""
         self._further.append(further)
         self._last = further.last_element
 
     def tell(self, claim: Claim, *, may_reach: bool = False) -> list[Settlement]:
         """What an exchange tells while `claim` runs; `told` says how that went.
 
-        Where it may reach further, and half of it is over, it asks for as much as it once was.
+        Where it may reach further, and half of it is over, it asks to be as large as at first.
         """
         self.is_travelling, self._told = True, len(self._done)
         behind = self._behind
-        if behind:  # so that nobody waits for it between two handlers
+        if behind:  # early: the worker mustn't wait for it between two handlers
             self._read = self._read or self._look()
         more = self._size - 1 - behind if may_reach and self._may_go_on else 0
         if 2 * more < self._size:
@@ -104,13 +104,13 @@ class Run:
         return [Proceed(tuple(self._done), claim, more, behind, last)]
 
     def told(self, *, arrived: bool) -> None:
-        """An exchange has ended."""
+        """The exchange has ended, with an answer if `arrived`."""
         if arrived:
             del self._done[: self._told]
         self.is_travelling, self._told = False, 0
 
     def end(self, settlement: Settlement) -> list[Settlement]:
-        """What an exchange tells at its end; once more, if that fails."""
+        """What an exchange tells at the run's end; again, if that exchange fails."""
         if isinstance(settlement, Complete):
             return [Proceed((*self._done, settlement), None)]
         if self._done:

@@ -1,4 +1,4 @@
-"""All that can run a task, by its type: the application's functions, commands, URLs."""
+"""Finds what runs a task by its type: one of the application's functions, a command, a URL."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 def problems_with(
     types: Collection[str], rules: Mapping[str, HandlerRule], *, on_path: bool = False
 ) -> list[Problem]:
-    """What keeps handlers from running here.
+    """Why handlers can't run here.
 
     Args:
         types: those that the application handles.
         rules: ``[handlers]`` of the configuration.
-        on_path: whether a bare name has to be on the path now; it is looked up there anew each
-            time it runs.
+        on_path: whether a bare name has to be on the path now; each run looks it up again.
     """
     problems = []
     for type_, rule in rules.items():
@@ -47,7 +46,7 @@ def problems_with(
 def problems_with_batches(
     app: App, rules: Mapping[str, HandlerRule], groups: Sequence[GroupRule]
 ) -> list[Problem]:
-    """Rules of groups with a batch that no handler would be given."""
+    """Group rules with a batch, where no handler takes batches."""
     if any(app.takes_several(type_) for type_ in app.types):
         return []
     if any(rule.batch > 1 for rule in rules.values()):
@@ -64,7 +63,7 @@ def problems_with_batches(
 
 
 class AllRunners:
-    """The runners of one daemon. Handlers come only from here, whatever a message names."""
+    """The runners of one daemon. A message can only name a type; handlers come only from here."""
 
     def __init__(
         self,
@@ -74,9 +73,9 @@ class AllRunners:
         connections: int,
         scans: Callable[[str], Runner | None] = lambda _type: None,
     ) -> None:
-        """Builds them: the application's, plain functions in threads, and those of `rules`.
+        """Builds the application's runners, plain functions in threads, and those of `rules`.
 
-        `scans` finds what runs the shards of scans, by their type.
+        `scans` finds the runner of a scan's shards, by their type.
 
         Raises:
             ConfigError: a type has two handlers, or a command's program can't be run.
@@ -97,7 +96,7 @@ class AllRunners:
         if rule.exec is not None:
             return (ExecBatchRunner if rule.batch > 1 else ExecRunner)(rule, rule.exec)
         assert rule.http is not None  # noqa: S101  exactly one of them, as the settings check
-        # Whoever has no such handler does without the client, which takes its time to come and go.
+        # Imported late: a daemon without such handlers saves the time to load and close the client.
         from groupflow.flow.http_handlers import (  # noqa: PLC0415
             HttpBatchRunner,
             HttpRunner,
@@ -119,6 +118,6 @@ class AllRunners:
         return sorted(self._runners)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the HTTP client's connections."""
         if self._http is not None:
             await self._http.aclose()

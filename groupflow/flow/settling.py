@@ -1,4 +1,4 @@
-"""settle: turn an outcome into exactly one settlement. Pure; the store writes it."""
+"""settle: turns an outcome into exactly one settlement. Pure; the store writes it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from groupflow.store import settlements
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Settlement
 
-ERRORS_KEPT = 20  # of a task's failed attempts; the oldest go first
-EARLIER_CHARS = 300  # of an error's text once another has followed; its traceback goes altogether
+ERRORS_KEPT = 20  # of a task's failed attempts; the oldest are dropped first
+EARLIER_CHARS = 300  # of an error's text once another has followed; its traceback is dropped
 CONTEXT_BYTES = 1024 * 1024  # of a stage's context: it is carried with every claim
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """When an attempt ran, and where: kept with one that failed."""
+    """When and where an attempt ran: kept with a failed one."""
 
     at: float  # when it began, Unix seconds by its daemon's clock
     seconds: float  # how long it took
-    daemon: str  # who ran it
+    daemon: str  # the daemon that ran it
 
 
 def settlement_of(
@@ -123,7 +123,7 @@ def _advance(
     after = _seconds(outcome.after, otherwise=0.0)
     anew = isinstance(outcome, Turn) and not outcome.crashed
     otherwise = None
-    # A task that never ends takes the place of what it carried; it can't go on without its state.
+    # A `Turn`'s task never ends. Its context replaces the last one; it can't go on without it.
     if not isinstance(outcome, Turn):
         message = no_room_to_carry(text_of(stage), len(packed))
         otherwise = _retry(claim, "Advance", message, Retry(), policy, chance)
@@ -161,6 +161,6 @@ def _errors(claim: Claim, error: str, message: str) -> list[dict[str, Any]]:
 
 
 def earlier_error(error: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of an error once another has followed, so that twenty of them stay small."""
+    """An error as kept once another has followed, so that twenty of them stay small."""
     short = {name: fact for name, fact in error.items() if name != "traceback"}
     return {**short, "message": error["message"][:EARLIER_CHARS]}

@@ -1,9 +1,9 @@
-"""A pool's claims of one store sit in slots.
+"""A pool's claims of one partition sit in slots.
 
-A slot's checkpoint in the store lies under its name, and holds one claim at a time. There are as
-many as the pool has workers, and some more for claims that are made ahead. A slot is in one place
-at a time: free, claimed (its claim is in a worker's hands, or ready for one), due (something is to
-be settled), unsure (a claim may have been made for it), or on its way with an exchange.
+A slot's checkpoint in the store lies under its name, and holds one claim at a time. There is a slot
+for each worker of the pool, and some for claims made ahead. A slot is in one state at a time: free,
+claimed (a worker has its claim, or it is ready for one), due (something is to be settled), unsure
+(a claim may have been made for it), or in flight with an exchange.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is
 
 
 class Source(Protocol):
-    """Where a dispatcher's claims come from: the exchanges with one store."""
+    """Where a dispatcher's claims come from: the exchanges with one partition."""
 
     demand: Demand
     holds_lease: Callable[[], bool]
-    position: float  # how far it has got: of those with something, the hindmost goes first
+    position: float  # how far it has got: of sources with something, the lowest goes first
 
     @property
     def has_some(self) -> bool:
-        """Whether there may be something in it to claim."""
+        """Whether it may have something to claim."""
 
     @property
     def wants(self) -> bool:
-        """The same, and whether there is room for that."""
+        """Whether it may have something to claim, and there is room for it."""
 
     @property
     def has_asked(self) -> bool:
@@ -43,15 +43,15 @@ class Source(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether there may be something in it, and it could ask, and has not asked for any yet."""
+        """Whether it may have claims, and could ask for them, but hasn't asked yet."""
 
     @property
     def held(self) -> int:
-        """How many claims are in workers' hands, ready for them, or asked for."""
+        """How many claims there are with workers, ready for them, or asked for."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits to be settled or found out, there or on its way."""
+        """Whether no slot waits to be settled or found out, there or in flight."""
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -62,13 +62,13 @@ class Source(Protocol):
     async def settle(
         self, slot: Slot, settlement: Settlement | None, *, works_on: bool, hops: bool
     ) -> bool:
-        """A slot's task has ended; whether the slot holds the next one of its run, or its group.
+        """A slot's task has ended. True if the slot holds the next one of its run or group.
 
         Args:
-            slot: whose claim that was of.
-            settlement: of it; ``None`` where it was lost.
-            works_on: whether its worker goes on.
-            hops: whether nothing lies ready that could go before the next one of its group.
+            slot: the one that held the task's claim.
+            settlement: of that claim; ``None`` where it was lost.
+            works_on: whether the slot's worker goes on.
+            hops: whether no ready claim could go before the next one of its group.
         """
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
@@ -82,50 +82,50 @@ class Slot:
     name: str  # unique within the daemon and store
     source: Source
     claim: Claim | None = None  # what it holds, as far as workers are concerned
-    # What is to be settled first. It travels in the same exchange as the slot's next claim, or in
-    # an earlier one: a slot whose last claim isn't settled yet would be given that one again.
+    # To be settled first. It travels in the same exchange as the slot's next claim, or in an
+    # earlier one: the store would give a slot whose last claim isn't settled that claim again.
     finished: Settlement | None = None
     is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
     stays: bool = False  # its claim is no run, and of a group that was settled with it
-    run: Run | None = None  # that its claim is of, where that has more tasks than one
-    lose: Callable[[], None] | None = None  # has its worker stop: the claim is somebody else's
+    run: Run | None = None  # the run of its claim, where that has several tasks
+    lose: Callable[[], None] | None = None  # stops its worker, when the claim is lost
 
     @property
     def held(self) -> Claim:
-        """Its claim; only for whoever has the slot in hand."""
+        """Its claim; only for a slot that holds one."""
         assert self.claim is not None  # noqa: S101
         return self.claim
 
     def go_on(self) -> None:
-        """The task of its run that it holds is done: it holds the next one."""
+        """The task that it holds is done: hold the next one of its run."""
         assert self.run is not None  # noqa: S101
         self.claim = self.run.next(self.held)
 
 
 def is_of(slot: Slot, groups: Set[str] | None) -> bool:
-    """Whether a slot's claim is of one of these groups; none stands for all, and plain tasks."""
+    """Whether a slot's claim is of one of these groups; ``None``: of any, or plain."""
     return groups is None or slot.held.task.group in groups
 
 
 class Slots:
-    """All slots of one session; they are made when they are needed."""
+    """All slots of one session, made when they are needed."""
 
     def __init__(self, source: Source, pool: str, run_for: float = RUN_FOR) -> None:
-        """Slots of one pool's claims; a run of them goes on for so many seconds at most."""
+        """Slots of one pool's claims, whose runs go on for `run_for` seconds at most."""
         self._source = source
         self._pool = pool
         self._run_for = run_for
-        self.claimed = 0  # claims that are in workers' hands or ready for them
-        self.due: deque[Slot] = deque()  # those that wait with something to settle
-        self.unsure: list[Slot] = []  # those that may hold a claim which nobody knows of
-        # whose runs go on, and have something to tell, since when (monotonic)
+        self.claimed = 0  # claims that workers have or that are ready for them
+        self.due: deque[Slot] = deque()  # those with something to settle
+        self.unsure: list[Slot] = []  # those that may hold a claim unknown to this daemon
+        # slots whose runs go on and have something to tell, and since when (monotonic)
         self.running: dict[Slot, float] = {}
         self._all: dict[str, Slot] = {}
         self._free: deque[Slot] = deque()
-        self._doubted = 0.0  # when (monotonic) the store was last found to have lost settles, maybe
+        self._doubted = 0.0  # when (monotonic) the store may last have lost settlements
 
     def has(self, slot: Slot) -> bool:
-        """Whether it is of this session."""
+        """Whether a slot is of this session."""
         return self._all.get(slot.name) is slot
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
@@ -133,7 +133,7 @@ class Slots:
         slot.claim, slot.finished = None, settlement
         self.claimed -= 1
         self.running.pop(slot, None)
-        if slot.run is None or not slot.run.is_travelling:  # else once that has come back
+        if slot.run is None or not slot.run.is_travelling:  # else once its exchange has ended
             self._put(slot)
 
     def go_on(self, slot: Slot) -> None:
@@ -142,7 +142,7 @@ class Slots:
         self.running.setdefault(slot, monotonic())
 
     def take_running(self, since: float) -> list[Slot]:
-        """Runs that have had something to tell since then; they tell it with an exchange now."""
+        """Take the runs that have had something to tell since then, for an exchange."""
         found: list[Slot] = []
         tasks = 0
         for slot, at in self.running.items():
@@ -155,7 +155,7 @@ class Slots:
         return found
 
     def come_back(self, slot: Slot, *, arrived: bool) -> None:
-        """An exchange has ended that told of a run which goes on, or has ended since."""
+        """An exchange that told of a run has ended; the run goes on, or has ended meanwhile."""
         if slot.run is None:
             return
         slot.run.told(arrived=arrived)
@@ -165,7 +165,7 @@ class Slots:
             self.running.setdefault(slot, monotonic())
 
     def _put(self, slot: Slot) -> None:
-        """Where a slot without a claim belongs."""
+        """Put a slot without a claim where it belongs."""
         if slot.finished is not None:
             self.due.append(slot)
         else:
@@ -173,13 +173,13 @@ class Slots:
             self._free.append(slot)
 
     def lift(self, slot: Slot, settlement: Settlement) -> list[Slot]:
-        """A claim has ended, and its slot goes with an exchange of its own at once."""
+        """A claim has ended, and its slot travels with an exchange of its own at once."""
         slot.claim, slot.finished = None, settlement
         self.claimed -= 1
         return [slot]
 
     def take_due(self, most: int) -> list[Slot]:
-        """Those that have something to settle, the longest due first; they are on their way now."""
+        """Take slots with something to settle, the longest due first, for an exchange."""
         found: list[Slot] = []
         tasks = freed = 0
         while self.due and len(found) < most and tasks < AT_ONCE and freed < FREED:
@@ -191,17 +191,16 @@ class Slots:
         return found
 
     def choose(self, settling: Sequence[Slot], wanted: int, most: int = AT_ONCE) -> list[Slot]:
-        """Whom to ask a claim for; they are on their way now.
+        """Take the slots that an exchange claims for.
 
-        First those that are unsure, then free ones, the longest free first, then those that are
-        about to be settled. So each slot is asked every now and then, and a claim comes to light
-        that the store holds under it and nobody knows of (a Redis that lost its last second, a call
-        that ran late).
+        First the unsure ones, then the free ones, the longest free first, then those about to be
+        settled. So each slot is asked from time to time. That finds a claim which the store holds
+        under it unknown to this daemon (Redis lost its last second, a call ran late).
 
         Args:
             settling: what `take_due` gave.
-            wanted: how many claims are wanted; unsure ones are asked for beyond that.
-            most: how many may be asked for.
+            wanted: how many claims are wanted; unsure slots are asked beyond that.
+            most: how many slots may be asked.
         """
         wanted = min(wanted, most)
         chosen = [slot for slot in settling if slot.is_unsure][:most]
@@ -217,7 +216,7 @@ class Slots:
         return chosen
 
     def doubt(self) -> None:
-        """What was settled last may be lost, so a free slot may hold its last claim again."""
+        """The last settlements may be lost, so a free slot may hold its last claim again."""
         self._doubted = monotonic()
         for slot in self._free:
             slot.is_unsure = True
@@ -225,7 +224,7 @@ class Slots:
         self._free.clear()
 
     def end_runs(self, groups: Set[str] | None) -> None:
-        """Each run of these groups, or of all, ends with the task that runs."""
+        """End each run of these groups, or (``None``) of all, with the task that runs."""
         for slot in self._all.values():
             if slot.run and slot.claim and is_of(slot, groups):
                 slot.run.is_ending = True
@@ -236,7 +235,11 @@ class Slots:
         return slot
 
     def arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
-        """What was due is settled. Returns the slots that hold the new claims."""
+        """An exchange was answered, and settled what was due.
+
+        Returns:
+            The slots that hold the new claims.
+        """
         settled = {slot.finished.claim.task.group for slot in exchange.settling if slot.finished}
         for slot in exchange.settling:
             slot.finished = slot.run = None
@@ -244,7 +247,7 @@ class Slots:
             self.come_back(slot, arrived=True)
         for slot in exchange.asking:
             slot.is_unsure = False
-        if exchange.began < self._doubted:  # it may have been answered before
+        if exchange.began < self._doubted:  # its answer may be from before the loss
             for slot in (*exchange.settling, *exchange.asking):
                 slot.is_unsure = True
         held = [self._all[claim.slot] for claim in claims]
@@ -260,7 +263,7 @@ class Slots:
         return held
 
     def turn_back(self, exchange: Exchange) -> None:
-        """It got no answer, and may have run."""
+        """An exchange got no answer, and may have run."""
         for slot in exchange.asking:
             slot.is_unsure = True
         self.due.extendleft(reversed(exchange.settling))
@@ -271,23 +274,23 @@ class Slots:
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One round trip on its way."""
+    """One round trip in flight."""
 
     slots: Slots  # of the session in which it began
     settling: list[Slot]  # whose claims it settles
-    asking: list[Slot]  # for whom it claims
-    asked: Asked  # how many that are, and why
+    asking: list[Slot]  # those that it claims for
+    asked: Asked  # how many claims it asks for, and what was known then
     began: float  # when (monotonic)
-    running: Sequence[Slot] = ()  # whose runs tell what of them is done, and go on
-    # Groups that somebody has held back since it began; none: all of them.
+    running: Sequence[Slot] = ()  # whose runs tell what they have done, and go on
+    # Groups that a wake has held back since it began; None: all of them.
     held_back: Set[str] | None = frozenset()
 
     def holds_back(self, slot: Slot) -> bool:
-        """Whether what it brought for a slot may not begin."""
+        """Whether the claim that it brought for a slot may not begin."""
         return is_of(slot, self.held_back)
 
     def tell(self, *, may_reach: bool = False) -> list[Settlement]:
-        """What it has to write; runs that go on may ask for more."""
+        """The settlements that it carries; runs that go on may ask for more."""
         found: list[Settlement] = []
         for slot in self.settling:
             if slot.finished is not None:
@@ -298,29 +301,29 @@ class Exchange:
 
 
 class UnderWay:
-    """The exchanges of one pool with one store that have no answer yet."""
+    """The exchanges of one pool and partition that are in flight."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
-        self.asked = 0  # for how many claims they ask, together
+        self.asked = 0  # how many claims they ask for together
 
     def begin(self, exchange: Exchange) -> None:
-        """One sets out."""
+        """An exchange begins."""
         self.exchanges.append(exchange)
         self.asked += exchange.asked.number
 
     def hold_back(self, groups: Set[str] | None) -> None:
-        """What they bring of these groups, or of all, may not begin."""
+        """Let no claim that they bring of these groups, or (``None``) of any, begin."""
         for each in self.exchanges:
             before = each.held_back
             each.held_back = None if groups is None or before is None else before | groups
 
     def end(self, exchange: Exchange) -> None:
-        """One has come back, or failed."""
+        """An exchange was answered, or failed."""
         self.exchanges.remove(exchange)
         self.asked -= exchange.asked.number
 
     def seconds(self, now: float, extended: float) -> float:
-        """How long the oldest has waited since it was last given more time (both monotonic)."""
+        """How long the oldest one has waited since it last got more time (both monotonic)."""
         began = min((each.began for each in tuple(self.exchanges)), default=now)
         return max(0.0, now - max(began, extended))

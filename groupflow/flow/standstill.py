@@ -1,4 +1,4 @@
-"""Whether intake takes messages just now, or why not, and since when, for all who ask."""
+"""Whether intake takes messages now, or why not, and since when."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from groupflow.core.measures import IntakeMeasures, Pause
 from groupflow.core.outages import Outage
 
 Kind: TypeAlias = Pause | Literal["away"]
-"""Why intake takes nothing in: a pause, or no connection to RabbitMQ; empty where it does."""
+"""Why intake takes nothing in: a pause, or no connection to RabbitMQ; empty if it takes."""
 
 _REMEDY: Final = "Messages wait in RabbitMQ meanwhile."
 _FULL: Final = ("memory", "store_full")
-_TOLD: Final = ("waiting", *_FULL, "too_few_replicas")  # while a server is away nobody can be told
+_TOLD: Final = ("waiting", *_FULL, "too_few_replicas")  # with Redis away, telling others fails
 _WORST_FIRST: Final[tuple[Kind, ...]] = (
     *_FULL,
     *("too_few_replicas", "store_unavailable", "waiting", "away", ""),
@@ -23,7 +23,7 @@ _WORST_FIRST: Final[tuple[Kind, ...]] = (
 
 
 class Standstill:
-    """What intake says of itself, of all its queues as of one; it begins without a connection."""
+    """Intake's state, of all its queues as one; it begins without a connection."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Standstill:
         on_change: Callable[[], None],
         queues: Iterable[str] = ("",),
     ) -> None:
-        """Binds whom to tell: `on_change` of a pause that others should hear of, and of its end."""
+        """Binds `on_change`, which is called at a pause that others should know, and at its end."""
         self._measures = measures
         self._on_change = on_change
         begin: tuple[Kind, str] = ("away", "it has not begun yet")
@@ -39,15 +39,15 @@ class Standstill:
         self._kind: Kind
         self._kind, self._reason = self._worst()
         self._since = 0.0
-        self.outage = Outage(time.monotonic)  # of RabbitMQ, by queue: what of it the log is told
+        self.outage = Outage(time.monotonic)  # of RabbitMQ, by queue: decides what is logged
 
     def set(self, kind: Kind, reason: str = "", queue: str = "") -> None:
-        """From here on nothing is taken in, or messages are where `kind` is empty."""
+        """From here on intake takes nothing from a queue; with an empty `kind` it takes again."""
         self._of_queues[queue] = (kind, reason)
         self._changed()
 
     def forget(self, queue: str) -> None:
-        """That queue is gone for good."""
+        """A queue is gone for good."""
         self._of_queues.pop(queue, None)
         self._changed()
 
@@ -70,11 +70,11 @@ class Standstill:
 
     @property
     def is_for_memory(self) -> bool:
-        """Whether it is memory that is missing."""
+        """Whether intake pauses for lack of memory."""
         return self._kind in _FULL
 
     def check(self, queue: str) -> Check:
-        """For `/readyz`: a backlog at its limit is backpressure at work, no memory is not."""
+        """For `/readyz`: a backlog at its limit is backpressure and warns; lack of memory fails."""
         match self._kind:
             case "":
                 return Check("intake", "ok", f"consumes {queue}")
@@ -88,12 +88,12 @@ class Standstill:
 
     @property
     def _away_among_others(self) -> list[str]:
-        """The queues without a consumer of ours, where others have one."""
+        """The queues that this daemon doesn't consume, where it consumes others."""
         away = [queue for queue, (kind, _) in self._of_queues.items() if kind == "away"]
         return away if len(away) < len(self._of_queues) else []
 
     def told(self) -> dict[str, Any]:
-        """What `status` tells of it: nothing, unless it stands; `since` in Unix seconds."""
+        """What `status` tells: nothing, unless intake stands; `since` in Unix seconds."""
         if not self._told_kind:
             return {}
         return {"intake": {"paused": self._reason, "since": round(self._since, 3)}}

@@ -1,7 +1,7 @@
 """Where an attempt failed: as much of its traceback, or of a command's output, as is kept.
 
-It is shown to whoever reads the log or a dead letter, so what it holds of secrets in URLs and in
-``password=…`` is hidden; lines of code are in it, values of variables never are.
+Everyone who reads the log or a dead letter sees it, so secrets in URLs and in ``password=…`` are
+hidden. It has lines of code, but never values of variables.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from traceback import TracebackException
 
 from groupflow.core.masking import mask_secrets
 
-KEPT_BYTES = 8 * 1024  # of a traceback: what the outermost callers say goes first
+KEPT_BYTES = 8 * 1024  # of a traceback: the outermost callers are dropped first
 _FRAMES = 40  # of each exception, the innermost
 _LINE_CHARS = 300
 _SAID_LINES = 12  # of an exception's own text, which stands behind its frames
-_FRAME = re.compile(r'[ |]* File "')  # in a group's own margin, where it is of one of its parts
+_FRAME = re.compile(r'[ |]* File "')  # also in the margin of an exception group's parts
 _CUT = "…"
 _ROOM = f"{Path(__file__).parent}{os.sep}"  # our own frames, in front of the handler's, say nothing
 
 
 def traceback_of(error: BaseException) -> str:
-    """An exception's traceback from the handler on; empty where no code but ours has run."""
+    """An exception's traceback from the handler on; empty where only our code has run."""
     try:
         begin = error.__traceback__
         while begin is not None and begin.tb_frame.f_code.co_filename.startswith(_ROOM):
@@ -34,23 +34,23 @@ def traceback_of(error: BaseException) -> str:
             type(error), error, begin, limit=-_FRAMES, compact=True, max_group_width=5
         )
         lines = mask_secrets("".join(told.format()).rstrip("\n")).split("\n")
-    except Exception:  # noqa: BLE001  a stranger's exception; its type and text are kept anyway
+    except Exception:  # noqa: BLE001  the application's; its type and text are kept anyway
         return ""
     frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
     said = frames[-1] + 1 if frames else 0
-    if len(lines) - said > _SAID_LINES:  # or the frames would have no room beside it
+    if len(lines) - said > _SAID_LINES:  # else the text would leave the frames no room
         lines[said + _SAID_LINES :] = [_CUT]
     return _end_of(lines)
 
 
 def last_lines(output: str) -> str:
-    """The end of what a command wrote, where that is more than one line; passwords are hidden."""
+    """The end of a command's output (passwords hidden), where that is more than one line."""
     lines = output.strip().split("\n")
     return _end_of(lines) if len(lines) > 1 else ""
 
 
 def _end_of(lines: list[str]) -> str:
-    """The last lines, in `KEPT_BYTES` together, each cut to a length that can be read."""
+    """The last lines, in `KEPT_BYTES` together, each cut to a readable length."""
     kept: list[str] = []
     size = len(_CUT.encode()) + 1
     for line in reversed(lines):

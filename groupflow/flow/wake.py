@@ -1,7 +1,7 @@
-"""wake: tell the workforce that something may be claimed, as soon as a script says so.
+"""wake: tells the workforce that something may be claimed, as soon as a script says so.
 
-A wake that is lost (Redis restarts, a connection breaks) costs at most the time until the next
-renewal of the lease, which tells what could be claimed as well.
+A lost wake (Redis restarts, a connection breaks) costs at most the time until the next renewal of
+the lease, which also tells what may be claimed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.envelope import Pool
 
-BURST = 100  # wakes that are heard before others of the loop have their turn
+BURST = 100  # wakes that are heard before the loop runs other work
 
 log = structlog.get_logger("groupflow.wake")
 
@@ -36,12 +36,12 @@ _HOLD_OF_ONE = b"hold:"  # and the group
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was heard together; after an interruption, all that may have been said meanwhile.
+    """Wakes heard together; after an interruption, all that may have been sent meanwhile.
 
     Attributes:
-        pools: of which something may be claimed.
+        pools: those with something to claim.
         is_due: whether a due time was set.
-        holds: groups that somebody paused, limited or put an older task into; none for all.
+        holds: groups that were paused, limited or given an older task; ``None``: all.
     """
 
     pools: Set[Pool]
@@ -63,14 +63,14 @@ Woken: TypeAlias = Callable[[Heard], None]
 
 
 class _Told:
-    """What was heard and not passed on yet: wakes that come together are one."""
+    """Wakes heard and not passed on yet: those that come together become one."""
 
     def __init__(self, on_wake: Woken) -> None:
         self._on_wake = on_wake
         self._kinds = set[bytes]()
 
     def hear(self, kind: bytes) -> None:
-        """Pass it on in the next turn of the loop, with all that is heard until then."""
+        """Pass a wake on in the loop's next turn, with all that come until then."""
         if not self._kinds:
             asyncio.get_running_loop().call_soon(self._tell)
         self._kinds.add(kind)
@@ -83,8 +83,8 @@ class _Told:
 async def listen(client: StoreClient, on_wake: Woken) -> None:
     """Listen for ever on the store's wake channel; after an interruption, wake at once.
 
-    The client is of its own, since a subscription keeps its connection. `on_wake` is told once for
-    all that have come.
+    The client is for this alone, as a subscription keeps its connection. `on_wake` is called once
+    for all wakes that have come.
     """
     backoff, told = Backoff(), _Told(on_wake)
     while True:
@@ -94,10 +94,10 @@ async def listen(client: StoreClient, on_wake: Woken) -> None:
                 async for kind in wakes:
                     backoff.reset()
                     if kind not in _POOLS and not kind.startswith(_HOLD_OF_ONE):
-                        continue  # what may be claimed is for workers that pull
+                        continue  # a wake for workers that pull
                     told.hear(kind)
                     heard += 1
-                    if heard % BURST == 0:  # those that are here already are read without a pause
+                    if heard % BURST == 0:  # wakes that have arrived are read without a pause
                         await asyncio.sleep(0)
         except StoreUnavailable as error:
             log.debug("wake.interrupted", error=str(error))

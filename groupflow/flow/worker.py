@@ -34,12 +34,12 @@ log = structlog.get_logger("groupflow.worker")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides how a task is run and settled; a reload brings others."""
+    """How a task is run and settled; a reload brings others."""
 
-    runners: Runners  # find who runs a type
-    policies: Policies  # say what holds for a task
+    runners: Runners  # find the runner of a type
+    policies: Policies  # find the policy of a task
     max_crashes: int  # daemons that may die with a task before it is a dead letter
-    daemon: str = ""  # whose attempts they are: kept with those that fail
+    daemon: str = ""  # the daemon's name, kept with failed attempts
     max_lost_leases: int = 20  # leases that may be lost with it, by daemons not known to have died
 
 
@@ -55,14 +55,14 @@ class Worker:
         room: Room | None = None,
     ) -> None:
         self.name = name  # unique within the pool
-        self._room = room or Room()  # for large bodies, of all workers of the daemon
-        # An attempt that runs ends as it began; its outcome is settled by the newest, as are those
-        # of all tasks that wait.
+        self._room = room or Room()  # for large bodies, shared by the daemon's workers
+        # A running attempt ends by the rules it began with; the newest rules settle its outcome,
+        # and run and settle all tasks that wait.
         self.rules = rules
         self._dispatcher = dispatcher
         self._tracing = tracing
         self._types = dispatcher.measures.types
-        self._context = copy_context()  # what a handler sets in its own is nobody else's
+        self._context = copy_context()  # copied for each attempt: no handler sees another's
         self._attempt: asyncio.Task[None] | None = None
         self._slot: Slot | None = None  # that attempt's, until its end
         self._has_begun = False
@@ -71,7 +71,7 @@ class Worker:
         self._tells_all: bool = log.is_enabled_for(logging.DEBUG)  # asked once: it is not cheap
 
     def names_of(self, attempt: asyncio.Task[Any]) -> dict[str, Any]:
-        """What to log of an attempt, where it is this worker's. May be asked from any thread."""
+        """What to log of an attempt, where it is this worker's. From any thread."""
         slot = self._slot
         return _names(slot.held) if slot is not None and self._attempt is attempt else {}
 
@@ -82,31 +82,31 @@ class Worker:
 
     @property
     def source(self) -> Source | None:
-        """Where the claim came from whose attempt runs; ``None`` where none does."""
+        """The source of the running attempt's claim; ``None`` where none runs."""
         return None if self._slot is None else self._slot.source
 
     def hand_back(self) -> None:
         """Cancel the running attempt; its task goes back to the store."""
         crash_point("hand_back", self.is_busy)
         self._is_cut = True
-        # Cancelled before its first step, it would not even hand its slot in.
+        # Cancelled before its first step, it would not hand its slot in.
         if self._attempt is not None and self._slot is not None and self._has_begun:
             self._attempt.cancel()
 
     def lose(self) -> None:
-        """Cancel the running attempt; its claim is somebody else's, so nothing is written."""
+        """Cancel the running attempt; its claim is lost, so nothing is written."""
         self._is_lost = True
         self.hand_back()
 
     async def run(self) -> None:
-        """Work until the dispatcher has nothing more to give."""
+        """Work until the dispatcher gives no more claims."""
         slot: Slot | None = None
         settlement: Settlement | None = None
         while (slot := await self._dispatcher.next(self.name, slot, settlement)) is not None:
             settlement = await self._attempt_apart(slot)
 
     async def _attempt_apart(self, slot: Slot) -> Settlement | None:
-        """An attempt in a task of its own: what a handler does to that is nobody else's.
+        """Run an attempt in an asyncio task of its own: a handler can affect no other attempt.
 
         Cancelled at the daemon's end, it waits for no handler that can't be stopped.
         """
@@ -123,7 +123,7 @@ class Worker:
             raise
 
     async def _attend(self, slot: Slot, ended: asyncio.Future[Settlement | None]) -> None:
-        """A claim's attempt; at its end `ended` has what to settle."""
+        """Run a claim's attempt; at its end `ended` has the settlement."""
         self._has_begun = True
         try:
             apart = slot.held.apart
@@ -132,7 +132,7 @@ class Worker:
             if not ended.done():
                 ended.set_exception(error)
         else:
-            if not ended.done():  # else cut off at the daemon's end: what is left is handed over
+            if not ended.done():  # else cut off at the daemon's end, and the task is handed over
                 ended.set_result(settlement)
         self._slot = None
 
@@ -140,7 +140,7 @@ class Worker:
         return await (self._traced(slot, self._tracing) if self._tracing else self._work(slot))
 
     async def _attempt_large(self, slot: Slot) -> Settlement | None:
-        """The same, once there is room for the claim's body, and it is here."""
+        """Run the attempt once there is room for the claim's body, and it is fetched."""
         claim = slot.held
         try:
             async with self._room.taken(claim.apart):
@@ -165,7 +165,7 @@ class Worker:
         return False
 
     async def _traced(self, slot: Slot, tracing: Tracing) -> Settlement | None:
-        """The same within a span, which is the handler's current one."""
+        """Handle one claim within a span, which is the handler's current one."""
         with tracing.processing(slot.held.task) as attempt:
             settlement = await self._work(slot)
             if settlement is None:
@@ -177,7 +177,7 @@ class Worker:
             return settlement
 
     async def _work(self, slot: Slot) -> Settlement | None:
-        """Handle one claim. Returns what to settle, or ``None`` where the claim was lost."""
+        """Handle one claim. Returns its settlement, or ``None`` where the claim was lost."""
         claim = slot.held
         task = claim.task
         if self._tells_all:
@@ -211,7 +211,7 @@ class Worker:
             return Release(claim)
         if isinstance(outcome, list):
             claim, outcome = self._pass_on(slot, outcome)
-        if isinstance(outcome, Done):  # nearly always, and no policy has a say in it
+        if isinstance(outcome, Done):  # nearly always, and without a policy
             settlement: Settlement = Complete(claim)
         else:
             policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
@@ -223,7 +223,7 @@ class Worker:
         return settlement
 
     def _reason_to_bury(self, task: Task) -> str | None:
-        """Why a task that cost too many daemons their lives or leases isn't run again."""
+        """Why a task with which too many daemons died or lost leases isn't run again."""
         deaths = task.crashes - task.lost_leases
         if deaths >= self.rules.max_crashes:
             return f"{deaths} daemons died while they ran it"
@@ -235,7 +235,7 @@ class Worker:
     def _pass_on(
         self, slot: Slot, outcomes: Sequence[Outcome | Failed]
     ) -> tuple[Claim, Outcome | Failed]:
-        """A batch's tasks in front of the last one of which something is said are done."""
+        """Pass over a batch's done tasks. Returns the last task's claim, and its outcome."""
         for _ in outcomes[1:]:
             if self._tells_all:
                 log.debug("task.settled", **_names(slot.held), outcome="complete")
@@ -246,8 +246,8 @@ class Worker:
         self, runner: Runner, slot: Slot, task: Task, batch: Sequence[Task]
     ) -> Outcome | Failed | list[Outcome | Failed] | None:
         """Run one attempt within its time. ``None`` where it was cut off, or must not begin."""
-        # The lease may have ended since the claim, where another handler blocked the loop: others
-        # have gone on without us.
+        # The lease may have ended since the claim, where another handler blocked the loop: another
+        # daemon may have taken the task over.
         if self._is_cut or not slot.source.holds_lease():
             return None
         seconds = runner.timeout
@@ -269,7 +269,7 @@ class Worker:
 
 
 def _names(claim: Claim) -> dict[str, Any]:
-    """What every line about a claim says, but never anything of the body."""
+    """What every log line says of a claim; never anything of the body."""
     task = claim.task
     return {
         "task": task.id,
@@ -302,7 +302,7 @@ def _report(settlement: Settlement, seconds: float) -> None:
 
 
 def _failure(error: dict[str, Any]) -> dict[str, Any]:
-    """What a line about a failed attempt says of it: which one, what it failed of, and where."""
+    """What a log line says of a failed attempt: its number, the error, and where."""
     where = {"exception": error["traceback"]} if "traceback" in error else {}
     named = {name: error[name] for name in ("attempt", "error", "message")}
     return {**named, **where}

@@ -1,4 +1,4 @@
-"""Who works: pools of workers, as many in each as are wanted, more or fewer at any time."""
+"""A daemon's pools of workers, each of which can grow or shrink at any time."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ class WorkerPool:
 
     @property
     def workers(self) -> list[Worker]:
-        """All that there are, surplus ones included."""
+        """All workers, surplus ones included."""
         return list(self._workers.values())
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What they run in."""
+        """The tasks that the workers run in."""
         return list(self._tasks.values())
 
     @property
     def busy(self) -> int:
-        """How many run a handler."""
+        """How many workers run a handler."""
         return sum(worker.is_busy for worker in self._workers.values())
 
     def adopt(self, rules: Rules) -> None:
@@ -84,7 +84,7 @@ class WorkerPool:
             exchanger.adopt(rules.policies.runs)
 
     def resize(self, size: int) -> None:
-        """Have so many workers: new ones start now, surplus ones go after their task."""
+        """Have `size` workers: new ones start now, surplus ones go after their task."""
         names = [f"{self._name}-{n}" for n in range(size)]
         self._wanted = frozenset(names)
         self.dispatcher.retire(self._workers.keys() - self._wanted)
@@ -96,7 +96,7 @@ class WorkerPool:
                 self._run(name)
 
     def start(self, spawn: Spawn) -> None:
-        """Run the workers, now and later; `spawn` runs one as a task of the daemon."""
+        """Run the workers, now and later ones; `spawn` runs one as a task of the daemon."""
         self._spawn = spawn
         for name in self._workers:
             self._run(name)
@@ -122,7 +122,7 @@ class Workforce:
         self._exchangers = [each for pool in pools.values() for each in pool.exchangers]
 
     def holding(self, partition: int, on_session: Callable[[], None]) -> Holding:
-        """Its claims of one partition; `on_session` is told of each new session there."""
+        """The daemon's claims of a partition; `on_session` is called for each new session there."""
         exchangers = {name: pool.exchangers[partition] for name, pool in self._pools.items()}
         return Holding(exchangers, lambda: self._workers, on_session)
 
@@ -148,7 +148,7 @@ class Workforce:
         return {}
 
     def seconds_in_exchange(self) -> float:
-        """How long the oldest exchange under way has taken. From any thread."""
+        """How long the oldest exchange in flight has waited. From any thread."""
         return max((each.seconds_in_exchange() for each in self._exchangers), default=0.0)
 
     def adopt(self, rules: Rules, sizes: Mapping[Pool, int]) -> None:
@@ -159,7 +159,7 @@ class Workforce:
                 pool.resize(sizes[name])
 
     def exchanging(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """What serves the pools, to be run for ever, by name."""
+        """The pools' exchanges, to be run for ever, by name."""
         return {
             part_name(f"exchange {name}", n, len(pool.exchangers)): each.run()
             for name, pool in self._pools.items()
@@ -167,12 +167,12 @@ class Workforce:
         }
 
     def start(self, spawn: Spawn) -> None:
-        """Let all work; `spawn` as for a pool."""
+        """Start all pools; `spawn` as for a pool."""
         for pool in self._pools.values():
             pool.start(spawn)
 
     async def end(self, drain: float) -> None:
-        """Claim no more, let what runs end for so many seconds, and hand back the rest."""
+        """Claim no more, let handlers end for `drain` seconds, and hand back the rest."""
         for pool in self._pools.values():
             pool.dispatcher.stop_claiming()
         running = self.tasks
@@ -184,5 +184,5 @@ class Workforce:
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What the workers run in."""
+        """The tasks that the workers run in."""
         return [task for pool in self._pools.values() for task in pool.tasks]

@@ -1,4 +1,4 @@
-"""What operators ask of the store, and what they do there; the path never needs it.
+"""What operators read and change in the store; the path never needs it.
 
-All that asks Redis raises `StoreUnavailable` where it doesn't answer.
+All calls to Redis raise `StoreUnavailable` if it doesn't answer.
 """

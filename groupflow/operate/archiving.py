@@ -1,7 +1,7 @@
-"""archive: which dead letters' bodies are to leave Redis, their leaving, and what comes back.
+"""archive: which dead letters' bodies leave Redis, how they leave, and what comes back.
 
-What lies in the stream is the envelope as it was, with one fact more at the end of its first line:
-the letter's reason, errors and context. Who knows nothing of that fact reads the rest all the same.
+The stream holds the envelope as it was, with one more fact at the end of its first line: the
+letter's reason, errors and context. A reader that doesn't know that fact can read the rest.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.sessions import Session
 
 REASON_SHOWN = 200
-"""Bytes of a reason that stay in Redis for lists, where the letter is archived."""
+"""Bytes of a reason that stay in Redis for lists, if the letter is archived."""
 
-_PIECE, _PIECES = 60, 4  # of that: Redis keeps a hash small whose values have 64 bytes at most
+_PIECE, _PIECES = 60, 4  # of that: Redis keeps a hash small if its values have 64 bytes at most
 
-HELD_FOR = 60.0  # seconds after its last call for which a daemon is the one that archives
+HELD_FOR = 60.0  # seconds after its last call for which a daemon remains the archiving one
 _BESIDE = 6  # where in the facts of an envelope the letter's own stand
 
 
@@ -33,8 +33,8 @@ class Body:
 
     id: str  # the letter
     died_at: bytes  # its death, as the store writes it
-    packed: bytes  # what is to be archived: envelope, headers and body, and what goes along
-    rest: bytes  # what stays in Redis of the envelope
+    packed: bytes  # what to archive: envelope, headers and body, and what goes along
+    rest: bytes  # what stays of the envelope in Redis
     reason: tuple[str, ...]  # what stays of the reason, in pieces
     goes_along: bool  # whether errors and context are in `packed`
     has_context: bool  # whether it has a context
@@ -42,11 +42,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a letter's life held, and lies in the stream with its body."""
+    """What a letter's life held, and the stream holds with its body."""
 
     reason: str  # why it died, whole
-    errors: str  # of its attempts, as JSON; empty where it has none
-    context: str  # of its stage, as JSON; empty where it has none
+    errors: str  # of its attempts, as JSON; empty if it has none
+    context: str  # of its stage, as JSON; empty if it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,22 @@ class Whole:
     """All of a dead letter."""
 
     envelope: Envelope  # with its headers and its body
-    place: Place | None = None  # where it was read in RabbitMQ's stream; None where it is in Redis
+    place: Place | None = None  # where it was read in RabbitMQ's stream; None if it is in Redis
     size: int = 0  # bytes that were read there
-    beside: Beside | None = None  # what lay there with it; None where that is in Redis
+    beside: Beside | None = None  # what lay there with it; None if that is in Redis
 
 
 async def oldest_bodies(
     client: StoreClient, session: Session, bound: int, *, most: int, most_bytes: int
 ) -> list[Body]:
-    """Dead letters whose bodies are over a bound, the oldest first; this daemon then archives.
+    """Dead letters whose bodies exceed a bound, the oldest first; this daemon then archives.
 
     Args:
         client: the store.
-        session: of the daemon that asks. Others get none for `HELD_FOR`, while that session lives.
+        session: of the calling daemon. Others get none for `HELD_FOR`, while that session lives.
         bound: bytes that dead letters may hold.
         most: letters at most; 0 lets other daemons archive.
-        most_bytes: bytes at most, but for the first letter.
+        most_bytes: bytes at most; the first letter may have more.
 
     Returns:
         None while another daemon archives.
@@ -80,16 +80,16 @@ async def oldest_bodies(
 
 
 async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[Place]) -> int:
-    """Let go of bodies that lie elsewhere now, at proven places. Running it again is safe.
+    """Remove bodies that now lie elsewhere, at proven places. Running it again is safe.
 
-    Returns how many left; the others were redriven, dropped, or archived by somebody else.
+    Returns how many left; the others were redriven, dropped, or archived by another daemon.
 
     Raises:
         StoreUnavailable: no answer; some may have left.
     """
     calls: list[Call] = []
     for body, place in zip(bodies, places, strict=True):
-        # A version that would redrive without the context finds no such message, and refuses to.
+        # A version that would redrive without the context finds no such message, and refuses.
         published_as = f"{place.message_id}+context" if body.has_context else place.message_id
         goes_along = "1" if body.goes_along else ""
         call: list[Argument] = [body.id, body.died_at, place.offset, published_as, body.rest]
@@ -112,7 +112,7 @@ def place_of(offset: str, archived_as: str) -> Place:
 
 
 def beside_of(packed: bytes) -> Beside | None:
-    """What went along with a body; ``None`` where nothing did."""
+    """What went along with a body; ``None`` if nothing did."""
     try:
         facts = orjson.loads(packed.partition(b"\n")[0])
         return Beside(*facts[_BESIDE]) if len(facts) > _BESIDE else None
@@ -144,7 +144,7 @@ def _body_of(  # noqa: PLR0917  the row that the script answers, in its order
 def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
     """An envelope with reason, errors and context among its facts, and whether that was possible.
 
-    Its own facts stay as they were written, to the byte. What isn't ours is left as it is.
+    Its own facts stay as they were written, to the byte. One that isn't ours stays as it is.
     """
     head, line_feed, body = packed.partition(b"\n")
     try:
@@ -160,7 +160,7 @@ def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
 
 
 def _pieces_of(reason: bytes) -> tuple[str, ...]:
-    """What lists show of a reason, each piece short and whole characters."""
+    """What lists show of a reason, in short pieces of whole characters."""
     left = reason
     if len(reason) > REASON_SHOWN:
         left = f"{reason[:REASON_SHOWN].decode(errors='ignore')} …".encode()
@@ -173,7 +173,7 @@ def _pieces_of(reason: bytes) -> tuple[str, ...]:
 
 
 def _rest_of(packed: bytes, *known: bytes | None) -> bytes:
-    """An envelope without headers and body; of what isn't ours, what the letter's life tells."""
+    """An envelope without headers and body; if it isn't ours, made of what the life holds."""
     try:
         envelope = Envelope.unpack(packed)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A partition that does not answer, which is no reason for the others to be silent."""
+"""A partition that does not answer; the others are asked all the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Away:
     """A partition that did not answer when it was last asked."""
 
     partition: int  # its number, from 0
-    why: str  # in the words of whoever tried
+    why: str  # the error of the client that asked
 
     def __str__(self) -> str:
         return f"partition {self.partition} is away: {self.why}"

@@ -1,4 +1,4 @@
-"""bodies: the whole of a dead letter, wherever its body lies."""
+"""bodies: the whole of a dead letter, with its body from Redis or from RabbitMQ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupflow.store.envelope import Envelope
 
 
 def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
-    """The stream of the configured queue; nothing connects yet. `name` is for RabbitMQ's page.
+    """The stream of the configured queue; it doesn't connect yet. `name` is for RabbitMQ's page.
 
     Raises:
         ConfigError: the way to RabbitMQ isn't safe.
@@ -29,12 +29,12 @@ def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
 
 
 async def whole_letter(settings: Settings, letters: DeadLetters, id_: str) -> Whole:
-    """A dead letter, its headers, body and errors from RabbitMQ where they lie there.
+    """A dead letter, its headers, body and errors from RabbitMQ if they lie there.
 
     Raises:
         KeyError: there is no such dead letter (any more).
         BodyMissing: its body is not where it was put.
-        ArchiveRefused: RabbitMQ lets us not read it.
+        ArchiveRefused: RabbitMQ doesn't let us read it.
         ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
     """
     envelope, place = await letters.envelope(id_)

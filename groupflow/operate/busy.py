@@ -1,4 +1,4 @@
-"""The groups that matter just now, and the tasks that run: what a live view shows."""
+"""The groups that matter now, and the tasks that run: what a live view shows."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Tops:
     """The groups that stand out among those that were looked at."""
 
     at: float  # Unix seconds by Redis's clock
-    # how many groups `slowest` is chosen from: what runs, what people and deaths hold, the first
+    # how many groups `slowest` is chosen from: the running, the paused and the parked, the first
     # in turn and the first to be due
     looked_at: int
     slowest: list[TopGroup]  # those whose oldest task has waited longest
-    longest: list[TopGroup]  # the longest lanes, from a survey that walks on through all groups
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+    longest: list[TopGroup]  # the longest lanes, from a survey that walks through all groups
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
 async def read_busy(client: StoreClient) -> list[Busy]:
@@ -69,7 +69,7 @@ async def read_busy(client: StoreClient) -> list[Busy]:
 
 
 async def read_tops(client: StoreClient) -> Tops:
-    """Find the groups that stand out, by a bounded look."""
+    """The groups that stand out, by a bounded look."""
     reply = named(await client.run(OperatorVerb.TOPS, TOPS, _WALKED), "at")
     for name in ("slowest", "longest"):
         reply[name] = [TopGroup(**named(row, "oldest")) for row in reply[name]]

@@ -1,4 +1,4 @@
-"""What daemons tell of themselves, for those who ask beyond the totals."""
+"""What daemons report of themselves, beyond the totals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KnownDaemon:
 
     name: str
     lease_left: float  # seconds until its lease ends
-    # what it tells: host, pid, workers, lease, a standing intake, its queues, its last reload
+    # what it reports: host, pid, workers, lease, a standing intake, its queues, its last reload
     info: dict[str, Any]
 
     @property
@@ -45,7 +45,7 @@ class KnownDaemon:
 
 
 def known_daemon(row: Sequence[Any]) -> KnownDaemon:
-    """A daemon as `status.lua` tells of it."""
+    """A daemon as `status.lua` answers it."""
     facts = named(row, "lease_left")
     return KnownDaemon(facts["name"], facts["lease_left"], orjson.loads(facts["info"]))
 
@@ -67,7 +67,7 @@ async def count_consumers(client: StoreClient, queue: str) -> int:
 
 
 async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any] | None:
-    """The configuration that a daemon runs with, passwords hidden; ``None`` where it told none."""
+    """The configuration of a daemon, passwords hidden; ``None`` if it reported none."""
     packed = await client.run(OperatorVerb.CONFIGURATION, daemon)
     found: dict[str, Any] | None = orjson.loads(packed) if packed else None
     return found

@@ -23,7 +23,7 @@ from groupflow.store.settlements import history_line
 
 NO_ROOM = -2  # what the script answers
 PAGE = 200  # dead letters a script: bounds how long one may block Redis
-LOOKS = 5  # scripts a page: bounds how long a filter is tried
+LOOKS = 5  # scripts a page: bounds how long a filter may search
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class DeadLetter:
     """A task that has failed for good."""
 
     id: str
-    type: str  # its type, empty where it had none
+    type: str  # its type, empty if it had none
     group: str | None  # its group, None for a plain task
-    tenant: str | None  # its tenant, None where it named none
-    reason: str  # why it died, in the words of whoever said so
-    kind: str  # what it died of without those words: an error's name; empty where that is not known
+    tenant: str | None  # its tenant, None if it named none
+    reason: str  # why it died, in the words of its handler or of groupflow
+    kind: str  # what it died of without those words: an error's name; empty if unknown
     attempts: int  # how many attempts failed
     died_at: float  # Unix seconds by Redis's clock
     died_at_the_door: bool  # whether it was never routed; a redrive then routes it first
@@ -54,15 +54,15 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadStory(DeadLetter):
-    """A dead letter and what its attempts said."""
+    """A dead letter with the errors of its attempts."""
 
     bytes: int  # how much lies in Redis of its facts, headers and body together
-    # one entry for each failed attempt that is remembered, oldest first; none where they lie in
+    # one entry for each failed attempt that is remembered, oldest first; none if they lie in
     # RabbitMQ with the body
     errors: list[dict[str, Any]]
 
     def with_beside(self, beside: Beside | None) -> DeadStory:
-        """The same with what lay in RabbitMQ of it."""
+        """The same with what RabbitMQ held of it."""
         if beside is None:
             return self
         return replace(self, reason=beside.reason, errors=orjson.loads(beside.errors or "[]"))
@@ -70,21 +70,21 @@ class DeadStory(DeadLetter):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters; an attribute that is ``None`` lets all pass."""
+    """Which dead letters to list; an attribute that is ``None`` lets all pass."""
 
     reason: str | None = None  # a part of the reason's text
     kind: str | None = None  # a part of the kind
-    type: str | None = None  # the task type, or how it begins: ``import.*``
+    type: str | None = None  # the task type, or its beginning: ``import.*``
     group: str | None = None
     tenant: str | None = None
 
     @property
     def is_set(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether it filters at all."""
         return self != Filter()
 
     def pack(self) -> bytes:
-        """What `dead.lua` takes: those that are wanted."""
+        """What `dead.lua` takes: the attributes that are set."""
         return orjson.dumps({name: text for name, text in asdict(self).items() if text is not None})
 
 
@@ -92,17 +92,17 @@ class Filter:
 class DeadKind:
     """Dead letters that died of the same."""
 
-    kind: str  # without anybody's words: an error's name; empty where that is not known
-    reason: str  # how all of their reasons begin
+    kind: str  # an error's name, without its words; empty if unknown
+    reason: str  # the beginning that all of their reasons share
     count: int
     last_at: float  # Unix seconds: the latest death
-    example: str  # the id of that one
-    tenant: str | None  # and its tenant
+    example: str  # the id of that letter
+    tenant: str | None  # its tenant
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Redis's memory in bytes: what is used, and its `maxmemory`, 0 for none."""
+    """Redis's memory in bytes: how much it uses, and its `maxmemory`, 0 for none."""
 
     used: int
     limit: int
@@ -113,11 +113,11 @@ class DeadPage:
     """Some dead letters."""
 
     looked_at: int  # how many were tried against the filter
-    # what to pass over for the next page, None at the end: a number, and one for each partition
-    # where there are several
+    # what to pass over for the next page, None at the end: a number, or one for each partition
+    # if there are several
     next: int | str | None
     letters: list[DeadLetter]  # those that passed
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
 class DeadLetters:
@@ -127,7 +127,7 @@ class DeadLetters:
         self._client = client
 
     async def each(self, wanted: Filter | None = None) -> AsyncIterator[DeadLetter]:
-        """The matching dead letters, the latest death first; what dies meanwhile may be missed."""
+        """The matching dead letters, the latest death first; later deaths may be missed."""
         passed, looked = 0, PAGE
         while looked == PAGE:
             looked, letters = await self._look(wanted or Filter(), passed, PAGE, PAGE)
@@ -153,7 +153,7 @@ class DeadLetters:
     async def look(
         self, wanted: Filter, passed: int, limit: int, looks: int = LOOKS
     ) -> Slice[DeadLetter]:
-        """The same as `page`, with what it takes to put stores together."""
+        """The same as `page`, with the facts that merge several stores' pages."""
         found: Slice[DeadLetter] = Slice()
         for _ in range(looks):
             rows = limit - len(found.rows)
@@ -171,7 +171,7 @@ class DeadLetters:
     async def _look(
         self, wanted: Filter, passed: int, number: int, most: int
     ) -> tuple[int, list[tuple[int, DeadLetter]]]:
-        """How many were looked at, until there were as many as wanted; those, and their places."""
+        """How many were looked at to find `most` letters; the letters, and their places."""
         reply = await self._client.run(OperatorVerb.DEAD, passed, number, most, wanted.pack())
         page = named(reply)
         letters = [_facts(row) for row in page["letters"]]
@@ -190,7 +190,7 @@ class DeadLetters:
         """The envelope of a dead letter: its headers and its raw body.
 
         Returns:
-            It, and ``None``; or what is left of it here, and where the whole of it lies.
+            It, and ``None``; or what is left of it in Redis, and where the whole of it lies.
 
         Raises:
             KeyError: there is no such dead letter.
@@ -216,10 +216,10 @@ class DeadLetters:
 
         Args:
             letter: which.
-            envelope: what to store in its stead, for one that was routed anew, or whose body was
-                not here.
-            priority: seconds, for one that was routed anew.
-            place: where `envelope` was read, if not here.
+            envelope: stored in its place, for a letter that was routed again, or whose body was
+                not in Redis.
+            priority: seconds, for a letter that was routed again.
+            place: where `envelope` was read, if not in Redis.
             beside: what lay there with it.
             delayed_memory: bytes of tasks that may wait for delays.
 
@@ -227,8 +227,8 @@ class DeadLetters:
             Whether it was still there.
 
         Raises:
-            LetterArchived: its body isn't here, and what was given isn't from where it lies.
-            NoRoomForDelay: what waits for delays is at its bound; nothing was written.
+            LetterArchived: its body isn't in Redis, and `envelope` isn't from where it lies.
+            NoRoomForDelay: tasks that wait for delays are at their bound; nothing was written.
             StoreFull: there is no memory for its body; nothing was written.
         """
         order = "" if priority is None else microseconds(priority)
@@ -253,7 +253,7 @@ class DeadLetters:
         return bool(verdict)
 
     async def memory(self) -> Memory:
-        """How much Redis has and uses; zeros where its user may not ask."""
+        """How much Redis has and uses; zeros if its user may not ask."""
         try:
             found = await self._client.info("memory")
         except GroupflowError:
@@ -281,6 +281,6 @@ class DeadLetters:
 
 
 def _facts(row: Sequence[Any]) -> dict[str, Any]:
-    """A dead letter as `letters.lua` has it, by the names of its fields."""
+    """A dead letter as `letters.lua` answers it, by the names of its fields."""
     facts = {"group": None, "tenant": None, **named(row, "died_at")}
     return {**facts, "died_at_the_door": facts["died_at_the_door"] == 1}

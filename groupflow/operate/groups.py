@@ -21,7 +21,7 @@ State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "pau
 _NAMED = 3  # daemons in a reason
 _ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `sessions.lua`
 _EVERYTHING = ("everything", "everything_ends")
-ALL = ""  # in place of a group: everything
+ALL = ""  # in place of a group's name: everything
 HELD_BACK = (
     "nothing is given out there: Redis was started anew, or another one leads, and may have lost "
     "claims; it goes on once every daemon has renewed, or when a lease has passed"
@@ -30,7 +30,7 @@ HELD_BACK = (
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who runs a group's task."""
+    """The worker that runs a group's task."""
 
     daemon: str
     worker: str  # within the daemon
@@ -40,23 +40,23 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One group's story at this instant."""
+    """One group's state at this instant, and the reason for it."""
 
     group: str
     state: State  # the one state that it is in
     queued: int  # how many tasks wait in it
-    # the id of the task that runs, or else of the one that is next; None if neither
+    # the id of the task that runs, or else of the next one; None if there is neither
     head: str | None
-    holder: Holder | None = None  # who runs the head, if it runs
-    since: float | None = None  # Unix seconds since when the state holds, where that is known
-    until: float | None = None  # Unix seconds until when it will, where that is known
+    holder: Holder | None = None  # the worker that runs the head, if it runs
+    since: float | None = None  # Unix seconds since when the state holds, if known
+    until: float | None = None  # Unix seconds until when it will hold, if known
     reason: str = ""
     running: int = 0  # how many of its tasks run; `holder` and `since` are of the first of them
     concurrency: int = 1  # how many may
     behind: str | None = None  # the dead letter that parked it
-    by_hand_until: float | None = None  # until when limits hold that somebody set for it by hand
+    by_hand_until: float | None = None  # until when its limits by hand hold
     crashes: int = 0  # claims of its head that ended with the death of their daemon
-    lost_leases: int = 0  # and those that ended with a lost lease, as far as is known with no death
+    lost_leases: int = 0  # and those that ended with a lost lease, without a known death
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow why --json``."""
@@ -64,7 +64,7 @@ class Why:
 
 
 def paused_by(note: str) -> tuple[str, float]:
-    """Who paused a group, or everything, and since when, as it is noted."""
+    """The operator who paused a group, or everything, and since when, from the note."""
     by, since = orjson.loads(note)
     return by, seconds(since)
 
@@ -74,10 +74,10 @@ class Groups:
         self._client = client
 
     async def pause(self, group: str, by: str, for_: float | None = None) -> bool:
-        """Hold a group, or everything (`ALL`): for so many seconds, or until somebody resumes it.
+        """Hold a group, or everything (`ALL`): for so many seconds, or until it is resumed.
 
         Returns:
-            Whether anything is different now: it wasn't paused, or was to end at another time.
+            Whether anything changed: it wasn't paused, or its pause was to end at another time.
         """
         length = "" if for_ is None else microseconds(for_)
         return bool(await self._client.run(OperatorVerb.PAUSE, group, by, length))
@@ -91,17 +91,17 @@ class Groups:
         return bool(await self._client.run(OperatorVerb.RESUME, group))
 
     async def why(self, group: str, *, with_words: bool = True) -> Why:
-        """Say what state a group is in, and why.
+        """The state that a group is in, and why.
 
-        Without words the reason has the kinds of errors alone, not what handlers and dead letters
-        said.
+        Without words the reason has only the kinds of errors, not the text of handlers and dead
+        letters.
         """
         facts = named(await self._client.run(OperatorVerb.WHY, group))
         return _with_limits(_story(group, facts, with_words), facts)
 
 
 def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
-    """What the facts that why.lua answers come to."""
+    """The state and the reason that follow from what `why.lua` answers."""
     life = Life.of(facts["life"])
     answer = partial(
         Why,
@@ -132,7 +132,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
 
 
 def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:
-    """Of a group that nothing of its own holds."""
+    """For a group that nothing of its own holds."""
     if "tenant" in facts:
         return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
     if "ready" in facts:
@@ -179,7 +179,7 @@ def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -
 
 
 def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> Why:
-    """Of a group that waits for its tenant's turn."""
+    """For a group that waits for its tenant's turn."""
     name, waiting = f"tenant {tenant.get('name', '-')}", f"{tenant['waiting']} groups wait"
     if "free" not in tenant:
         said = f"{name} runs its {tenant['running']} of {tenant['concurrency']}; {waiting}"
@@ -198,7 +198,7 @@ def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> 
 
 
 def _with_limits(why: Why, facts: Mapping[str, Any]) -> Why:
-    """The same, with whose limits are by hand."""
+    """The same, with the limits by hand in the reason."""
     tenant = named(facts.get("tenant", []))
     if "by_hand" in tenant:
         said = f"; tenant {tenant['name']}'s limits are by hand until {moment(tenant['by_hand'])}"
@@ -210,13 +210,13 @@ def _with_limits(why: Why, facts: Mapping[str, Any]) -> Why:
 
 
 def moment(time: int) -> str:
-    """A time (µs) that is hours or days away: the hour, and the day where it isn't today."""
+    """A time (µs) that is hours or days away: the hour, and the day if it isn't today."""
     then, now = datetime.fromtimestamp(seconds(time)).astimezone(), datetime.now().astimezone()
     return then.strftime("%H:%M:%S" if then.date() == now.date() else "%Y-%m-%d %H:%M:%S")
 
 
 def _limit_reason(facts: Mapping[str, Any]) -> str:
-    """What of its limits holds a group; empty if none does."""
+    """Which of its limits holds a group; empty if none does."""
     if "until" not in facts or "limited_by" not in facts:
         return ""
     until = _hour_of(seconds(facts["until"]))
@@ -228,7 +228,7 @@ def _limit_reason(facts: Mapping[str, Any]) -> str:
 
 
 def quiet_reason(life: Life) -> str:
-    """Until when a delayed task waits for quiet; empty where it waits for something else."""
+    """Until when a delayed task waits for quiet; empty if it waits for something else."""
     if life.due is None or life.latest is None:
         return ""
     until, latest = _hour_of(seconds(life.due)), _hour_of(seconds(life.latest))
@@ -236,7 +236,7 @@ def quiet_reason(life: Life) -> str:
 
 
 def lost_reason(life: Life) -> str:
-    """Why a delayed task waits for having lost leases; empty where it waits for something else."""
+    """Why a delayed task waits after lost leases; empty if it waits for something else."""
     if life.errors or not life.lost_leases or life.crashes < _ENDS_BEFORE_WAIT:
         return ""
     return f"waits before it runs again, since {_ends(life)}"

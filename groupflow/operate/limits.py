@@ -1,4 +1,4 @@
-"""Limits by hand, of one store: they begin, end, and are listed."""
+"""Limits by hand of one store: begin, end, list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AS_CONFIGURED = "-"
 
 
 class TooManyByHand(GroupflowError):
-    """As many are limited by hand as may be."""
+    """As many groups and tenants are limited by hand as may be."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -32,15 +32,15 @@ class ByHand:
     """Limits by hand."""
 
     total: int = 0  # how many there are
-    limits: list[SetByHand] = field(default_factory=list)  # some, the first to end first
+    limits: list[SetByHand] = field(default_factory=list)  # some of them, the first to end first
 
 
 async def begin(client: StoreClient, limit: HandLimit, by: str, for_: float) -> None:
-    """Let a limit hold for so many seconds, in place of what was set by hand before.
+    """Let a limit hold for so many seconds; it replaces an earlier one by hand.
 
     Raises:
         ValueError: it can't hold; see `HandLimit.check`.
-        TooManyByHand: as many hold as may.
+        TooManyByHand: as many limits hold as may.
     """
     limit.check(for_)
     answer = await client.run(
@@ -57,10 +57,10 @@ async def begin(client: StoreClient, limit: HandLimit, by: str, for_: float) -> 
 
 
 async def end(client: StoreClient, kind: Limited, name: str, by: str) -> bool:
-    """Let what was set by hand hold no more.
+    """End the limits by hand of a group or a tenant.
 
     Returns:
-        Whether anything was.
+        Whether there were any.
     """
     rest = (_AS_CONFIGURED,) * 3
     whose = _LETTERS[kind] + name
@@ -68,13 +68,13 @@ async def end(client: StoreClient, kind: Limited, name: str, by: str) -> bool:
 
 
 async def read_by_hand(client: StoreClient, most: int = MOST) -> ByHand:
-    """Those that hold."""
+    """The limits by hand that hold."""
     _, total, rows = await client.run(OperatorVerb.LIMITS_BY_HAND, most)
     return ByHand(total, [set_by_hand(whose.decode(), text.decode()) for whose, text in rows])
 
 
 def set_by_hand(whose: str, text: str) -> SetByHand:
-    """A limit as a script tells of it; see `by_hand.lua`."""
+    """A limit as a script answers it; see `by_hand.lua`."""
     said, _, by = text.partition("\n")
     until, concurrency, interval, _, since, rate = said.split(" ", 5)
     return SetByHand(
@@ -89,7 +89,7 @@ def set_by_hand(whose: str, text: str) -> SetByHand:
 
 
 def _packed(rate: str | None) -> tuple[str | int, ...]:
-    """Its interval and tolerance in µs, and its text."""
+    """A rate's interval and tolerance in µs, and its text."""
     if rate is None:
         return _AS_CONFIGURED, _AS_CONFIGURED, ""
     found = Rate.parse(rate)

@@ -1,4 +1,4 @@
-"""Pages of groups by state, and of what waits in one group; each costs the same in any backlog."""
+"""Pages of groups by state, and of tasks in one lane; each costs the same in any backlog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from groupflow.store.life import Life
 ListedGroups: TypeAlias = Literal["ready", "running", "delayed", "parked", "paused"]
 
 _LOOK = 300  # groups a script: bounds how long one may block Redis
-_LOOKS = 10  # scripts a page: bounds how long a filter is tried
+_LOOKS = 10  # scripts a page: bounds how long a filter may search
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class GroupRow:
     group: str
     state: ListedGroups  # the state that the list is of
     waiting: int  # tasks in its lane
-    head: str | None = None  # the id of the task that runs, or is next; None where there is none
+    head: str | None = None  # the id of the task that runs, or is next; None if there is none
     type: str | None = None
     tenant: str | None = None
     enqueued_at: float | None = None  # when that task came, Unix seconds
     since: float | None = None  # Unix seconds since when it runs, is parked or is paused
     until: float | None = None  # Unix seconds until when it is delayed
-    by: str | None = None  # who runs it or paused it, or the dead letter that parked it
+    by: str | None = None  # the worker that runs it, the operator or the dead letter that holds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class GroupPage:
     total: int  # groups in that state
     looked_at: int  # how many of them were tried against the filter for this page
     next: str | None  # cursor of the next page, None at the end
-    groups: list[GroupRow]  # those that passed, the next in turn first where there is an order
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+    groups: list[GroupRow]  # those that passed, the next in turn first if there is an order
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Waiting:
     type: str
     tenant: str | None
     enqueued_at: float  # when it came, Unix seconds
-    attempt: int = 1  # the attempt that is next
+    attempt: int = 1  # the next attempt
     crashes: int = 0  # claims of it that ended with the death of their daemon
-    lost_leases: int = 0  # and those that ended with a lost lease, as far as is known with no death
+    lost_leases: int = 0  # and those that ended with a lost lease, without a known death
     stage: str | None = None  # the stage that it has reached
     due: float | None = None  # Unix seconds before which it may not run, if it has to wait
     # one entry for each failed attempt that is remembered, oldest first, without its traceback
@@ -67,7 +67,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A part of what waits in a group: how many in all, and some, the next to run first."""
+    """Tasks that wait in a group: how many in all, and some of them, the next to run first."""
 
     at: float
     total: int
@@ -92,18 +92,18 @@ async def look_at_groups(
     text: str = "",
     tenant: str = "",
 ) -> GroupLook:
-    """Some of the groups in a state, with what it takes to put stores together.
+    """Some of the groups in a state, with the facts that merge several stores' pages.
 
-    A filter is tried on so many groups and no more, so there may be fewer than `limit`, or none,
-    and yet more to come.
+    A filter is tried on so many groups at most. So there may be fewer than `limit`, or none, and
+    yet more to come.
 
     Args:
         client: the store.
         state: which.
-        cursor: ``0``, or what the look before gave.
+        cursor: ``0``, or `next` of the look before.
         limit: groups at most; of the parked and paused, those of one step more.
-        text: what the group's name must have in it; empty for any.
-        tenant: whose task must be its head; empty for anybody's.
+        text: that the group's name must contain; empty for any.
+        tenant: the tenant of its head; empty for any.
     """
     found: Slice[GroupRow] = Slice()
     following = cursor
@@ -133,7 +133,7 @@ async def count_groups(client: StoreClient, state: ListedGroups) -> GroupLook:
 
 
 async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
-    """What waits in a group behind the first `passed` tasks, the next to run first."""
+    """The tasks that wait in a group behind the first `passed`, the next to run first."""
     reply = named(await client.run(OperatorVerb.LANE, group, passed, limit), "at")
     return Lane(reply["at"], reply["total"], [_waiting(row) for row in reply["tasks"]])
 

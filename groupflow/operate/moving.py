@@ -1,7 +1,7 @@
-"""Tasks go from one partition to another: read where they lie, written elsewhere, removed.
+"""Moves tasks from one partition to another: read, written elsewhere, removed.
 
-Each step is a script that may be run again, so whatever is cut short, by a kill or an outage, is
-done again from its beginning: nothing is lost, and nothing comes twice.
+Each step is a script that may run again. So a move that a kill or an outage cuts short is done
+again from its beginning: nothing is lost, and nothing comes twice.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Place: TypeAlias = Literal[
     "pool_ordered",
     "pool_suspect_plain",
 ]
-"""Where in a partition: lists of tasks; one dead letter; a group's lane, and what holds it; of a
-pool, what has no group."""
+"""Where in a partition: lists of tasks; one dead letter; a group's lane, and what holds it; the
+plain tasks of a pool."""
 
 MOST = 200  # tasks a script
-ROOM = 4 * 1024 * 1024  # bytes a script, but for its first task
+ROOM = 4 * 1024 * 1024  # bytes after which a script reads no more tasks
 _ENDED = 500  # entries of the history a script
 
 
@@ -50,9 +50,9 @@ class DaemonsRun(GroupflowError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Something that may be moved."""
+    """A task, a dead letter or a hold that may be moved."""
 
-    id: str  # the task's, empty of a hold
+    id: str  # the task's, empty for a hold
     group: str  # its group, empty for none
     name: str  # the id that decides where it lies, without a group
     element: bytes
@@ -66,16 +66,16 @@ class Row:
 async def move_out(
     source: StoreClient, where: Place, name: str = "", *, passed: int = 0
 ) -> list[Row]:
-    """Some of what lies in a place.
+    """Read some of what lies in a place.
 
     Args:
         source: its partition.
         where: the place.
         name: the group, the pool, or the dead letter's id.
-        passed: how many of it stay, and are passed over.
+        passed: how many stay, and are passed over.
 
     Raises:
-        DaemonsRun: somebody works in that partition.
+        DaemonsRun: daemons or pullers have leases in that partition.
         StoreUnavailable: no answer.
     """
     reply = await source.run(OperatorVerb.MOVE_OUT, where, name, passed, MOST, ROOM)
@@ -88,20 +88,20 @@ async def move_out(
 async def move_in(
     target: StoreClient, source: StoreClient, rows: Sequence[Row], gone: Sequence[str] = ()
 ) -> list[str]:
-    """Write what lies elsewhere; what was written before is passed over.
+    """Write rows to their new partition; rows that were written before are passed over.
 
     Args:
-        target: where to.
-        source: where it lies.
-        rows: what.
+        target: their new partition.
+        source: the partition where they lie.
+        rows: what to write.
         gone: ids that were written before and lie in `source` no more.
 
     Returns:
-        The ids that they have now: others' ids are not taken away.
+        The ids that they have now: an id that another task has there is replaced.
 
     Raises:
-        DaemonsRun: somebody works in the target.
-        StoreFull: there is no memory for it; nothing was written.
+        DaemonsRun: daemons or pullers have leases in the target.
+        StoreFull: there is no memory for them; nothing was written.
         StoreUnavailable: no answer.
     """
     packed = [row.packed for row in rows]
@@ -112,7 +112,7 @@ async def move_in(
 
 
 async def move_done(source: StoreClient, where: Place, rows: Sequence[Row]) -> int:
-    """Remove what was written elsewhere; how much of it was still there."""
+    """Remove rows that were written elsewhere; how many were still there."""
     pairs = [part for row in rows for part in (row.group, row.element)]
     return int(await source.run(OperatorVerb.MOVE_DONE, where, *pairs))
 
@@ -128,7 +128,7 @@ async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str
     """Take a dead letter to another partition, while daemons run.
 
     Returns:
-        Its id there; ``None`` where somebody else redrove or dropped it meanwhile.
+        Its id there; ``None`` if another process redrove or dropped it meanwhile.
 
     Raises:
         StoreUnavailable: no answer; it may lie in both, until this is done again.
@@ -148,14 +148,14 @@ async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str
 
 
 class Mover:
-    """Moves all that doesn't belong into one partition, of some, to where it belongs."""
+    """Moves all that doesn't belong into one partition to the partitions where it belongs."""
 
     def __init__(self, source: StoreClient, targets: Sequence[StoreClient]) -> None:
         """Moves nothing yet.
 
         Args:
             source: the partition.
-            targets: the partitions that are to be, in order; the source may be one of them.
+            targets: the future partitions, in order; the source may be one of them.
         """
         self._source = source
         self._targets = targets
@@ -164,12 +164,12 @@ class Mover:
         )  # by target, since the last write there
 
     def leaves(self, group: str | None, name: str = "") -> int | None:
-        """The partition in which it is to lie; ``None`` where it stays."""
+        """The partition to which a group or an id belongs; ``None`` if it stays."""
         place = partition_of(group, name, len(self._targets))
         return None if self._targets[place].keys == self._source.keys else place
 
     async def move(self, where: Place, name: str = "") -> int:
-        """Move what lies in a place and doesn't belong here; how many."""
+        """Move what lies in a place and doesn't belong here; returns how many."""
         stay = moved = 0
         while rows := await move_out(self._source, where, name, passed=stay):
             leaving: dict[int, list[Row]] = defaultdict(list)
@@ -187,7 +187,7 @@ class Mover:
         return moved
 
     async def move_schedules(self) -> None:
-        """Move schedules to where their ticks will lie."""
+        """Move schedules to the partitions of their ticks."""
         verb = OperatorVerb.MOVE_SCHEDULES
         done: list[str] = []
         for name, group, packed in await self._source.run(verb, "out"):
@@ -199,7 +199,7 @@ class Mover:
         await self._source.run(verb, "done", *done)
 
     async def move_limits(self) -> None:
-        """Let limits that were set by hand go with their groups; tenants' hold everywhere."""
+        """Move limits by hand with their groups; those of tenants hold everywhere."""
         verb = OperatorVerb.MOVE_LIMITS
         flat = await self._source.run(verb, "out")
         done: list[bytes] = []
@@ -216,7 +216,7 @@ class Mover:
             await self._source.run(verb, "done", *done)
 
     async def move_history(self, segment: Literal["new", "old"]) -> int:
-        """Move what is over; how many entries."""
+        """Move a segment of the history; returns how many entries."""
         cursor, moved = b"0", 0
         verb = OperatorVerb.MOVE_HISTORY
         while True:

@@ -1,4 +1,4 @@
-"""Pages of lists that have an order, and how those of several stores become one."""
+"""Pages of ordered lists, and how those of several stores become one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _APART = "-"  # between the parts of a cursor
 
 @dataclass(slots=True)
 class Slice(Generic[_Row]):
-    """Rows of one store's list, from some place on."""
+    """Rows of one store's list, from a place on."""
 
     rows: list[_Row] = field(default_factory=list)
     turns: list[float] = field(default_factory=list)  # by which rows of several stores are ordered
@@ -21,7 +21,7 @@ class Slice(Generic[_Row]):
     next: str | None = None  # where the next slice begins, None at the end
 
     def add(self, row: _Row, turn: float, place: int) -> None:
-        """Another row."""
+        """Append a row."""
         self.rows.append(row)
         self.turns.append(turn)
         self.places.append(place)
@@ -51,7 +51,7 @@ class Cursor:
             count: how many stores there are.
 
         Raises:
-            ValueError: it was written by nobody, or where there is another number of them.
+            ValueError: it is no cursor, or of another number of stores.
         """
         if text in ("", "0"):
             return cls((0,) * count)
@@ -65,23 +65,23 @@ class Cursor:
 
     @property
     def open(self) -> list[int]:
-        """The stores whose lists have not come to their end."""
+        """The stores whose lists aren't at their end."""
         return [number for number, place in enumerate(self.places) if place is not None]
 
     def told(self, away: Collection[int]) -> str | None:
-        """What `parse` takes; None where only lists of stores that are away go on."""
+        """What `parse` takes; None if only lists of stores that are away go on."""
         return str(self) if any(number not in away for number in self.open) else None
 
     def after(self, moved: Mapping[int, int | None]) -> Cursor:
-        """The cursor once some stores' lists have been read on."""
+        """The cursor after some stores' lists were read on."""
         return Cursor(tuple(moved.get(n, place) for n, place in enumerate(self.places)))
 
 
 def merge(slices: Mapping[int, Slice[_Row]], cursor: Cursor, limit: int) -> Merged[_Row]:
     """The first rows of several slices, in the order of their turns.
 
-    It ends early where a slice has no more rows and yet isn't its list's last one: what comes
-    behind it there may have its turn first.
+    It ends early if a slice has no more rows, but its list goes on: the next row there may have
+    its turn first.
 
     Args:
         slices: of the stores that answered, by their number.

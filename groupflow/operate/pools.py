@@ -1,4 +1,4 @@
-"""Pools as operators see them: what waits for workers that pull, who they are, what each holds."""
+"""Pools as operators see them: what waits for pullers, their names, and what each holds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from groupflow.operate.replies import named
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 
-MOST_WORKERS = 1000  # that are told of one by one, of all pools that are asked about
-_AT_ONCE = 100  # of them in a script
+MOST_WORKERS = 1000  # that are listed one by one, of all pools asked about
+_AT_ONCE = 100  # workers a script
 
-_SILENT = 0.5  # of its lease: one that was not heard of for so long may well be gone
+_SILENT = 0.5  # of its lease: a worker that didn't call for so long may well be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class PoolWorker:
     name: str
     held: int  # tasks
     since: float | None  # Unix seconds since when it holds the oldest of them
-    heard: float  # seconds since it was last heard of
+    heard: float  # seconds since its last call
     lease_left: float  # seconds
     is_silent: bool  # whether half of its lease, or more, is over
 
@@ -39,8 +39,8 @@ class PoolStatus:
     held: int  # tasks that its workers hold
     waited: float  # seconds for which the task that goes next could have been claimed
     known: int = 0  # workers whose lease runs
-    silent: int = 0  # of them, those that were not heard of for half of it
-    # some of them: where there are too many, those that were silent for longest
+    silent: int = 0  # of them, those that didn't call for half of it
+    # some of them: if there are too many, the longest silent
     workers: list[PoolWorker] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class PoolStatus:
 
     @property
     def claimable(self) -> int:
-        """How many tasks as many workers could claim just now."""
+        """How many tasks as many workers could claim now."""
         return self.plain + self.groups
 
 
@@ -58,8 +58,8 @@ class PoolsSeen:
     """The pools of one store."""
 
     at: float  # Unix seconds by Redis's clock
-    # since when this server leads, where it came after another: for a pool's lease nothing is given
-    # out; None where there was none before
+    # since when this server leads, if it came after another: for a pool's lease it gives nothing
+    # out; None if there was none before
     held_since: float | None
     pools: list[PoolStatus]
 
@@ -78,7 +78,7 @@ async def read_pools(
 
 
 async def _read_workers(client: StoreClient, pool: str, most: int) -> list[PoolWorker]:
-    """Workers of a pool by name; where there are more, those that were silent for longest."""
+    """Workers of a pool by name; if there are more, the longest silent."""
     found: dict[str, PoolWorker] = {}
     told, last, ends = 0, "", ""
     while told < most:

@@ -14,8 +14,8 @@ from groupflow.store.enqueue import bound_of_delays
 from groupflow.store.envelope import Envelope
 
 Forward: TypeAlias = Callable[[DeadLetter, str], Awaitable[tuple[DeadLetters, DeadLetter] | None]]
-"""Takes a letter to the store of a group: the letters there, and which one it is; ``None`` where
-somebody else took it meanwhile."""
+"""Takes a letter to the store of a group: the letters there, and which one it is; ``None`` if
+another process took it meanwhile."""
 
 
 class Redriver:
@@ -29,7 +29,7 @@ class Redriver:
         Args:
             settings: the loaded configuration.
             letters: of that store.
-            forward: takes a letter that was routed anew to the store of its group.
+            forward: takes a letter that was routed again to the store of its group.
         """
         self._settings = settings
         self._router = settings.router()
@@ -44,10 +44,10 @@ class Redriver:
 
         Raises:
             Unroutable: it never had a route, and has none now either; it stays as it is.
-            KeyError: it went while it was routed.
+            KeyError: it left while it was routed.
             BodyMissing: its body is gone from where it was put.
             ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
-            NoRoomForDelay: what waits for delays is at its bound; it stays as it is.
+            NoRoomForDelay: tasks that wait for delays are at their bound; it stays as it is.
             StoreFull: Redis has no memory for its body, or not within `redis.max_memory`.
         """
         if letter.died_at_the_door:
@@ -73,7 +73,7 @@ class Redriver:
         return bound_of_delays(bound, redis.max_memory, memory.limit)
 
     async def _check_room(self, whole: Whole) -> None:
-        """What comes back from RabbitMQ must not be what makes intake stand.
+        """Refuse a body from RabbitMQ that would make intake stand.
 
         Raises:
             StoreFull: it would.

@@ -19,23 +19,23 @@ from groupflow.store.partitions import keys_of
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE
 
-_SHARING = ("g", "p")  # of workers, tenants have shares for groups and for plain tasks
+_SHARING = ("g", "p")  # tenants have shares of workers, for groups and for plain tasks
 _GROUPS = 300  # groups a look
-_STAYS = ("partitions", "scans")  # what is known of a partition that is none any more
+_STAYS = ("partitions", "scans")  # keys that stay of a partition that is none any more
 _IN_TURN: tuple[ListedGroups, ...] = ("ready", "delayed")
 _HELD_BACK: tuple[ListedGroups, ...] = ("parked", "paused")
 _LISTS: tuple[Place, ...] = ("plain", "ordered", "suspect_plain", "delayed")
 
 
 class TasksLeft(GroupflowError):
-    """Something lies in a partition that nobody could move: it is in no list."""
+    """Tasks in a partition can't be moved: they are in no list."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What was moved, by this run."""
+    """What this run moved."""
 
-    before: int  # partitions that the namespace had; 0 where nobody has ever used it
+    before: int  # partitions that the namespace had; 0 if it was never used
     after: int  # that it has now
     tasks: int = 0  # that wait
     dead: int = 0  # dead letters
@@ -47,7 +47,7 @@ class Report:
 
 
 class Repartition:
-    """Moves one namespace. Cut short at any point, another one goes on with it."""
+    """Moves one namespace. If it is cut short at any point, another run goes on with it."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Repartition:
         Args:
             namespace: its name.
             count: how many partitions it is to have.
-            make: a client for some keys, which its maker closes.
-            tell: told of each partition that was gone through.
+            make: makes a client for some keys; the caller closes it.
+            tell: is told of each partition that is finished.
         """
         self._name = namespace
         self._count = count
@@ -76,7 +76,7 @@ class Repartition:
         Raises:
             DaemonsRun: daemons have leases in it; nothing was begun.
             ConfigError: it is on its way to another number.
-            TasksLeft: somebody changed keys by hand.
+            TasksLeft: an operator changed keys by hand.
             StoreFull: Redis has no memory for it; what was moved is moved, the rest stays.
             StoreUnavailable: no answer; the same.
         """
@@ -99,7 +99,7 @@ class Repartition:
             raise
         report = Report(known, self._count)
         for each in every:
-            # Before anything is read: who slept until now brings nothing behind our back.
+            # Before anything is read: a daemon that slept until now brings nothing meanwhile.
             await each.run(OperatorVerb.MOVING_TO, "mark", self._count, known)
             await _reap(each)
         await self._spread_notes(sources, targets)
@@ -122,7 +122,7 @@ class Repartition:
 
     @property
     def _common(self) -> StoreClient:
-        """What is true of all partitions."""
+        """The client for the keys that all partitions share."""
         return self._client(Keys(self._name))
 
     def _partitions(self, count: int) -> list[StoreClient]:
@@ -136,7 +136,7 @@ class Repartition:
     async def _spread_notes(
         self, sources: Sequence[StoreClient], targets: Sequence[StoreClient]
     ) -> None:
-        """Let all know what any does: whose ids are whose, what is paused, the last fence."""
+        """Tell all partitions what one knows: whose ids are whose, pauses, the last fence."""
         fence = arrival = 0
         for each in dict.fromkeys([*sources, *targets]):
             packed, *last = await each.run(OperatorVerb.MOVE_NOTES, "out", "")
@@ -150,7 +150,7 @@ class Repartition:
     async def _empty(
         self, source: StoreClient, targets: Sequence[StoreClient], report: Report
     ) -> None:
-        """Move all that doesn't belong into a partition any more."""
+        """Move all that no longer belongs into a partition."""
         await _end_turns(source)
         mover = Mover(source, targets)
         for place in _LISTS:
@@ -169,7 +169,7 @@ class Repartition:
         report.over += await mover.move_history("old")
 
     async def _end(self, source: StoreClient, heir: StoreClient) -> None:
-        """A partition is to be none any more: another one takes its totals over."""
+        """End a partition that is to be none any more: another one takes over its totals."""
         await self._forget(source)  # before its totals go: what is left may still change them
         packed, *_ = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
         await heir.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "1")
@@ -178,7 +178,7 @@ class Repartition:
         await self._forget(source, *gone)
 
     async def _forget(self, source: StoreClient, *gone: str) -> None:
-        """Let keys go of a partition that is to be none any more, once nothing lies in it."""
+        """Remove keys of a partition that is to be none any more, once nothing lies in it."""
         left = await source.run(OperatorVerb.MOVE_END, "1", *gone)
         if left:
             raise TasksLeft(
@@ -189,7 +189,7 @@ class Repartition:
 
 
 async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
-    """Raises `DaemonsRun` where somebody has a lease in one of them."""
+    """Raises `DaemonsRun` if a daemon or a puller has a lease in one of them."""
     names = {daemon.name for each in every for daemon in await read_daemons(each)}
     for each in every:
         for pool in (await read_pools(each)).pools:
@@ -201,12 +201,12 @@ async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
 
 
 async def _reap(client: StoreClient) -> None:
-    """Put back what daemons held that ended without a word: none of them can come back there.
+    """Put back the claims of daemons that ended without a word: none can come back there.
 
-    Where Redis was started anew behind their end, nothing is taken from them for a lease.
+    If Redis restarted after their end, nothing is taken from them for a lease.
 
     Raises:
-        DaemonsRun: somebody has come meanwhile.
+        DaemonsRun: a daemon or a puller has come meanwhile.
     """
     wait, rows = 0, list[object]()
     while rows or wait >= 0:
@@ -217,7 +217,7 @@ async def _reap(client: StoreClient) -> None:
 
 
 async def _end_turns(source: StoreClient) -> None:
-    """What waits for its tenant's turn waits with the rest, where all looks see it."""
+    """Put what waits for its tenant's turn among the rest, where all looks see it."""
     number = 1
     while number:
         number, *names = await source.run(OperatorVerb.MOVE_TURNS, _GROUPS)
@@ -226,7 +226,7 @@ async def _end_turns(source: StoreClient) -> None:
 
 
 async def _in_turn(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
-    """Move groups of an index that has an order; those that stay are passed over."""
+    """Move groups of an ordered index; those that stay are passed over."""
     stay = moved = 0
     while rows := (await look_at_groups(source, state, cursor=str(stay), limit=_GROUPS)).slice.rows:
         for row in rows:
@@ -238,7 +238,7 @@ async def _in_turn(source: StoreClient, mover: Mover, state: ListedGroups) -> in
 
 
 async def _held_back(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
-    """Move groups that a person or a death holds, and with them what the person said."""
+    """Move groups that an operator or a death holds, and the operator's hold with them."""
     cursor: str | None = "0"
     moved = 0
     while cursor is not None:

@@ -1,4 +1,4 @@
-"""What the scripts of operators answer: names with their values, in a flat list."""
+"""Replies of operators' scripts: names with their values, in a flat list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from groupflow.store.clock import seconds
 
 
 def named(flat: Sequence[Any], *times: str) -> dict[str, Any]:
-    """A reply, or a row of one, in turn names and values; what had no value is not in it.
+    """A reply, or a row of one, as a dict; a name without a value is not in it.
 
     The values of `times` are microseconds; they become seconds.
     """

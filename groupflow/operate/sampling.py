@@ -1,7 +1,7 @@
 """Samples of the totals, kept for an hour in one hash, so that any daemon shows the whole cluster.
 
-The totals are the store's own. Latencies (from the enqueue to the accepted settle) are counted by
-the daemons, in buckets, and added up in the store; the tasks that they are of pay nothing for it.
+The totals are the store's own. Daemons count latencies (from the enqueue to the accepted settle) in
+buckets, and the store adds them up; it costs the tasks nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from groupflow.store.clock import microseconds, seconds
 from groupflow.store.settlements import Complete, Settlement
 
 INTERVAL = 10.0  # seconds between two samples
-MINUTE = 60.0  # seconds that rates are taken over
+MINUTE = 60.0  # seconds of which rates are the mean
 KEPT = 361  # samples: an hour of them, and the one that the first rate is counted from
 WALKED = 1000  # groups that a survey walks on
 LONGEST = 20  # groups that it keeps
 _PER_DECADE = 5
 BOUNDS = tuple(10 ** (step / _PER_DECADE - 3) for step in range(8 * _PER_DECADE + 1))
-"""Seconds, from a millisecond to a day and more: the upper bounds of the buckets but the last."""
+"""Seconds, from a millisecond to a day and more: the buckets' upper bounds; the last has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,20 @@ class Sample:
     """The totals at one instant, and the rates and latencies since the sample before."""
 
     at: float  # Unix seconds by Redis's clock
-    taken_in: float | None  # tasks a second that came in; None where no sample stands before
+    taken_in: float | None  # tasks a second that came in; None without a sample before
     done: float | None  # tasks a second that were done
     buried: float | None  # dead letters a second
     crashed: float | None  # claims a second that ended without a settle
-    queued: int  # tasks that waited, but for shards of scans that slept
+    queued: int  # tasks that waited, without sleeping shards of scans
     running: int  # tasks that ran
     ready: int  # groups that could be claimed
     delayed: int  # groups whose head wasn't due
     dead: int
-    # seconds from its enqueue that half of the tasks done had taken at most; None where none was
+    # seconds from its enqueue that half of the done tasks had taken at most; None if none was
     # done
     latency_p50: float | None
     latency_p99: float | None  # the same for 99 of 100
-    measured: int  # how many tasks the latencies are of
+    measured: int  # how many tasks were measured
 
 
 class Latencies:
@@ -60,7 +60,7 @@ class Latencies:
         self._ahead = 0.0
 
     def observe(self, settlements: Sequence[Settlement]) -> None:
-        """Count settlements that were accepted; of what is not done yet there is no latency."""
+        """Count accepted settlements; only a completed task has a latency."""
         counts, now = self._counts, time.time() + self._ahead
         for settlement in settlements:
             if isinstance(settlement, Complete):
@@ -71,7 +71,7 @@ class Latencies:
         self._ahead = ahead
 
     def take(self) -> list[int]:
-        """The counts so far, which begin anew."""
+        """The counts so far; they begin at 0 again."""
         counts, self._counts = self._counts, [0] * len(self._counts)
         return counts
 
@@ -79,8 +79,8 @@ class Latencies:
 async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
     """Keep the totals of this interval, unless another daemon has, and add our latencies.
 
-    Latencies that were on their way when no answer came are not sent again: they may have arrived,
-    and a gap misleads less than a task counted twice.
+    If no answer comes, the latencies are not sent again: they may have arrived, and a gap misleads
+    less than a task counted twice.
 
     Returns:
         Whether the interval was new.
@@ -93,7 +93,7 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
 
 
 async def survey(client: StoreClient) -> int:
-    """Walk on through the groups in search of the longest lanes.
+    """Walk on through the groups to find the longest lanes.
 
     Returns:
         How many were looked at.
@@ -106,7 +106,7 @@ Row: TypeAlias = tuple[int, *tuple[Any, ...]]
 
 
 async def read_rows(client: StoreClient) -> list[Row]:
-    """The last hour as one store has kept it, oldest first."""
+    """The samples of the last hour in one store, oldest first."""
     reply = named(await client.run(OperatorVerb.SAMPLES))
     oldest = reply["now"] - microseconds(KEPT * INTERVAL)
     kept = named(reply["samples"])
@@ -141,7 +141,7 @@ class Rates:
 def rates_of(samples: Sequence[Sample], now: float) -> Rates | None:
     """The rates over the minute before `now` (Unix seconds by Redis's clock).
 
-    ``None`` where nobody has kept samples lately: no daemon runs, or the first one has just begun.
+    ``None`` if no daemon has kept samples lately: none runs, or the first one has just begun.
     """
     lately = [each for each in samples if now - each.at < MINUTE and each.taken_in is not None]
     if not lately:
@@ -163,7 +163,7 @@ def _sample(row: Sequence[Any], before: Sequence[Any] | None) -> Sample:
     rates: list[float | None] = [None] * 4
     if before is not None:
         span = seconds(at - before[0])
-        # Totals fall only where somebody emptied the store: that is no rate.
+        # Totals fall only if an operator emptied the store: that is no rate.
         rates = [round(max(0, row[i] - before[i]) / span, 3) for i in range(1, 5)]
     return Sample(
         seconds(at),

@@ -1,4 +1,4 @@
-"""Scans as operators see them: how each shard is, and what a scan has done and left."""
+"""Scans as operators see them: the state of each shard, and what a scan has done and left."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ShardStory:
     """A shard of a scan at this instant; times in Unix seconds."""
 
     index: int
-    group: str  # that it is
+    group: str  # the group that it is
     place: str  # running, asleep, waiting (for a worker), dead, or gone
     now: float
-    held: str | None = None  # paused or parked, where its group is
-    daemon: str | None = None  # who runs it
+    held: str | None = None  # paused or parked, if its group is
+    daemon: str | None = None  # the one that runs it
     until: float | None = None  # when its sleep ends
     context: dict[str, Any] = field(default_factory=dict)  # what its task carries
 
@@ -64,7 +64,7 @@ class ShardStory:
         return {**facts, **rows, "last_pass": self.last_pass, "trouble": self.trouble}
 
     def words(self, *, with_words: bool = True) -> str:
-        """What there is to say of it; without what its database said, where that isn't wanted."""
+        """Its state in words; without `with_words`, not the error of its database."""
         trouble = f" ({self.trouble})" if with_words else ""
         match self.place:
             case "asleep" if self.trouble:
@@ -85,7 +85,7 @@ class ShardStory:
         return f"{what}; rows: {rows}"
 
     def on(self, why: Why, *, with_words: bool = True) -> Why:
-        """What there is to say of its group: asleep, the shard is in none of its lanes."""
+        """What to say of its group: a shard that sleeps is not in its lane."""
         words = self.words(with_words=with_words)
         reason = f"{why.reason}; {words}" if why.state != "idle" else words
         if why.state == "idle" and self.place == "asleep":
@@ -99,7 +99,7 @@ class ShardStory:
 
 @dataclass(frozen=True, slots=True)
 class ScanStory:
-    """One scan at this instant."""
+    """A scan at this instant."""
 
     name: str
     shards: int
@@ -109,9 +109,9 @@ class ScanStory:
     rows_deferred: int  # that failed, and are to be tried again
     rows_dead: int  # that are dead letters, and skipped
     last_pass: float | None
-    """Unix seconds: when all shards had last had nothing more to do; ``None`` where one never."""
+    """Unix seconds: when all shards last had nothing more to do; ``None`` if one never had."""
     stopped: int = 0  # shards that are paused, parked, dead or gone
-    changing_to: int | None = None  # how many shards it is to have, where that is another number
+    changing_to: int | None = None  # how many shards it is to have, if that is another number
     trouble: str = ""  # why a shard can't fetch
 
     def as_json(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class ScanStory:
 async def look_at_shards(
     client: StoreClient, record: Record, indexes: Sequence[int]
 ) -> list[ShardStory]:
-    """How some shards are that lie in one store."""
+    """The state of some shards that lie in one store."""
     names = [(record.id_of(index), group_of(record.name, index)) for index in indexes]
     now, rows = await client.run(OperatorVerb.SHARDS, *(word for pair in names for word in pair))
     found = []
@@ -144,7 +144,7 @@ async def look_at_shards(
 
 
 def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
-    """A scan's story, made of its shards'."""
+    """A scan's story, from those of its shards."""
     moving = [each for each in shards if not each.held and each.place not in ("dead", "gone")]
     passes = [each.last_pass for each in shards]
     known = [each for each in passes if each is not None]
@@ -154,7 +154,7 @@ def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
         running=sum(each.place in ("running", "waiting") for each in moving),
         idle=sum(each.place == "asleep" for each in moving),
         rows_done=record.done + sum(each.done for each in shards),
-        # New shards know those of the old ones, each of them all.
+        # Each new shard knows the rows of all old ones.
         rows_deferred=len(set().union(*(each.deferred for each in shards))),
         rows_dead=len(set().union(*(each.dead for each in shards))),
         last_pass=min(known) if known and len(known) == record.count else None,

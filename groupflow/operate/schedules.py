@@ -1,4 +1,4 @@
-"""Schedules of one store: when each is due, what became of its ticks; run, pause, resume, drop."""
+"""Schedules of one store: due times, what became of ticks; run, pause, resume, drop."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from groupflow.store.enqueue import UNBOUNDED, no_room
 Outcome: TypeAlias = Literal[
     "queued", "running", "delayed", "done", "dead", "superseded", "dropped", "over"
 ]
-"""What became of a run's task; ``over``: it has ended, and the history has rolled away."""
+"""What became of a run's task; ``over``: it has ended, and isn't in the history any more."""
 
 ABSENT = 60.0
-"""Seconds without a daemon that has it, until a schedule counts as nobody's."""
-RIVALRY = 60.0  # seconds for which a definition that doesn't count is told of
+"""Seconds without a daemon that has it, until a schedule counts as without one."""
+RIVALRY = 60.0  # seconds for which a definition that doesn't count is shown
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One task that a schedule has made."""
 
-    at: float  # when it was due, or was asked for, Unix seconds
+    at: float  # when it was due, or an operator asked for it, Unix seconds
     task: str  # the id of its task
-    kind: Literal["tick", "now"]  # ``now``: somebody asked for it
+    kind: Literal["tick", "now"]  # ``now``: an operator asked for it
     outcome: Outcome
-    ended_at: float | None  # Unix seconds; None where it isn't over
+    ended_at: float | None  # Unix seconds; None if it isn't over
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Schedule:
     tenant: str | None
     overlap: str
     missed: str
-    overdue: float  # seconds for which the next tick should have been made; 0 where it isn't due
+    overdue: float  # seconds for which the next tick should have been made; 0 if it isn't due
     interval: float  # seconds from the next tick to the one behind it
-    daemon: str  # who has it in its configuration, and said so last
+    daemon: str  # the one that presented it last
     daemon_age: float  # seconds since then
-    # a daemon that has another definition of it, which doesn't count; None where there is none
+    # a daemon that has another definition of it, which doesn't count; None if there is none
     rival: str | None
     runs: list[Run]  # the newest first, 20 at most
 
@@ -92,7 +92,7 @@ async def read_schedules(client: StoreClient) -> list[Schedule]:
 
 
 async def _with_states(client: StoreClient, schedule: Schedule) -> Schedule:
-    """The same, with what its last task does just now, where that isn't over."""
+    """The same, with the state of its last task now, if that isn't over."""
     if schedule.last_task is None or schedule.last_outcome != "queued":
         return schedule
     found = await find_task(client, schedule.last_task)
@@ -155,7 +155,7 @@ class OneStoresSchedules:
 
         Returns:
             Whether it was made, and the id of its task; else that of the one that isn't over yet.
-            ``None`` where there is no such schedule here.
+            ``None`` if there is no such schedule here.
 
         Raises:
             StoreFull: Redis is out of memory.
@@ -176,15 +176,15 @@ class OneStoresSchedules:
         return None if state == b"UNKNOWN" else (state == b"MADE", id_.decode())
 
     async def pause(self, name: str, by: str) -> bool | None:
-        """Let its ticks pass by; whether it wasn't paused. ``None`` where there is none."""
+        """Make no ticks of it; returns whether it wasn't paused. ``None`` if there is none."""
         return self._changed(await self._client.run(OperatorVerb.SCHEDULE_HOLD, name, by))
 
     async def resume(self, name: str) -> bool | None:
-        """Let it go on; whether it was paused. ``None`` where there is none."""
+        """Let it go on; returns whether it was paused. ``None`` if there is none."""
         return self._changed(await self._client.run(OperatorVerb.SCHEDULE_HOLD, name, ""))
 
     async def drop(self, name: str) -> bool | None:
-        """Forget it. ``None`` where there is no such schedule here."""
+        """Forget it. ``None`` if there is no such schedule here."""
         return bool(await self._client.run(OperatorVerb.SCHEDULE_DROP, name)) or None
 
     def _changed(self, reply: int) -> bool | None:

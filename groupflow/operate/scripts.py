@@ -1,4 +1,4 @@
-"""The scripts by which operators look and act; see `groupflow.store.scripts`."""
+"""The scripts that operators run; see `groupflow.store.scripts`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What handlers did, type by type, for a day: in one hash, so any page shows the whole cluster.
+"""What handlers did in a day, by type: in one hash, so any page shows the whole cluster.
 
-Each daemon counts for itself, and every ten seconds adds what has come since to the interval of
-five minutes that Redis's clock is in. The tasks themselves pay nothing for it.
+Each daemon counts for itself, and every ten seconds adds its new counts to the current interval of
+five minutes, by Redis's clock. It costs the tasks nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from groupflow.store.clock import microseconds
 
 EVERY = 10.0  # seconds between two tallies of a daemon
 INTERVAL = 300.0  # seconds that are counted as one
-KEPT = 289  # intervals: a day of them, and the one that is under way
+KEPT = 289  # intervals: a day of them, and the current one
 _COUNTED = ("complete", "retry", "bury")  # in front of the buckets of durations
 
 
@@ -44,14 +44,14 @@ class TypeFigures:
     """All types over some hours."""
 
     at: float  # Unix seconds by Redis's clock
-    hours: float  # that the figures are of, or that anything is known of if that is less
+    hours: float  # that the figures cover: those asked for, or fewer if less is known
     utilisation: float | None
-    """The share of the workers' time that handlers took; None where no daemon told of any."""
+    """The share of the workers' time that handlers took; None if no daemon reported any."""
     types: list[TypeRow] = field(default_factory=list)  # the most frequent first
 
 
 class Tallier:
-    """Counts what a daemon's handlers did since it was last asked."""
+    """Counts what a daemon's handlers did since the last `take`."""
 
     def __init__(self, types: Types, workers: int) -> None:
         """Takes the daemon's own counts, and how many workers it has."""
@@ -87,7 +87,7 @@ def _since(now: Sequence[int], before: Sequence[int]) -> list[int]:
 
 
 async def tally(client: StoreClient, tallier: Tallier) -> float:
-    """Add one daemon's counts; those that were on their way when no answer came are lost.
+    """Add one daemon's counts; if no answer comes, they may be lost.
 
     Returns:
         The seconds until the next one.
@@ -97,7 +97,7 @@ async def tally(client: StoreClient, tallier: Tallier) -> float:
 
 
 async def read_types(client: StoreClient, hours: float) -> TypeFigures:
-    """What handlers did within so many hours, to the interval.
+    """What handlers did within so many hours, in whole intervals.
 
     Raises:
         StoreUnavailable: Redis does not answer.
@@ -142,7 +142,7 @@ def _row(name: str, counts: Sequence[int], span: float) -> TypeRow:
 def quantile(counts: Sequence[int], share: float) -> float | None:
     """The duration below which that share of the counted lies, in seconds; ``None`` without any.
 
-    Exact to its bucket; within it, as if evenly spread. What is above all buckets is told as the
+    Exact to its bucket; within it, as if evenly spread. A value above all buckets is given as the
     highest bound.
     """
     wanted = share * sum(counts)

@@ -1,4 +1,4 @@
-"""Tasks: where one is and what happened to it; some of a state; to drop one, or run it now."""
+"""Tasks: find one and what happened to it; list those of a state; drop one, or run it now."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TaskState: TypeAlias = Literal[
 OVER: frozenset[TaskState] = frozenset({"done", "superseded", "dropped", "expired"})
 ListedState: TypeAlias = Literal["queued", "running", "delayed", "done", "superseded"]
 Left: TypeAlias = Literal["running", "dead", "over", "due", "unknown"]
-"""Why a task was left as it is; ``due``: nothing holds it back but its turn."""
+"""Why a task was left as it is; ``due``: it only waits for its turn."""
 
 REASONS: dict[Left, str] = {
     "running": "it runs: a task that runs is left alone",
@@ -43,19 +43,19 @@ class Found:
     """What is known of a task."""
 
     id: str
-    # where it is. A dead letter that was dropped or outlived its retention says so for as long as
-    # the history lasts.
+    # a dead letter that was dropped or outlived its retention has that state as long as the
+    # history lasts
     state: TaskState
     type: str
     group: str | None = None  # its group, None for a plain task
-    tenant: str | None = None  # its tenant, where that is still known
-    # a digest of its application and tenant, whose its id is; None where an old version wrote it
+    tenant: str | None = None  # its tenant, if still known
+    # a digest of the application and tenant that own its id; None if an old version wrote it
     scope: str | None = None
     attempt: int = 1  # the attempt that runs or is next; of a finished task, the one that ended it
     crashes: int = 0  # how many claims of it ended with the death of their daemon
-    lost_leases: int = 0  # and how many with a lease that was lost, as far as is known to no death
+    lost_leases: int = 0  # and how many with a lost lease, without a known death
     stage: str | None = None  # the stage that it has reached
-    daemon: str | None = None  # who runs it, if it runs; `worker` and `fence` likewise
+    daemon: str | None = None  # the one that runs it; this, `worker` and `fence` only if it runs
     worker: str | None = None  # within the daemon
     fence: int | None = None
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
@@ -73,14 +73,14 @@ class Found:
 async def read_envelope(client: StoreClient, id_: str) -> Envelope | None:
     """The headers and the body of a task that waits or runs, or ``None``: it is over.
 
-    Of a dead letter see `DeadLetters.envelope`, which knows where its body lies.
+    For a dead letter see `DeadLetters.envelope`, which knows where its body lies.
     """
     packed, row = await client.run(OperatorVerb.ENVELOPE, id_, "")
     return Envelope.unpack_any(packed, named(row).get("group")) if packed else None
 
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:
-    """Find a task by its id, or ``None``: it never was, or its history has rolled away."""
+    """Find a task by its id, or ``None``: it never was, or isn't in the history any more."""
     facts = named(await client.run(OperatorVerb.FIND, id_))
     if "type" not in facts:
         return _ended(id_, facts["ended"]) if "ended" in facts else None
@@ -116,11 +116,11 @@ class TaskRow:
     """A task in a list."""
 
     id: str
-    type: str  # empty where it is not known
+    type: str  # empty if unknown
     group: str | None  # its group, None for a plain task
-    tenant: str | None  # its tenant, None where it names none, or is over
+    tenant: str | None  # its tenant, None if it names none, or is over
     attempt: int  # the attempt that runs or is next; of a finished task, the one that ended it
-    enqueued_at: float | None  # when it came, Unix seconds; None of one that is over
+    enqueued_at: float | None  # when it came, Unix seconds; None if it is over
     since: float | None = None  # Unix seconds since when it runs, or is over
     until: float | None = None  # Unix seconds until when it is delayed
 
@@ -135,7 +135,7 @@ class TaskPage:
 
     at: float  # Unix seconds by Redis's clock
     rows: list[TaskRow]
-    turns: list[int]  # of each row a number by which several stores' rows become one list
+    turns: list[int]  # for each row the number by which rows of several stores are sorted
     next: tuple[int, str, int] | None  # where the next page begins, None at the end
 
 
@@ -145,8 +145,8 @@ BEGINNING = (1, "0", 0)
 async def list_tasks(client: StoreClient, state: ListedState, limit: int) -> list[TaskRow]:
     """Some tasks of a state, `limit` of them at most.
 
-    Those that wait come with the next to run first; groups that run, wait or stand follow. Those
-    that run come with the longest first. For counts see `read_totals`, for the dead `DeadLetters`.
+    Of waiting tasks the next to run comes first; groups that run, wait or stand follow. Of running
+    ones the longest comes first. For counts see `read_totals`, for the dead `DeadLetters`.
     """
     return (await look_at_tasks(client, state, limit)).rows[:limit]
 
@@ -157,7 +157,7 @@ async def look_at_tasks(
     limit: int,
     begin: tuple[int, str, int] = BEGINNING,
 ) -> TaskPage:
-    """A page of them; of what is done it may have some more, or none and yet a next one."""
+    """A page of them; of finished tasks it may have more than `limit`, or none and yet a next."""
     reply = named(await client.run(OperatorVerb.LIST, state, limit, *begin), "at")
     rows, turns = [], []
     for packed in reply["tasks"]:
@@ -197,7 +197,7 @@ class WaitingTasks:
         """Remove a task that waits, or is delayed, for good. Its group goes on.
 
         Returns:
-            ``None`` where it is dropped, else why it was left.
+            ``None`` if it is dropped, else why it was left.
 
         Raises:
             StoreUnavailable: no answer; it may be dropped.
@@ -221,14 +221,14 @@ class WaitingTasks:
             )
             if dropped:
                 return None
-        # It was claimed, or ended, since: say as what.
+        # It was claimed, or ended, since: say which.
         return _left(await find_task(self._client, id_)) or "running"
 
     async def run_now(self, id_: str) -> Left | None:
         """Make a delayed task due.
 
         Returns:
-            ``None`` where it is due from now on, else why it was left.
+            ``None`` if it is due from now on, else why it was left.
 
         Raises:
             StoreUnavailable: no answer; it may be due.
@@ -242,7 +242,7 @@ class WaitingTasks:
         return "due"
 
     async def delayed_of(self, group: str) -> list[str]:
-        """The delayed tasks of a group, by bounded looks: what moves meanwhile may be missed."""
+        """The delayed tasks of a group, by bounded looks; one that moves may be missed."""
         held: list[str] = []
         aside: list[str] = []
         for place, ids in (("lane", held), ("aside", aside)):
@@ -257,7 +257,7 @@ class WaitingTasks:
 
 
 def _left(found: Found | None) -> Left | None:
-    """Why a task can't be acted on, as far as its state tells."""
+    """Why a task can't be dropped or run now, by its state; ``None`` if it can."""
     if found is None:
         return "unknown"
     match found.state:

@@ -12,7 +12,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 
 _LOOK = 200  # entries a script: bounds how long one may block Redis
-_LOOKS = 10  # scripts a page: bounds how long a name is sought
+_LOOKS = 10  # scripts a page: bounds how long it may search for a name
 _SCOPE = 8  # digits of a tenant's scope in front of its name
 
 
@@ -32,15 +32,15 @@ class TenantNames:
 class TenantRow:
     """A tenant of one application."""
 
-    name: str  # empty for what has none, where tenants take turns
-    scope: str  # digits that tell it from one of that name of another application
-    groups: int  # that wait for its turn: ready, but for that
-    plain: int  # plain tasks likewise
+    name: str  # empty for tasks without a tenant, if tenants take turns
+    scope: str  # digits that tell it from another application's tenant of that name
+    groups: int  # ready groups that wait for its turn
+    plain: int  # plain tasks that wait for its turn
     running: int  # tasks that count for it
-    concurrency: int  # how many may at once; 0 for any
+    concurrency: int  # how many may run at once; 0 for any
     rate: str | None  # its starts, as written
-    oldest: float | None  # when what is next of it came, Unix seconds
-    # what lets nothing of it start, where something waits
+    oldest: float | None  # when its next task came, Unix seconds
+    # the limit that lets nothing of it start, if something waits
     limited_by: LimitedBy | None
     until: float | None  # until when, Unix seconds; None at its concurrency
     by_hand_until: float | None  # until when its limits are by hand
@@ -49,14 +49,14 @@ class TenantRow:
 async def find_tenants(
     client: StoreClient, *, begin: int = 0, limit: int = 50, name: str = ""
 ) -> TenantNames:
-    """Some of those that are counted apart, those at their limits first.
+    """Some of the tenants that are counted apart, those at their limits first.
 
-    A name is sought among so many and no more, so there may be none, and yet more to come.
+    A name is searched for among so many at most. So there may be none, and yet more to come.
 
     Args:
         client: the store.
-        begin: 0, or what the look before gave.
-        limit: at most, but for those of one step of Redis's.
+        begin: 0, or `next` of the look before.
+        limit: tenants at most; the last step of HSCAN may bring more.
         name: that they must have; empty for any.
     """
     found: list[bytes] = []
@@ -74,7 +74,7 @@ async def find_tenants(
 async def read_tenants(
     client: StoreClient, tenants: Sequence[bytes]
 ) -> tuple[float, list[TenantRow | None]]:
-    """What waits and runs of each, and when that was; None where nothing does."""
+    """What waits and runs of each, and when that was; None if nothing does."""
     at, rows = await client.run(OperatorVerb.TENANT_FIGURES, *tenants)
     found = [_row(*each, at) if each[1] else None for each in zip(tenants, rows, strict=True)]
     return seconds(at), found

@@ -1,4 +1,4 @@
-"""The whole store at one instant: what waits, what runs, what is over, who is there."""
+"""The whole store at one instant: what waits, runs and is over, and the daemons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DaemonStatus:
 
 @dataclass(frozen=True, slots=True)
 class IntakeStatus:
-    """A daemon whose intake stands: why, and since when in Unix seconds by that daemon's clock."""
+    """A daemon whose intake stands: why, and since when (Unix seconds by that daemon's clock)."""
 
     daemon: str
     paused: str
@@ -39,11 +39,11 @@ class IntakeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Somebody paused everything: who, and since when (Unix seconds)."""
+    """A pause of everything: by which operator, and since when (Unix seconds)."""
 
     by: str
     since: float
-    until: float | None = None  # when it goes on by itself; None where it doesn't
+    until: float | None = None  # when it goes on by itself; None if it doesn't
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +61,30 @@ class Totals:
 
     at: float  # when it was read, Unix seconds by Redis's clock
     queued_plain: int  # plain tasks that wait, delayed ones too
-    queued_grouped: int  # grouped tasks that wait, in whatever state their group is
-    asleep: int  # of them, shards of scans that found nothing to do: nothing waits for a worker
+    queued_grouped: int  # grouped tasks that wait, in any state of their group
+    asleep: int  # of them, shards of scans that found nothing to do: they wait for no worker
     running_plain: int  # plain tasks that run
-    # grouped tasks that run: of as many groups, but for those with a `concurrency`
+    # grouped tasks that run: one a group, more for groups with a `concurrency`
     running_grouped: int
-    # seconds for which the plain task that goes next could have been claimed; 0 where none waits
+    # seconds for which the next plain task could have been claimed; 0 if none waits
     waited_plain: float
     waited_grouped: float  # the same of the grouped one
     groups: int  # groups with something in them
     ready: int  # groups whose head may be claimed
     delayed: int  # groups whose head isn't due yet, or whose tenant may start nothing
-    standing: int  # of these the latter
-    standing_tenants: int  # tenants at their limits of which something waits
+    standing: int  # of these, those whose tenant may start nothing
+    standing_tenants: int  # tenants at their limits that have something waiting
     parked: int  # groups that a dead letter holds
-    paused: int  # groups that only people hold
-    limited_groups: int  # groups and tenants that somebody has limited by hand
-    limited_tenants: int
+    paused: int  # groups that only operators hold
+    limited_groups: int  # groups with limits by hand
+    limited_tenants: int  # tenants with limits by hand
     delayed_tasks: int  # tasks that stand aside until they are due
     dead: int
     dead_staying: int  # dead letters whose bodies RabbitMQ refused
     delayed_bytes: int  # of tasks that wait for delays
-    carried_bytes: int  # that waiting and running tasks have of stages and failed attempts
+    carried_bytes: int  # of stages and failed attempts, of waiting and running tasks
     dead_bytes: int  # of dead letters that are in Redis whole
-    taken_total: int  # tasks that ever came in; the next four likewise
+    taken_total: int  # tasks that ever came in; the next four are totals as well
     done_total: int  # tasks that were done
     superseded_total: int  # tasks that a newer one of their group and type replaced
     buried_total: int  # deaths; a redriven task may die again
@@ -95,7 +95,7 @@ class Totals:
     held_back: list[HeldBack] = field(default_factory=list)  # partitions that give nothing out
     # some of the limits by hand, the first to end first
     by_hand: list[SetByHand] = field(default_factory=list)
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
@@ -151,7 +151,7 @@ async def read_totals(client: StoreClient) -> Totals:
     facts |= {f"{name}_total": count[name] for name in ended}
     return Totals(
         **facts,
-        # A lock a group, but where several tasks of one may run.
+        # One lock a group, except where several tasks of a group may run.
         groups=count["running_grouped"] - shared + apart + sum(states),
         everything_paused=Hold(*paused_by(note), until) if note else None,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],

@@ -1,7 +1,7 @@
-"""From what a daemon counts to what Prometheus reads: names, units, labels.
+"""Turns a daemon's counts into Prometheus's metrics: names, units, labels.
 
-docs/metrics.md explains each family; a test holds the two together. Whatever begins with
-``groupflow_cluster_`` is read from the store, and each daemon tells the same.
+docs/metrics.md explains each family; a test compares the two. Families that begin with
+``groupflow_cluster_`` come from the store, and each daemon tells the same.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _from_schedules(measures: Measures) -> Iterator[Metric]:
 
 
 def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]:
-    """How the daemon is just now; the lease and the event loop's lag are in seconds."""
+    """How the daemon is now; the lease and the event loop's lag are in seconds."""
     workers: Rows = {(pool,): number for pool, number in vitals.workers.items()}
     busy: Rows = {(pool,): number for pool, number in vitals.busy.items()}
     yield _gauge("groupflow_workers", "Workers of this daemon", workers, ["pool"])
@@ -213,7 +213,7 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
 
 
 def from_schedules(schedules: Iterable[Schedule]) -> Iterator[Metric]:
-    """What the store has of schedules, those that are overdue for longest first."""
+    """What the store has of schedules, the longest overdue first."""
     shown = sorted(schedules, key=lambda each: -each.overdue)[:SCHEDULES_SHOWN]
     overdue: Rows = {(each.name,): each.overdue for each in shown}
     interval: Rows = {(each.name,): each.interval for each in shown}
@@ -245,11 +245,11 @@ def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:
 
 
 def of_partitions(up: Mapping[int, bool], totals: Mapping[int, Totals]) -> Iterator[Metric]:
-    """What is told of each partition, where a namespace has several.
+    """Metrics of each partition, where a namespace has several.
 
     Args:
-        up: whether it answered last.
-        totals: what it told last, of those that ever did.
+        up: whether it answered when last asked.
+        totals: its last answer, for partitions that ever answered.
     """
     answers: Rows = {(str(number),): float(is_up) for number, is_up in up.items()}
     yield _gauge("groupflow_partition_up", "1: it answered when last asked", answers, ["partition"])

@@ -1,4 +1,4 @@
-"""Listening at an address: one that can't be had is said once, and tried again; work goes on."""
+"""Listening at an address: logs once that it can't, and tries again; work goes on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Serve = Callable[[socket.socket], Awaitable[None]]
 
 
 class Listening:
-    """Serves at an address until told to end, whatever becomes of the address meanwhile."""
+    """Serves at an address until told to end, even if it loses the address meanwhile."""
 
     def __init__(self, setting: str, address: str, serve: Serve) -> None:
         """Nothing is opened yet.
@@ -37,7 +37,7 @@ class Listening:
         self._closing.set()
 
     async def run(self) -> None:
-        """Listen and serve. A port that is taken is tried again: its owner may end."""
+        """Listen and serve. Tries a taken port again: its owner may end."""
         is_first = True
         while not self._closing.is_set():
             try:
@@ -45,7 +45,7 @@ class Listening:
                 with contextlib.closing(sock):
                     await self._serve(sock)
             except OSError as error:
-                if is_first:  # said once: it would be the same every time
+                if is_first:  # logged once: it would be the same every time
                     self._tell(error)
                 is_first = False
             except Exception as error:

@@ -1,9 +1,9 @@
 """The log: events on stderr, JSON for machines, readable on a terminal, safe with strangers' text.
 
-What is logged comes partly from strangers (ids, group keys, reasons), so before anything is written
-passwords in URLs are hidden, and what isn't printable is escaped, in JSON as JSON does: no value
-can forge a line or drive the terminal that shows it. Nothing here ever raises into the caller: a
-log line that can't be written is lost, and the task goes on.
+Log values come partly from strangers (ids, group keys, reasons). So before a write the log hides
+passwords in URLs, and escapes what isn't printable, in JSON as JSON does: no value can forge a line
+or drive the terminal that shows it. Nothing here raises into the caller: a log line that can't be
+written is lost, and the task goes on.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _TRACEBACK = "exception"
 def configure_logging(level: str = "info", format: str = "auto") -> None:
     """Set up structlog and the standard library's logging, both to stderr.
 
-    Libraries that talk much are heard from warnings on; what a handler logs through the standard
-    library follows `level`. The format is json, console, or auto: console where stderr is a
-    terminal, JSON elsewhere.
+    Chatty libraries log from warnings on; a handler's logs through the standard library follow
+    `level`. The format is json, console, or auto: console where stderr is a terminal, JSON
+    elsewhere.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     as_json = format == "json" or (format == "auto" and not _is_terminal())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        # People read seconds, and a line that fits; a program sorts by more.
+        # People read seconds, on a line that fits; a program sorts by fractions too.
         structlog.processors.TimeStamper(fmt="iso" if as_json else "%H:%M:%S", utc=True),
     ]
     rendering = _rendering(as_json=as_json)
@@ -90,13 +90,13 @@ def _route_standard_library(
 
 
 class _StderrLogger:
-    """Writes lines to whatever stderr is at the time, and never raises."""
+    """Writes lines to the current stderr, and never raises."""
 
     def __init__(self, *_: Any) -> None:
         pass
 
     def msg(self, message: str) -> None:
-        """Write one line; one that can't be written is dropped, as nobody reads it."""
+        """Write one line; drop one that can't be written."""
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(message + "\n")
             sys.stderr.flush()
@@ -110,7 +110,7 @@ class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = self.format(record)
-        except Exception as error:  # noqa: BLE001  a wrong format string of somebody's
+        except Exception as error:  # noqa: BLE001  a caller's wrong format string
             message = f"log record of {record.name} can't be shown: {type(error).__name__}"
         _StderrLogger().msg(message)
 
@@ -147,7 +147,7 @@ def _tidy(event: MutableMapping[str, Any], *, as_json: bool) -> EventDict:
 
 
 def _value(value: Any, as_json: bool, depth: int) -> Any:
-    """A value that can be shown or dumped, whatever it was."""
+    """Any value as one that can be shown or dumped."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
@@ -174,5 +174,5 @@ def _text(value: Any, as_json: bool) -> str:
 def _describe(value: Any) -> str:
     try:
         return str(value)
-    except Exception:  # noqa: BLE001  somebody's __str__, or an integer of 5000 digits
+    except Exception:  # noqa: BLE001  a failing __str__, or an integer of 5000 digits
         return f"<{type(value).__name__}>"

@@ -12,11 +12,11 @@ from math import inf
 from time import monotonic
 
 PACE = 0.5  # seconds between two looks
-KEPT = 30  # looks: what blocks for a moment is still seen by a scrape some seconds later
+KEPT = 30  # looks: a scrape some seconds later still sees a short block
 
 
 class LoopLag:
-    """Sleeps a little, again and again, and sees how much too late it wakes."""
+    """Sleeps for `PACE`, repeatedly, and measures how late it wakes."""
 
     def __init__(self) -> None:
         self._lags: deque[float] = deque(maxlen=KEPT)

@@ -1,8 +1,8 @@
 """The metrics as Prometheus scrapes them.
 
-A scrape reads what the daemon's parts have counted, and asks the store for its totals: a few
-scripts a partition, of constant cost, once a second at most however many scrape. Where Redis is
-away, or a partition of it, the scrape says so within a second, with those that were last read.
+A scrape reads the counts of the daemon's parts, and asks the store for its totals: a few scripts a
+partition, of constant cost, at most once a second for all scrapes together. If Redis, or a
+partition, is away, the scrape says so within a second, with the totals read last.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from groupflow.ops.loop_lag import LoopLag
 from groupflow.store.client import StoreClient
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-FRESH = 1.0  # seconds for which what was read from the store is told again
+FRESH = 1.0  # seconds for which a scrape reuses what it read from the store
 READING = 1.0  # seconds that the store has for its answer
 
 
@@ -39,17 +39,17 @@ async def _look(client: StoreClient) -> tuple[Totals, list[Schedule], list[PoolS
 
 
 class StoreMetrics:
-    """What any process can tell of the store, and of itself as a process."""
+    """Metrics of the store, and of the process; any process has them."""
 
     def __init__(self, namespace: Namespace) -> None:
-        """Reads nothing yet; the namespace has best connections of its own."""
+        """Reads nothing yet; the namespace should have connections of its own."""
         self._namespace = namespace
-        self._totals: dict[int, Totals] = {}  # the last that each partition told
-        self._schedules: dict[int, list[Schedule]] = {}  # likewise
-        self._pools: dict[int, list[PoolStatus]] = {}  # likewise
+        self._totals: dict[int, Totals] = {}  # each partition's last
+        self._schedules: dict[int, list[Schedule]] = {}  # each partition's last
+        self._pools: dict[int, list[PoolStatus]] = {}  # each partition's last
         self._read: dict[int, float] = {}  # when that was
         self._asked = float("-inf")
-        self._up: set[int] = set()  # the partitions that told theirs when last asked
+        self._up: set[int] = set()  # the partitions that answered when last asked
         self._asking = asyncio.Lock()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Families(self._collect))
@@ -67,7 +67,7 @@ class StoreMetrics:
             try:
                 found = (await self._namespace.ask_all(_look, READING)).by_partition
             except (GroupflowError, TimeoutError, ValueError):
-                # Away, or somebody wrote to our keys: the rest can be told all the same.
+                # Away, or another program wrote to our keys: the scrape tells the rest.
                 found = {}
             self._asked = monotonic()
             self._up = {*found}
@@ -93,12 +93,12 @@ class StoreMetrics:
             yield from families.of_partitions(up, self._totals)
 
     def _own(self) -> Iterator[Metric]:
-        """What the process tells of its own parts."""
+        """Metrics of the process's own parts."""
         yield from ()
 
 
 class Metrics(StoreMetrics):
-    """All of a daemon's metrics. Mount `render` wherever they are to be scraped."""
+    """All of a daemon's metrics; `render` gives them to a scrape."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Metrics(StoreMetrics):
         lease: float,
         lag: LoopLag,
     ) -> None:
-        """Binds what is told; the vitals are asked for at each scrape."""
+        """Binds the sources; each scrape asks for the vitals."""
         super().__init__(namespace)
         self._measures = measures
         self._vitals = vitals

@@ -1,7 +1,7 @@
-"""Signals that ask a process to end, of which one often comes twice.
+"""Signals that ask a process to end, each of which often comes twice.
 
-`timeout`, and supervisors that signal a process and its group, send the same wish twice within
-milliseconds. Only a signal that comes later is of someone who does not want to wait.
+`timeout`, and supervisors that signal a process and its group, send one twice within milliseconds.
+Only a later signal means that the operator doesn't want to wait.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import signal
 from collections.abc import Callable, Iterable
 from time import monotonic
 
-ECHO = 1.0  # seconds behind the first signal for which another one is its echo
+ECHO = 1.0  # seconds behind the first signal within which another one is its echo
 
 
 class Ending:
-    """What becomes of each signal."""
+    """Acts on each signal."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Ending:
         hurry: Callable[[signal.Signals], object],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Calls `stop` for the first signal, and `hurry` for one that is not its echo."""
+        """Calls `stop` for the first signal, and `hurry` for each later one that is no echo."""
         self._stop, self._hurry, self._clock = stop, hurry, clock
         self._first: float | None = None
 
@@ -37,6 +37,6 @@ class Ending:
             self._hurry(number)
 
     def listen(self, numbers: Iterable[signal.Signals]) -> None:
-        """Hear these signals, on the loop that runs now."""
+        """Handle these signals on the running loop."""
         for number in numbers:
             asyncio.get_running_loop().add_signal_handler(number, self.on_signal, number)

@@ -1,4 +1,4 @@
-"""What many eyes look at, read once: any number of open pages cost the store the same."""
+"""An answer read once for many callers: any number of open pages cost the store the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Snapshot(Generic[_Answer]):
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        async with self._lock:  # who comes meanwhile waits for the same answer
+        async with self._lock:  # callers meanwhile wait for the same answer
             if monotonic() - self._read_at >= self._max_age:
                 self._answer = await self._read()
                 self._read_at = monotonic()

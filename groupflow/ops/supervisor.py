@@ -1,9 +1,9 @@
-"""What systemd is told: ready, stopping, and alive, as long as the loop and the claim path are.
+"""Tells systemd: ready, stopping, and alive, as long as the loop and the claim path are.
 
-The watchdog is fed from the lease's thread: a handler may block the loop for longer than it waits.
+The lease's thread feeds the watchdog: a handler may block the loop for longer than it waits.
 
-The protocol (sd_notify(3)) is one datagram to a socket that the environment names; outside systemd
-there is none, and all of this does nothing.
+The protocol (sd_notify(3)) is one datagram to a socket that the environment names. Outside systemd
+there is none, and this module does nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Supervisor:
     def __init__(self, address: str, watchdog: float) -> None:
         """Binds the socket's address: a path, or ``@`` and an abstract name; empty for no manager.
 
-        After `watchdog` seconds silence means death; 0 for no watchdog.
+        The manager takes `watchdog` seconds of silence for death; 0 for no watchdog.
         """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog = watchdog
@@ -55,13 +55,13 @@ class Supervisor:
     async def run(
         self, seconds_stuck: Callable[[], float], turns: Callable[[], bool] = lambda: True
     ) -> None:
-        """Feed the watchdog for ever, unless the loop or the claim path stands still.
+        """Feed the watchdog for ever, except while the loop or the claim path is stuck.
 
         Args:
             seconds_stuck: how long the claim path has been waiting for one answer, though the loop
                 turned.
-            turns: whether the loop turns, or stands for no longer than it may; who watches it says
-                so where it doesn't.
+            turns: whether the loop turns, or is blocked for no longer than it may; its watcher logs
+                where it doesn't.
         """
         if not self._watchdog:
             return

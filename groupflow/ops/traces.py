@@ -1,7 +1,7 @@
 """Traces: OpenTelemetry's spans for publish, enqueue and process, by its messaging conventions.
 
-Only the API is used. Who exports what, and how much is sampled, is set up outside, with
-``opentelemetry-instrument`` or by the application: see docs/tracing.md.
+Only the API is used. Exporters and sampling are set up outside, with ``opentelemetry-instrument``
+or by the application: see docs/tracing.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = structlog.get_logger("groupflow.traces")
 LINKS = 128  # of a batch to its messages; an SDK keeps no more by default
 SHOWN_CHARS = 256  # of a stranger's text in an attribute
 
-# What strangers put into headers is taken only in the form that W3C Trace Context gives it.
+# Strangers' headers are taken only in the form of W3C Trace Context.
 _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _MEMBER = r"[a-z0-9][a-z0-9_\-*/@]{0,240}=[\x21-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
 _STATE = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
@@ -39,12 +39,12 @@ class OtelTracing:
     """Spans of one queue's messages."""
 
     def __init__(self, queue: str) -> None:
-        """Binds the queue that spans name; whoever provides tracers may do so later."""
+        """Binds the queue that spans name; a tracer provider may be set later."""
         self._queue = queue
         self._tracer = trace.get_tracer("groupflow", version("groupflow"))
 
     def warn_without_provider(self) -> None:
-        """Log that nothing will come of the spans, where nobody provides tracers."""
+        """Warn that spans go nowhere, where no tracer provider is set."""
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             log.warning(
                 "traces.nowhere",
@@ -61,7 +61,7 @@ class OtelTracing:
 
     @contextmanager
     def enqueueing(self, headers: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-        """A CLIENT span of a batch, linked to what published its messages."""
+        """A CLIENT span of a batch, linked to the spans that published its messages."""
         links: list[Link] = []
         for each in headers:
             publisher = trace.get_current_span(_context_in(each)).get_span_context()
@@ -74,7 +74,7 @@ class OtelTracing:
 
     @contextmanager
     def processing(self, task: Task) -> Iterator[_Attempt]:
-        """A CONSUMER span of an attempt, the child of what published the message."""
+        """A CONSUMER span of an attempt, the child of the span that published the message."""
         facts: dict[str, Any] = {
             "messaging.message.id": _cut(task.id),
             "messaging.message.body.size": len(task.body),
@@ -154,7 +154,7 @@ def _carried() -> Mapping[str, str]:
 
 
 def _context_in(headers: Mapping[str, Any]) -> Context:
-    """What a message's headers say of its publisher; nothing, where they say it in no valid way."""
+    """The publisher's context in a message's headers; an empty one where they have no valid one."""
     parent, state = headers.get("traceparent"), headers.get("tracestate")
     if not isinstance(parent, str) or not _PARENT.fullmatch(parent):
         return Context()

@@ -1,4 +1,4 @@
-"""Whether there are traces: only where the setting says so, and the library is there."""
+"""Opens traces where the setting asks for them."""
 
 from __future__ import annotations
 

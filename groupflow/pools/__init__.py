@@ -1,1 +1,1 @@
-"""Tasks for workers that pull: what they are given over HTTP, and how what they did is settled."""
+"""Tasks for workers that pull: claims over HTTP, and how their results are settled."""

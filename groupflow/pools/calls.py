@@ -1,4 +1,4 @@
-"""The API that workers pull by; what each call means stands with what it calls."""
+"""The API that workers pull by; each call's meaning stands with the function that it calls."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _Result = TypeVar("_Result")
 
 MOST_BYTES = 16 * 1024 * 1024  # of settlements: each may bring a context
 _WORKER = re.compile(r"[\w.@:+=-]{1,128}")
-_RETRY = 10.0  # seconds after which one that there was no room for may ask again, at most
-_LEASE_SHARE = 0.5  # of a lease that a worker which holds something may wait for more
+_RETRY = 10.0  # seconds after which a worker that found no room may ask again, at most
+_LEASE_SHARE = 0.5  # of a lease for which a worker that holds something may wait for more
 
 
 class Pools:
@@ -60,8 +60,8 @@ class Pools:
         self._stores = [Pulling(client, context.facts.settings.workers.lease) for client in clients]
         self._lines = Lines(clients, self._tend)
         self._filling = PoolFilling(context)
-        self._tend_at = 0.0  # when it pays again (monotonic)
-        # One claim of a worker at a time, and none while it leaves: nobody would take what it gave.
+        self._tend_at = 0.0  # when it is due again (monotonic)
+        # One claim of a worker at a time, and none while it leaves: its tasks would be lost on it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def endpoints(self) -> list[Endpoint]:
@@ -113,11 +113,11 @@ class Pools:
         ]
 
     def routes(self, gate: Gate) -> list[Route]:
-        """The one that takes a list."""
+        """The route that takes a list."""
         return [self._filling.route(gate)]
 
     async def hurry(self) -> None:
-        """Send those who wait away with nothing."""
+        """Answer waiting workers with nothing."""
         await self._lines.close()
 
     async def close(self) -> None:
@@ -211,7 +211,7 @@ class Pools:
         return self._locks.setdefault(puller.daemon, asyncio.Lock())
 
     def _pool_of(self, caller: Caller) -> str:
-        """The pool that is called, where there is one that the caller may use."""
+        """The called pool, if it exists and the caller may use it."""
         name = caller.path["pool"]
         if name not in self._context.facts.settings.pools:
             raise Refused(
@@ -231,7 +231,7 @@ class Pools:
         return Puller(pool, worker, rule.lease, rule.max_workers)
 
     async def _let_in(self, puller: Puller, call: Awaitable[_Result]) -> _Result:
-        """What a call that may open a session comes to.
+        """The result of a call that may open a session.
 
         Raises:
             Refused: the pool has as many workers as it may.
@@ -239,13 +239,13 @@ class Pools:
         try:
             return await call
         except PoolFull as error:
-            await self._tend()  # who was silent for a lease makes room
-            # Not 503: the server is well, and a proxy would take this process for ill.
+            await self._tend()  # workers that were silent for a lease make room
+            # Not 503: a proxy would take this process for ill.
             status, seconds = HTTPStatus.TOO_MANY_REQUESTS, min(puller.lease, _RETRY)
             raise Refused(status, str(error), retry_after=math.ceil(seconds)) from None
 
     async def _tend(self) -> None:
-        """What upkeep does in daemons, as there may be none; not more often than it pays."""
+        """Do what upkeep does in daemons, as there may be none; once a `LOOK` or `REST` at most."""
         if monotonic() < self._tend_at:
             return
         self._tend_at = monotonic() + LOOK

@@ -1,7 +1,8 @@
-"""What a worker that pulls is given, and how what it says is settled; in all partitions at once.
+"""Gives a worker that pulls its claims, and settles what it reports; in all partitions at once.
 
-Nothing is kept here that a call needs: any process may answer any. What a claim says of a task is
-remembered for a while, since it is nearly always settled where it was given; else it is read again.
+No call needs state kept here: any process may answer any call. The process remembers a claim's
+facts for a while, since a task is nearly always settled where it was given; else it reads them
+again.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ log = structlog.get_logger("groupflow.pools")
 
 Verdict: TypeAlias = Literal["accepted", "stale"]
 
-_ROUNDS = 4  # calls that one claim may take: a suspect comes alone, and others were faster
+_ROUNDS = 4  # calls that one claim may take: a suspect comes alone, and other workers may be faster
 _REMEMBERED = 50_000  # claims, without their bodies
-_PAGE = 8 * 1024 * 1024  # bytes of bodies in an answer, but for the first one
-_AT_ONCE = 64  # calls that ask the store; others wait, before the time for an answer begins
+_PAGE = 8 * 1024 * 1024  # bytes of bodies in an answer, unless the first alone is larger
+_AT_ONCE = 64  # calls that ask the store at once; others wait before the time for an answer begins
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """What a worker holds now."""
 
-    claims: list[Claim]  # the newest last; the oldest of them, where all would be too many bytes
+    claims: list[Claim]  # the newest last; only the oldest, where all would be too many bytes
     more: bool  # whether it holds others too
     lease_until: float  # Unix seconds by Redis's clock
-    is_new: bool  # whether any was given just now
+    is_new: bool  # whether any is new
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a worker says of a task."""
+    """A worker's report on a task."""
 
     id: str
     fence: int
@@ -58,7 +59,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a worker holds, told to whoever asks."""
+    """What a worker holds, for any caller."""
 
     claims: list[tuple[Claim, float]]  # and since when, Unix seconds
     more: bool  # as of `Given`
@@ -69,7 +70,7 @@ class Dispenser:
     """Gives and takes, on connections of its own."""
 
     def __init__(self, clients: Sequence[StoreClient], settings: Callable[[], Settings]) -> None:
-        """Takes the clients in the order of the partitions, and what says how tasks are settled."""
+        """Takes the clients in the order of the partitions, and the settings with the policies."""
         self._settings = settings
         lease, redis = settings().workers.lease, settings().redis
         self._stores = [Pulling(client, lease, Carrying.of(client, redis)) for client in clients]
@@ -81,7 +82,7 @@ class Dispenser:
         """Top a worker up to a limit; where it holds more, the newest go back.
 
         Raises:
-            PoolFull: it is none of the pool's workers, and there are as many as may be.
+            PoolFull: it is not one of the pool's workers, and the pool has as many as it may.
             StoreUnavailable: no answer; what it was given comes with its next call.
         """
         async with self._few:
@@ -105,14 +106,14 @@ class Dispenser:
             self._remember(claim)
         claims = [*kept, *sorted(found, key=lambda each: each.fence)]
         if found and sum(map(_size, claims)) > _PAGE:
-            # In the order in which any process answers from here on.
+            # In the order in which any process answers from now on.
             claims = await self._read(puller, await self._visit(puller))
         page = await self._page(claims)
         lease_until = min(visit.lease_until for visit in visits)
         return Given(page, len(page) < len(claims), lease_until, bool(found))
 
     async def _page(self, claims: Sequence[Claim]) -> list[Claim]:
-        """As many of them, whole, as an answer may have bytes; one at least."""
+        """As many claims, with whole bodies, as fit into an answer; at least one."""
         page, size = list[Claim](), 0
         for claim in claims:
             size += _size(claim)
@@ -123,10 +124,10 @@ class Dispenser:
         return page
 
     async def settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
-        """Settle what a worker says, and push its lease back; a verdict each, in that order.
+        """Settle what a worker reports, and push its lease back; a verdict each, in that order.
 
         Raises:
-            StoreUnavailable: no answer; said again it is answered as the first time.
+            StoreUnavailable: no answer; the same report again gets the same answer.
         """
         async with self._few:
             return await self._settle(puller, told)
@@ -183,7 +184,7 @@ class Dispenser:
         return sum(len(visit.held) for visit in visits)
 
     async def _visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> list[Visit]:
-        """Tell all partitions. The first one counts the workers: others let in whom it let in."""
+        """Visit all partitions. The first counts the workers: the others let in those it let in."""
         first, *others = self._stores
         asking = [store.visit(puller, limit, opens=False) for store in others]
         visits = await asyncio.gather(first.visit(puller, limit, opens=opens), *asking)
@@ -193,7 +194,7 @@ class Dispenser:
         return visits
 
     async def _hand_back(self, puller: Puller, visits: list[Visit], number: int) -> list[Visit]:
-        """Let the newest go, wherever they lie."""
+        """Hand back the newest, over all partitions."""
         every = [
             (held.since, held.fence, place)
             for place, visit in enumerate(visits)
@@ -205,7 +206,7 @@ class Dispenser:
         return await self._visit(puller)
 
     async def _give(self, visits: list[Visit], room: int) -> list[Claim]:
-        """Claim the best that there is, over all partitions."""
+        """Claim the best tasks over all partitions."""
         heads = [(head, place) for place, visit in enumerate(visits) for head in visit.heads]
         heads.sort(key=lambda each: each[0].order)
         best = heads[: max(0, room)]
@@ -220,7 +221,7 @@ class Dispenser:
         return [claim for some in given for claim in some]
 
     async def _without_poison(self, puller: Puller, claims: list[Claim]) -> list[Claim]:
-        """Bury what has ended too many claims in a crash, in place of giving it out again."""
+        """Bury tasks that have ended too many claims in a crash, in place of giving them out."""
         most = self._settings().workers.max_crashes
         poison = [claim for claim in claims if claim.task.crashes >= most]
         for claim in poison:
@@ -230,7 +231,7 @@ class Dispenser:
         return [claim for claim in claims if claim not in poison] if poison else claims
 
     async def _read(self, puller: Puller, visits: list[Visit]) -> list[Claim]:
-        """What a worker held before, bodies and all."""
+        """The claims that a worker already holds, with their bodies."""
         asking = [
             store.holdings(puller.daemon, [each.slot for each in visit.held.values()])
             for store, visit in zip(self._stores, visits, strict=True)
@@ -243,7 +244,7 @@ class Dispenser:
     async def _known(
         self, store: Pulling, puller: Puller, visit: Visit, fences: Iterable[int]
     ) -> dict[int, Claim]:
-        """What is known of claims; read where another process gave them."""
+        """The claims by their fences; read from the store where another process gave them."""
         wanted = set(fences)
         found = {fence: self._claims[fence] for fence in wanted if self._is_same(fence, visit)}
         missing = wanted - found.keys()
@@ -254,14 +255,14 @@ class Dispenser:
         return found
 
     def _is_same(self, fence: int, visit: Visit) -> bool:
-        """Whether what is remembered under a fence is this claim, and no other partition's."""
+        """Whether the remembered claim of a fence is this one, and not another partition's."""
         claim, held = self._claims.get(fence), visit.held[fence]
         return claim is not None and (claim.slot, claim.element) == (held.slot, held.element)
 
     async def _write(
         self, store: Pulling, visit: Visit, settlements: list[tuple[int, Settlement]]
     ) -> list[int]:
-        """Settle; the places of what was accepted."""
+        """Settle; returns the places of accepted settlements."""
         written: list[int] = []
         for portion in _portions(settlements):
             written += await self._write_at_once(store, visit, portion)
@@ -298,7 +299,7 @@ class Dispenser:
 def _portions(
     settlements: Sequence[tuple[int, Settlement]],
 ) -> Iterator[list[tuple[int, Settlement]]]:
-    """As many at a time as one script may free the bodies of."""
+    """Settlements in portions of which one script may free the bodies."""
     portion, freed = list[tuple[int, Settlement]](), 0
     for each in settlements:
         portion.append(each)
@@ -316,7 +317,7 @@ def _size(claim: Claim) -> int:
 
 
 def _age(held: tuple[Claim, float]) -> tuple[float, int]:
-    """What puts claims into the order in which they were made."""
+    """Sorts claims in the order in which they were made."""
     return held[1], held[0].fence
 
 

@@ -1,7 +1,8 @@
-"""PUT …/tasks: a pool made equal to a list, in slices, whatever its length.
+"""PUT …/tasks: makes a pool equal to a list of any length, in slices.
 
-What breaks off behind the first slice leaves a pool with a part of the list beside what waited
-before: nothing is removed before all of the list is there. Sent again, it makes them equal.
+A request that breaks off after the first slice leaves a part of the list beside the tasks that
+waited before: nothing is removed before all of the list is written. The same list, sent again,
+makes them equal.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _PAUSE = 1.0  # seconds between two of them
 
 
 class PoolFilling:
-    """The endpoint that fills pools; a list at a time for each pool, and of each token."""
+    """The endpoint that fills pools; one list at a time for each pool, and for each token."""
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
@@ -165,7 +166,7 @@ class _Part:
         )
 
     async def check_room(self, tasks: list[Listed]) -> None:
-        """Look whether a slice may be written. What waits already takes no more room.
+        """Check that a slice may be written. Tasks that already wait take no more room.
 
         Raises:
             Refused: its new tasks would go beyond a limit.
@@ -192,7 +193,7 @@ def _broken_off(why: str) -> Refused:
 
 
 async def _insist(store: Pulling, pool: str, number: str, tasks: list[Listed]) -> list[str]:
-    """Write a slice; once more where there was no answer, which harms nothing."""
+    """Write a slice; again where there was no answer, which is harmless."""
     for _ in range(_TRIES - 1):
         try:
             return [*await store.put(pool, number, tasks)]
@@ -202,7 +203,7 @@ async def _insist(store: Pulling, pool: str, number: str, tasks: list[Listed]) -
 
 
 async def _prune(store: Pulling, pool: str, number: str) -> int:
-    """Remove what is not in the list; how many went."""
+    """Remove tasks that are not in the list; returns how many."""
     gone = 0
     for where in PLACES:
         cursor = None

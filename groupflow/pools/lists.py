@@ -1,7 +1,7 @@
-"""A list that a pool is to be equal to: JSON Lines, kept in a file until all of it is checked.
+"""A list to make a pool equal to: JSON Lines, kept in a file until all of it is checked.
 
-Nothing is changed before the last line has come: so a list that breaks off, or has a line that is
-wrong, or an id twice, changes nothing. Each line is read here by all that will read it later.
+The pool changes only after the last line has come: so a list that breaks off, or has a wrong line,
+or an id twice, changes nothing. Each line is parsed here with all the code that reads it later.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ IN_MEMORY = 1024 * 1024  # bytes of a list that are kept without a file
 SLICE_BYTES = 1024 * 1024  # of tasks that a script gets; a larger line goes alone
 _NAMES = frozenset({"id", "priority", "body", "type"})
 _SHOWN = 80  # characters of what is wrong
-_VALUES_BESIDE = 8  # at most, that a line has beside its body's
-_SHARES = 256  # in which the ids are looked through for one that comes twice
+_VALUES_BESIDE = 8  # at most, of a line beside its body's
+_SHARES = 256  # of the ids, each searched for duplicates on its own
 
 
 class WrongList(Exception):
@@ -38,24 +38,24 @@ class WrongList(Exception):
 
 
 class UnfitList(WrongList):
-    """A list that is well formed, and too long, or with a line of which no task can be made."""
+    """A well-formed list that is too long, or has a line that can't become a task."""
 
 
 class SpooledList:
-    """A list as it comes in, line by line. What it does takes time: call it from a thread."""
+    """A list as it comes in, line by line. Its methods take time: call them from a thread."""
 
     def __init__(self, types: tuple[str, ...], most_body: int, most_values: int) -> None:
         """An empty one.
 
         Args:
-            types: of the pool; the first is that of lines which name none.
+            types: of the pool; lines that name none get the first.
             most_body: bytes of a body.
             most_values: JSON values of a body.
         """
         self._types = types
         self._most_body = most_body
         self._most_values = most_values
-        # It has a name nowhere, and becomes a file only beyond so many bytes.
+        # It has no name, and becomes a file only beyond `IN_MEMORY` bytes.
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, prefix="groupflow-list-")  # noqa: SIM115  closed by close
         self._rest = b""
         # Digests, in shares by their last byte: a million take 8 MB.
@@ -63,7 +63,7 @@ class SpooledList:
         self.lines = 0
 
     def close(self) -> None:
-        """Throw it away."""
+        """Delete it."""
         self._file.close()
 
     def feed(self, piece: bytes) -> None:
@@ -79,7 +79,7 @@ class SpooledList:
             self._check(line)
 
     def end(self) -> None:
-        """All of it has come.
+        """Check the rest, once all of it has come.
 
         Raises:
             WrongList: its last line is wrong, or an id is in it twice.
@@ -94,7 +94,7 @@ class SpooledList:
                 before = digest
 
     def read(self, number: int) -> Iterator[list[Line]]:
-        """The lines again, so many at a time, and so many bytes; a line over those comes alone."""
+        """The lines, up to `number` and `SLICE_BYTES` at a time; a larger line comes alone."""
         self._file.seek(0)
         some: list[Line] = []
         size = 0
@@ -162,7 +162,7 @@ class SpooledList:
         return UnfitList(f"line {self.lines} {what}")
 
     def _find_twice(self, digest: int) -> None:
-        """Say which id it is, unless two ids have one digest."""
+        """Raise with the id that comes twice, unless two ids have one digest."""
         seen: set[str] = set()
         for some in self.read(1000):
             for line in some:
@@ -184,7 +184,7 @@ class Line:
         self.body = body  # JSON
 
     def listed(self, pool: str, router: Router) -> Listed:
-        """The task that it is."""
+        """Its task."""
         body = self.body.encode()
         tenant, scope = router.owner_of(parse_body(body))
         headers = json_headers({})

@@ -12,7 +12,7 @@ def check_pool(caller: Caller, pool: str) -> None:
     """Make sure that a token is for this pool.
 
     Raises:
-        Refused: it is for others.
+        Refused: it is for other pools.
     """
     if caller.holder is not None and not caller.holder.may_use(pool):
         raise Refused(

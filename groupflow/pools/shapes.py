@@ -78,7 +78,7 @@ class PulledTask:
     group: str | None
     tenant: str | None
     attempt: int  # from 1
-    crashes: int  # claims of it that ended in silence
+    crashes: int  # claims of it that ended without a settle
     fence: int  # to be shown when it is settled
     stage: str | None
     context: Any
@@ -93,17 +93,17 @@ class GivenTasks:
 
     tasks: list[PulledTask]  # all of it, the newest last; the oldest 8 MiB of it, where it is more
     more: bool  # whether it holds others too, which come once some of these are settled
-    lease_until: float  # Unix seconds by Redis's clock: when it is taken back, if nothing is heard
+    lease_until: float  # Unix seconds by Redis's clock: when a silent worker loses them
     lease: float  # seconds from now until then
 
 
 @dataclass(frozen=True, slots=True)
 class HeldTasks:
-    """What a worker holds, told to whoever asks."""
+    """What a worker holds, for any caller."""
 
     tasks: list[PulledTask]
     more: bool  # as of a claim
-    lease_until: float | None  # None for one that was not heard of for its lease, or ever
+    lease_until: float | None  # None for a worker that was silent for its lease, or never called
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Renewed:
 
     lease_until: float  # Unix seconds by Redis's clock
     lease: float  # seconds from now until then
-    fences: list[int]  # of what the worker holds; what isn't among them is somebody else's by now
+    fences: list[int]  # of what the worker holds; it has lost tasks whose fences are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Filled:
     assigned: int  # that workers hold, and that were left alone
     over: int  # that were done within the dedup window, and are not made again
     dead: int  # that are dead letters
-    foreign: int  # whose ids tasks of their application and tenant have outside this pool
+    foreign: int  # whose ids belong to tasks of the same application and tenant outside this pool
 
 
 def pulled(claim: Claim, since: float | None = None) -> dict[str, Any]:

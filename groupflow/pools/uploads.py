@@ -1,4 +1,4 @@
-"""How lists come in: one at a time of each token, a few of all, and none slower than it may be."""
+"""Bounds incoming lists: one at a time for each token, a few in all, each at a least rate."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from starlette.requests import Request
 from groupflow.ops.page.problems import Refused
 from groupflow.pools.lists import SpooledList
 
-MOST = 8  # lists that come in at once, of all tokens together
+MOST = 8  # lists that come in at once, over all tokens
 GRACE = 10.0  # seconds that a list may be behind its least rate
-RATE = 64 * 1024  # bytes a second that it comes at, at least
+RATE = 64 * 1024  # bytes a second that a list comes at, at least
 RETRY_AFTER = 10.0  # seconds
 _PIECE = 1024 * 1024  # bytes that are checked at a time
 
 
 class Uploads:
-    """The lists that come in just now: each may hold a file, and a megabyte of memory or more."""
+    """The lists that come in now: each may hold a file, and a megabyte of memory or more."""
 
     def __init__(self) -> None:
         self._tokens: set[str] = set()
@@ -31,7 +31,7 @@ class Uploads:
         """Let a token's list in, until the block ends.
 
         Raises:
-            Refused: it has another one under way, or there are too many of all tokens.
+            Refused: it has another one in flight, or there are too many over all tokens.
         """
         if token in self._tokens:
             raise Refused(
@@ -63,7 +63,7 @@ async def spool(request: Request, spooled: SpooledList) -> None:
     """
     stream = request.stream()
     waiting = bytearray()
-    came, waited = 0, 0.0  # bytes; seconds for them, without those that we took ourselves
+    came, waited = 0, 0.0  # bytes; seconds that we waited for them, without our own work
     while True:
         began = monotonic()
         try:

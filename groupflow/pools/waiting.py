@@ -1,8 +1,8 @@
-"""Workers that wait until there is something for them: asked again when Redis says so.
+"""Workers that wait for something to claim: they ask again when Redis wakes their pool.
 
-Each partition's wakes are heard by one connection for all who wait. Those of a pool stand in line:
-a wake serves them one after another until one of them gets nothing. So a thousand that wait for a
-pool in which nothing happens cost nothing but their connections.
+One connection for each partition hears its wakes for all waiting workers. The workers of a pool
+stand in line: a wake serves them one after another until one gets nothing. So a thousand workers
+that wait for a quiet pool cost only their connections.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from groupflow.store.client import StoreClient
 
 log = structlog.get_logger("groupflow.pools")
 
-LOOK = 1.0  # seconds between two looks while somebody waits, wherever nothing was heard
-REST = 0.02  # seconds between two looks: what is told within them is told once
+LOOK = 1.0  # seconds between two looks while a worker waits and no wake comes
+REST = 0.02  # seconds between two looks: wakes within them count as one
 
 Ask = Callable[[], Awaitable[Given]]
 
 
 class _Guest:
-    """One that waits."""
+    """A waiting worker."""
 
     def __init__(self, ask: Ask, name: str) -> None:
         self.ask = ask
@@ -37,12 +37,12 @@ class _Guest:
 
 
 class Lines:
-    """Who waits at which pool."""
+    """The waiting workers by pool."""
 
     def __init__(
         self, clients: Sequence[StoreClient], tend: Callable[[], Awaitable[object]]
     ) -> None:
-        """Listens to nothing before somebody waits; `tend` is called at each look, before it."""
+        """Listens only once a worker waits; calls `tend` before each look."""
         self._clients = clients
         self._tend = tend
         self._lines: dict[str, deque[_Guest]] = defaultdict(deque)
@@ -54,7 +54,7 @@ class Lines:
         return sum(len(line) for line in self._lines.values())
 
     def dismiss(self, name: str) -> None:
-        """Send a worker away with nothing: it leaves."""
+        """Answer a worker that leaves with nothing."""
         for line in self._lines.values():
             for guest in [each for each in line if each.name == name]:
                 line.remove(guest)
@@ -65,15 +65,15 @@ class Lines:
 
         Args:
             pool: which.
-            name: of who waits, in the store.
-            ask: asks for it, when it may be there.
+            name: the worker's, in the store.
+            ask: claims, when there may be something.
             seconds: for how long.
 
         Returns:
             What there was, or ``None`` where there was nothing.
 
         Raises:
-            PoolFull: its lease ran out meanwhile, and others came in its place.
+            PoolFull: its lease ran out meanwhile, and other workers took its place.
         """
         if self._is_over:
             return None
@@ -90,14 +90,14 @@ class Lines:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            return None  # it was sent away
+            return None  # it was dismissed
         finally:
             guest.given.cancel()
             with contextlib.suppress(ValueError):
                 self._lines[pool].remove(guest)
 
     async def close(self) -> None:
-        """Send all away with nothing."""
+        """Answer all with nothing."""
         self._is_over = True
         for task in self._work:
             task.cancel()
@@ -121,7 +121,7 @@ class Lines:
             await asyncio.sleep(REST)
 
     async def _serve_line(self, line: deque[_Guest]) -> None:
-        """One after another, until one of them gets nothing."""
+        """Serve one after another, until one gets nothing."""
         for _ in range(len(line)):
             if not line:
                 return
@@ -131,12 +131,12 @@ class Lines:
                 continue
             try:
                 given = await guest.ask()
-            except PoolFull as error:  # is its own affair: others wait behind it
+            except PoolFull as error:  # ends this worker's wait only
                 line.remove(guest)
                 guest.given.set_exception(error)
                 continue
             if not given.is_new:
-                line.rotate(-1)  # it may be this one alone that gets nothing
+                line.rotate(-1)  # this worker alone may get nothing
                 return
             if not guest.given.done():
                 guest.given.set_result(given)
@@ -161,6 +161,6 @@ class Lines:
 
 
 def _is_cancelled() -> bool:
-    """Whether it is this task that was told to end, and not what it waits for."""
+    """Whether this task itself was cancelled, and not the future that it waits for."""
     current = asyncio.current_task()
     return current is not None and current.cancelling() > 0

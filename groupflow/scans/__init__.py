@@ -1,1 +1,1 @@
-"""Scans: rows of a database, worked through in shards, each a task that never ends."""
+"""Scans: work through rows of a database in shards, each a task that never ends."""

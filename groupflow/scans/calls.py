@@ -1,4 +1,4 @@
-"""How a scan's functions are called: each within its time."""
+"""Calls a scan's functions, each within its time limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def fetched(scan: Scan, shard: Shard) -> list[Any]:
     """A page of a shard's rows.
 
     Raises:
-        TimeoutError: it took too long; or whatever the application raises.
+        TimeoutError: it took too long; and all that the application raises.
     """
     async with _within(scan.fetch_timeout, "fetch took", "fetch_timeout"):
         return list(await scan.rows(shard))
@@ -27,7 +27,7 @@ async def found(scan: Scan, keys: Sequence[Any], shard: Shard) -> list[Any]:
 
 
 async def worked(scan: Scan, row: Any, shard: Shard) -> None:
-    """Do the work of a row; errors likewise."""
+    """Do the work of a row; errors as of `fetched`."""
     async with _within(scan.timeout, "the row took", "timeout"):
         await scan.work(row, shard)
 

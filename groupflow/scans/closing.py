@@ -1,8 +1,8 @@
-"""How a generation of shards ends, when another number of them is wanted.
+"""Ends a generation of shards, when another number of them is wanted.
 
-Old shards end before new ones start. Where a scan keeps a place, each shard first stops and tells
-how far it is; then all go on up to the farthest of these places. So all rows up to there are done,
-whatever slice they were of, and new shards go on from there: nothing missed, nothing twice.
+Old shards end before new ones start. If a scan keeps a place, each shard first stops and reports
+its place; then all go on up to the farthest of these. So all rows of all slices up to there are
+done, and new shards go on from there: no row is missed, and none comes twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AGAIN = 0.5  # seconds between two looks whether the other shards have stopped
 
 
 class Closing:
-    """One shard's turn in it."""
+    """One shard's turn in a generation that ends."""
 
     def __init__(self, records: ScanRecords, held: Held, turn: ShardTurn) -> None:
         self._records = records
@@ -34,7 +34,7 @@ class Closing:
             What becomes of the shard's task, and whether the next generation has begun.
 
         Raises:
-            StoreUnavailable: no answer; it may be taken again.
+            StoreUnavailable: no answer; the turn may be taken again.
         """
         record, state = self._held.record, self._turn.state
         if keeps_place and self._held.index not in record.ended:
@@ -65,7 +65,7 @@ class Closing:
 
 
 async def begin_next(records: ScanRecords, record: Record) -> None:
-    """Begin the next generation, since all shards of this one have ended; once, whoever comes.
+    """Begin the next generation, since all shards of this one have ended; later calls do nothing.
 
     Raises:
         StoreUnavailable: no answer; it may have begun.
@@ -77,6 +77,6 @@ async def begin_next(records: ScanRecords, record: Record) -> None:
 
 
 def _farthest(record: Record) -> object:
-    """The farthest place that any shard had come to when it stopped; ``None`` for none."""
+    """The farthest place at which a shard stopped; ``None`` for none."""
     places = [place for place in record.closed.values() if place is not None]
     return max(places, default=None)

@@ -19,12 +19,12 @@ class RowLetters:
     """The dead letters of a shard's rows."""
 
     def __init__(self, held: Held, store_of: Callable[[str], StoreClient]) -> None:
-        """Binds the shard; `store_of` is where a group lies."""
+        """Binds the shard; `store_of` gives the store of a group."""
         self._held = held
         self._store_of = store_of
 
     async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
-        """Make a dead letter of a row; its id, or ``None`` where the shard is lost."""
+        """Make a dead letter of a row; returns its id, or ``None`` if the shard is lost."""
         record, index = self._held.record, self._held.index
         type_, group = type_of(record.name), group_of(record.name, index)
         facts = {
@@ -52,7 +52,7 @@ class RowLetters:
         return death.id if await death.bury(self._store_of(group)) else None
 
     async def present(self, ids: Sequence[str]) -> set[str]:
-        """Those of some letters that are still there, or were redriven and still wait or run."""
+        """Those of some letters that are still there, or were redriven and wait or run."""
         by_store: dict[StoreClient, list[str]] = defaultdict(list)
         for id_ in ids:  # of this shard, or of one of an earlier generation
             by_store[self._store_of(id_.partition("/")[0])].append(id_)

@@ -1,4 +1,4 @@
-"""PostgreSQL's NOTIFY as what wakes a scan."""
+"""Wakes a scan by PostgreSQL's NOTIFY."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = structlog.get_logger("groupflow.scans")
 
 
 async def listen(engine: AsyncEngine, channel: str, wake: Callable[[], Awaitable[None]]) -> None:
-    """Wake whenever somebody notifies, for ever; many notifications at once are one wake.
+    """Wake at each notification, for ever; many notifications at once are one wake.
 
-    What was notified while there was no connection is made up for by a wake when there is one.
+    A new connection begins with a wake: notifications may have come while there was none.
     """
     backoff = Backoff()
     while True:

@@ -1,4 +1,4 @@
-"""What runs the tasks of one scan, whichever they are."""
+"""Runs all tasks of one scan."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from groupflow.store.scans import Record, ScanRecords, group_of
 
 log = structlog.get_logger("groupflow.scans")
 
-ABSENT = 5.0  # seconds until a shard is tried again that came to a daemon without its scan
-AGAIN_SOON = 1.0  # seconds until a shard tries again whose record Redis couldn't tell
+ABSENT = 5.0  # seconds until a shard runs again that came to a daemon without its scan
+AGAIN_SOON = 1.0  # seconds until a shard runs again for which Redis gave no answer
 
 
 class ScanStore(Protocol):
@@ -36,22 +36,22 @@ class ScanStore(Protocol):
     records: ScanRecords
 
     async def wake(self, name: str) -> bool:
-        """End the sleep of a scan's shards. False where there is no such scan."""
+        """End the sleep of a scan's shards. False if there is no such scan."""
 
     async def make(self, record: Record) -> None:
         """Enqueue those shards of a generation that aren't there."""
 
     def store_of(self, group: str) -> StoreClient:
-        """Where a shard lies."""
+        """The store where a shard lies."""
 
 
 class ScanRunner:
-    """Runs what has a scan's type: shards, rows that were redriven, messages that wake it."""
+    """Runs tasks of a scan's type: shards, redriven rows, messages that wake it."""
 
     def __init__(
         self, name: str, scan: Scan | None, store: ScanStore, measures: ScanMeasures
     ) -> None:
-        """Binds a scan by its name; `scan` is ``None`` where this daemon doesn't have it."""
+        """Binds a scan by its name; `scan` is ``None`` if this daemon doesn't have it."""
         retry = scan.retry if scan is not None else None
         self.retry = (
             RetryOverride(retry.max_attempts, retry.interval, retry.jitter)
@@ -117,20 +117,20 @@ class ScanRunner:
         return outcome
 
     async def _run_row(self, scan: Scan, facts: Mapping[str, Any], task: Task) -> Outcome:
-        """Run a row whose dead letter was redriven; pages skip it for as long as that lasts."""
+        """Run a row whose dead letter was redriven; pages skip it meanwhile."""
         if scan.finds:
             shard = Shard(facts["shard"], facts["of"], 1, fence=task.fence)
             for row in await found(scan, [facts["row"]], shard):
                 async with scan.working(shard) as told:
                     await worked(scan, row, told)
                 self._measures.done += 1
-        # Without a way to find it, it is for a page to bring it again.
+        # Without `find`, a page has to bring it again.
         await self._store.wake(self._name)
         return Done()
 
 
 def _facts(task: Task) -> dict[str, Any]:
-    """What the body says, where it may be one of ours."""
+    """The facts in the body, if it is one of ours; else none."""
     try:
         facts = orjson.loads(task.body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an application says of a scan: how its rows are fetched, and what is done with each."""
+"""An application's description of a scan: how to fetch its rows, and what to do with each."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MOST_ROWS = 10_000  # of a page
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What a scan's functions are told of the shard that they work for.
+    """The shard for which a scan's functions work.
 
     Attributes:
         index: its number, from 0.
         count: how many shards there are: ``id % count = index`` is the usual slice.
         page: how many rows to fetch at most.
-        after: the place of the last row that was done, where the scan keeps one; ``None`` before
-            the first.
+        after: the place of the last row that was done, if the scan keeps one; ``None`` before the
+            first.
         skip: the keys of rows that failed and aren't due yet, or are dead letters; leave them out.
         fence: of the claim under which the shard is held; see `Task.fence`.
     """
@@ -84,9 +84,9 @@ class Scan:
 
         Args:
             name: letters, digits, ``_``, ``.`` and ``-``; no other scan of the namespace has it.
-            shards: into how many slices the rows fall.
+            shards: into how many slices the rows are divided.
             page: how many rows a shard fetches at once.
-            idle: seconds for which a shard sleeps that has nothing to do.
+            idle: seconds for which a shard sleeps if it has nothing to do.
             max_attempts: attempts at a row before it is a dead letter.
             interval: seconds between them, as in ``[retry]``.
             jitter: share of each delay that is random, 0 to 1.
@@ -96,7 +96,7 @@ class Scan:
                 the shard tries again later. ``None`` for no limit.
 
         Raises:
-            ValueError: a number or the name is none that can be used.
+            ValueError: a number or the name can't be used.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"the scan's name {name!r}: letters, digits, '_', '.', '-', up to 64")
@@ -127,7 +127,7 @@ class Scan:
     def fetch(self, function: _FetchT) -> _FetchT:
         """Register the coroutine function that returns a page of a shard's rows that want work.
 
-        In any order, unless the scan keeps a place (`row(after=…)`). No rows: nothing is to do.
+        In any order, unless the scan keeps a place (`row(after=…)`). No rows: nothing to do.
         """
         self._fetch = _coroutine(function, self.name, "fetch")
         return function
@@ -135,8 +135,8 @@ class Scan:
     def find(self, function: _FindT) -> _FindT:
         """Register the coroutine function that returns those rows of some keys that want work.
 
-        Of the shard's slice alone. With it, rows are tried again at their time wherever they stand,
-        and a dead letter of a row can be redriven at once. A scan that keeps a place and steps
+        Only of the shard's slice. With it, failed rows are tried again when they are due, at any
+        place, and a row's dead letter can be redriven at once. A scan that keeps a place and steps
         aside needs it.
         """
         self._find = _coroutine(function, self.name, "find")
@@ -150,7 +150,7 @@ class Scan:
         The row is done if it returns, and deferred if it raises.
 
         Args:
-            key: makes a row's key: what JSON can carry, 200 bytes at most.
+            key: makes a row's key: a value that JSON can carry, 200 bytes at most.
             after: for tables without a column that tells what is done: makes a row's place, by
                 which `fetch` sorts. `Shard.after` is the place of the last one that was done. Whole
                 numbers, or texts that the database sorts as Python does.
@@ -166,7 +166,7 @@ class Scan:
     async def wake(self) -> None:
         """End the sleep of all shards: there is something to do.
 
-        What was written before is seen, also by a shard that was just about to fall asleep.
+        Shards see all rows written before, even a shard that was about to fall asleep.
 
         Raises:
             RuntimeError: no daemon runs the scan in this process; elsewhere, publish a message of
@@ -180,10 +180,10 @@ class Scan:
             )
         await self._wake()
 
-    # What a daemon asks of it:
+    # Called by daemons:
 
     def check(self) -> None:
-        """Make sure that all of it is there.
+        """Check that all functions are there.
 
         Raises:
             ValueError: something is missing.
@@ -195,7 +195,7 @@ class Scan:
             _require(self.finds, self.name, words)
 
     def bind(self, wake: Callable[[], Awaitable[object]] | None) -> None:
-        """A daemon begins to run it in this process, or ends."""
+        """Note that a daemon in this process begins to run it, or ends (``None``)."""
         self._wake = wake
 
     @asynccontextmanager
@@ -225,11 +225,11 @@ class Scan:
 
     @asynccontextmanager
     async def working(self, shard: Shard) -> AsyncIterator[Shard]:
-        """Surrounds the work of a page; yields what its rows are told."""
+        """Surrounds the work of a page; yields the shard that its rows are given."""
         yield shard
 
     async def work(self, row: Any, shard: Shard) -> None:
-        """Do the work of a row, told what `working` gave."""
+        """Do the work of a row, with the shard that `working` gave."""
         assert self._row is not None  # noqa: S101
         await self._row(row, shard)
 

@@ -1,4 +1,4 @@
-"""The shards of a daemon's scans: their tasks are made, woken, and run."""
+"""The shards of a daemon's scans: makes, wakes and runs their tasks."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from groupflow.store.scans import (
 log = structlog.get_logger("groupflow.scans")
 
 AGAIN = 5.0  # seconds between two looks whether all shards are there
-AGAIN_SOON = 1.0  # seconds, where Redis does not answer
-A_LITTLE = 0.000_001  # seconds of priority: what has some has a life from the start
+AGAIN_SOON = 1.0  # seconds, if Redis does not answer
+A_LITTLE = 0.000_001  # seconds of priority: a task that has some has a life from the start
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where scans lie."""
+    """The stores in which scans lie."""
 
     common: StoreClient  # of the namespace's keys without a partition's number
     partitions: Sequence[StoreClient]
-    copies: Copies | None = None  # how many replicas have to have what shards tell
+    copies: Copies | None = None  # how many replicas must have what shards report
 
     def of(self, group: str) -> StoreClient:
         """The partition of a group."""
@@ -62,7 +62,7 @@ class Shards:
         stores: Stores,
         measures: Mapping[str, ScanMeasures],
     ) -> None:
-        """Binds the scans that the daemon's application includes; others' it knows from the store.
+        """Binds the scans that the daemon's application includes; others are known from the store.
 
         Raises:
             ValueError: a scan lacks something.
@@ -77,9 +77,9 @@ class Shards:
         self.records = ScanRecords(stores.common, stores.copies)
 
     def runner(self, type_: str) -> ScanRunner:
-        """What runs the tasks of a scan, by their type."""
+        """The runner of a scan's tasks, by their type."""
         name = type_.removeprefix(type_of(""))
-        if name not in self.scans:  # names come from strangers: none is kept
+        if name not in self.scans:  # such names come from messages: none is kept
             return ScanRunner(name, None, self, ScanMeasures())
         if name not in self._runners:
             self._runners[name] = ScanRunner(name, self.scans[name], self, self._measures[name])
@@ -96,7 +96,7 @@ class Shards:
             await asyncio.sleep(pause)
 
     async def keep(self) -> float:
-        """Make sure that all shards are there, as many as our scans say when this daemon begins.
+        """Make sure that all shards are there, as many as our scans say when this daemon starts.
 
         Returns:
             The seconds until the next look.
@@ -112,7 +112,7 @@ class Shards:
                 self._opened.add(name)
                 record = await self.records.look(name)
             if record is not None and record.closing and len(record.ended) == record.count:
-                # Whoever ended last died before the next word, or a fail-over has lost it.
+                # The daemon that ended the last shard died before this, or a fail-over has lost it.
                 await begin_next(self.records, record)
                 record = await self.records.look(name)
             if record is not None:
@@ -124,7 +124,7 @@ class Shards:
     async def make(self, record: Record) -> None:
         """Enqueue those shards of a generation that aren't there.
 
-        One that has ended stays so, as its id is known.
+        A shard that has ended isn't made again, as its id is known.
         """
         missing: dict[StoreClient, list[int]] = defaultdict(list)
         for client, indexes in self._by_store(record).items():
@@ -138,7 +138,7 @@ class Shards:
             await Enqueuer(client).enqueue(arrivals)
 
     async def wake(self, name: str) -> bool:
-        """End the sleep of a scan's shards. False where there is no such scan.
+        """End the sleep of a scan's shards. False if there is no such scan.
 
         Raises:
             StoreUnavailable: a partition doesn't answer; its shards may sleep on.
@@ -160,7 +160,7 @@ class Shards:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Surrounds the daemon's work: what scans open is open, and they can be woken."""
+        """Surrounds the daemon's work: its scans are open, and can be woken."""
         async with AsyncExitStack() as stack:
             for name, scan in self.scans.items():
                 scan.bind(partial(self.wake, name))
@@ -169,7 +169,7 @@ class Shards:
             yield
 
     def store_of(self, group: str) -> StoreClient:
-        """Where a shard lies."""
+        """The store where a shard lies."""
         return self._stores.of(group)
 
 

@@ -1,7 +1,7 @@
 """A scan of a table, by SQLAlchemy: PostgreSQL, MariaDB or MySQL, SQLite. Takes groupflow[sql].
 
-What is given of SQL (`table`, `where`, `done` …) is the application's own text and stands in the
-statements as it is; keys and places are always bound.
+SQL arguments (`table`, `where`, `done` …) are the application's own text and stand in statements as
+they are; keys and places are always bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
 except ImportError as error:
     raise ImportError("SqlScan needs SQLAlchemy: pip install 'groupflow[sql]'") from error
 
-PATIENCE = 3600.0  # seconds that a row waits for a connection, where fewer are allowed than needed
+PATIENCE = 3600.0  # seconds that a row waits for a connection, if fewer are allowed than needed
 
 _RowT = TypeVar("_RowT", bound=Row)
 
@@ -31,7 +31,7 @@ class SqlShard(Shard):
     """A shard of a table.
 
     Attributes:
-        connection: in the transaction in which the row is marked: what is written through it is
+        connection: in the transaction that marks the row: what a function writes through it is
             committed with the mark, or not at all. ``None`` with ``transaction=False``.
     """
 
@@ -75,26 +75,26 @@ class SqlScan(Scan):
 
         Args:
             name: as of `Scan`, and so are ``shards``, ``page``, ``idle`` and the rest (`facts`).
-            table: the table, or whatever may stand behind FROM.
+            table: the table, or other text that may stand behind FROM.
             url: of the database, such as ``postgresql+asyncpg://user:password@host/name``.
             engine: or an engine of the application's own, which it closes itself.
             key: the column that tells rows apart; whole numbers or texts.
-            columns: what is selected; the key must be among it, and so must `after`.
+            columns: the columns to select; they must include the key and `after`.
             where: which rows want work.
             done: what marks a row, as behind SET. Without it the rows' function marks them.
             after: for a table without a status: the column by whose order rows are taken.
-            slice: a whole number made of a row, by which rows are shared out to shards; `key` if
-                none is given.
+            slice: a whole number made of a row, which assigns it to a shard; `key` if none is
+                given.
             transaction: whether a row's function and its mark are one transaction, the mark first:
-                a row that somebody else has done meanwhile is passed over, and nobody else can do
-                it while its function runs. Else the mark comes behind the function.
+                a row that another process has done meanwhile is passed over, and none can do it
+                while its function runs. Else the mark comes after the function.
             listen: a channel of PostgreSQL's NOTIFY that wakes the scan; needs asyncpg.
             connections: how many a daemon opens at most, and one more to listen; shards that find
                 none free wait.
             facts: those of `Scan`.
 
         Raises:
-            ValueError: they don't go together.
+            ValueError: the arguments don't go together.
         """
         super().__init__(name, **facts)
         if bool(url) == (engine is not None):
@@ -128,8 +128,8 @@ class SqlScan(Scan):
     ) -> Callable[[_RowT], _RowT]:
         """Register the coroutine function that does the work of a row.
 
-        A row has its columns as attributes. `key` and `after` are those of the columns that the
-        scan names, unless they are given.
+        A row has its columns as attributes. `key` and `after` read the columns that the scan
+        names, unless they are given.
         """
         by_column = after or (self._column(self._after_column) if self._after_column else None)
         return super().row(key=key or self._column(self._key_column), after=by_column)
@@ -141,10 +141,10 @@ class SqlScan(Scan):
 
     @property
     def engine(self) -> AsyncEngine:
-        """The engine by which it connects.
+        """The engine through which it connects.
 
         Raises:
-            RuntimeError: it isn't running.
+            RuntimeError: the scan isn't running.
         """
         if self._engine is None:
             raise RuntimeError(f"the scan {self.name!r} isn't running: it has no engine yet")
@@ -171,10 +171,10 @@ class SqlScan(Scan):
             await self._engine.dispose()
             self._engine = None
 
-    # What a daemon asks of it:
+    # Called by daemons:
 
     def check(self) -> None:
-        """Make sure that all of it is there; errors as of `Scan`."""
+        """Check that all functions are there; errors as of `Scan`."""
         if self._row is None:
             raise ValueError(f"the scan {self.name!r}: it has no @row()")
 
@@ -242,12 +242,12 @@ class SqlScan(Scan):
             if self._mark is not None:
                 marked = await connection.execute(self._mark, {"key": self.key_of(row)})
                 if not marked.rowcount:
-                    return  # somebody else has done it
+                    return  # another process has done it
             await super().work(row, shard)
 
 
 async def _nothing(_row: Any, _shard: Shard) -> None:
-    """Stands in for the rows' function until there is one."""
+    """Stands in for the row function until there is one."""
 
 
 async def _end(task: asyncio.Task[None]) -> None:

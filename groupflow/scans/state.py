@@ -1,4 +1,4 @@
-"""What a shard knows: how far it is, and which rows failed. Its task carries it as its context."""
+"""A shard's state: how far it is, and which rows failed. Its task carries it as its context."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ERROR_CHARS = 100  # of an error that is kept with a deferred row
 
 
 def text_of_key(key: Any) -> str:
-    """A row's key as it is kept.
+    """A row's key as it is stored.
 
     Raises:
-        ValueError: it can't be.
+        ValueError: it can't be stored.
     """
     try:
         packed = orjson.dumps(key)
@@ -46,11 +46,11 @@ class ShardState:
     deferred: dict[str, Deferred] = field(default_factory=dict)
     dead: dict[str, str] = field(default_factory=dict)  # the ids of their dead letters
     done: int = 0  # rows, in this generation
-    died: int = 0  # likewise, that became dead letters
+    died: int = 0  # rows that became dead letters, in this generation
     last_pass: float | None = None  # when it last had nothing more to do
     trouble: str = ""  # why it can't fetch
     troubles: int = 0  # how often it couldn't, in a row
-    # The row that is tried alone, since the shard crashed, and the shard's crashes before
+    # The row that is tried alone, since the shard crashed; and the shard's crashes before
     trying: tuple[str, int] | None = None
 
     @classmethod
@@ -87,13 +87,13 @@ class ShardState:
         }
 
     def left(self) -> dict[str, Any]:
-        """What the next generation has to know of it."""
+        """The facts that the next generation needs."""
         told = self.as_json()
         return {name: told[name] for name in ("deferred", "dead", "done")}
 
     @property
     def aside(self) -> int:
-        """How many rows pages have to skip."""
+        """How many rows pages skip."""
         return len(self.deferred) + len(self.dead)
 
     def due(self, now: float) -> list[str]:
@@ -102,7 +102,7 @@ class ShardState:
         return [key for _, key in sorted(rows)]
 
     def skipped(self, now: float) -> list[str]:
-        """The rows that are not to be fetched now."""
+        """The rows not to fetch now."""
         waiting = [key for key, each in self.deferred.items() if each.due > now]
         return [*waiting, *self.dead]
 
@@ -112,7 +112,7 @@ class ShardState:
 
 
 def merged(ended: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the shards of a generation left, as one."""
+    """What the shards of a generation left, merged."""
     deferred: dict[str, Any] = {}
     dead: dict[str, str] = {}
     for each in ended:

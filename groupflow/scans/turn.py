@@ -1,4 +1,4 @@
-"""A shard's turn: one page of its rows, from fetching them to what its task goes on with."""
+"""A shard's turn: one page of its rows, from the fetch to the outcome of its task."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from groupflow.store.scans import Record
 log = structlog.get_logger("groupflow.scans")
 
 PAGE, REST = "page", "rest"  # a shard's stages: it goes on, or sleeps until it is due
-SLICE = 2.0  # seconds after which a page ends between two rows: what a crash can undo is no more
+SLICE = 2.0  # seconds after which a page ends between two rows: bounds what a crash can undo
 SHORTEST_SLEEP = 0.01  # seconds
 LONGEST_TROUBLE = 30.0  # seconds between two looks at a database that is away
 _DIED = "DaemonDied"  # the error of a row that its daemon didn't survive
 
 
 class Letters(Protocol):
-    """Where rows go that have failed for good."""
+    """The dead letters of rows that have failed for good."""
 
     async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
-        """Make a dead letter of a row; its id, or ``None`` where the shard is lost."""
+        """Make a dead letter of a row; returns its id, or ``None`` if the shard is lost."""
 
     async def present(self, ids: Sequence[str]) -> set[str]:
-        """Those of some letters that are still there, or were redriven and still wait or run."""
+        """Those of some letters that are still there, or were redriven and wait or run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """The shard that a task is, under one claim."""
 
-    record: Record  # what was agreed about its scan when the claim began
+    record: Record  # of its scan, when the claim began
     index: int
     task: Task
 
@@ -56,7 +56,7 @@ class _Stop(Exception):
 
 
 class ShardTurn:
-    """One turn. It changes the state, which the outcome carries on."""
+    """One turn. It changes the state; the outcome carries that on."""
 
     def __init__(
         self, scan: Scan, held: Held, state: ShardState, letters: Letters, measures: ScanMeasures
@@ -77,17 +77,17 @@ class ShardTurn:
         return self._held.record.now + monotonic() - self._began
 
     def shard(self) -> Shard:
-        """What the scan's functions are told."""
+        """The shard that the scan's functions are given."""
         held = self._held
         skip = tuple(orjson.loads(key) for key in self.state.skipped(self.now))
-        if self._scan.holds:  # what it waits behind comes first again
+        if self._scan.holds:  # the row it waits behind comes first again
             skip = tuple(orjson.loads(key) for key in self.state.dead)
         return Shard(
             held.index, held.record.count, self._scan.page, self.state.after, skip, held.task.fence
         )
 
     async def run(self, until: Any = None) -> Outcome:
-        """Work through a page; `until` is a place behind which nothing is to be done."""
+        """Work through a page; `until` is the last place to work on."""
         try:
             await self._forget_letters()
             shard = self.shard()
@@ -115,13 +115,13 @@ class ShardTurn:
             return await self._work(keyed, told)
 
     async def _forget_letters(self) -> None:
-        """Rows whose letters are gone, by a redrive or a drop, are rows as all others again."""
+        """Stop skipping rows whose letters are gone, by a redrive or a drop."""
         if self.state.dead and self._held.task.stage != PAGE:
             there = await self._letters.present(list(self.state.dead.values()))
             self.state.dead = {key: id_ for key, id_ in self.state.dead.items() if id_ in there}
 
     async def _rows(self, shard: Shard) -> Sequence[Any]:
-        """A page: of rows whose time has come again, or else of others."""
+        """A page: of deferred rows that are due, or else of others."""
         self._is_again = False
         now = self.now
         if self._scan.finds and not self._scan.holds:
@@ -130,23 +130,23 @@ class ShardTurn:
                 rows = await found(self._scan, [orjson.loads(key) for key in due], shard)
                 wanted = {text_of_key(self._scan.key_of(row)) for row in rows}
                 for key in due:
-                    if key not in wanted:  # somebody else has done it
+                    if key not in wanted:  # another process has done it
                         del self.state.deferred[key]
                 if rows:
                     self._is_again = True
                     return rows
         rows = await fetched(self._scan, shard)
         if not rows:
-            # It would have been among them: it wants no work any more.
+            # A due row would have been among them: it wants no work any more.
             for key in self.state.due(now):
                 del self.state.deferred[key]
         return rows
 
     def _sorted_out(self, rows: Sequence[Any]) -> list[tuple[str, Any]]:
-        """The rows with their keys, but for those that were to be left out.
+        """The rows with their keys, without those to skip.
 
         Raises:
-            ValueError: they don't come in the order of their places.
+            ValueError: rows don't come in the order of their places.
         """
         skipped = set() if self._scan.holds else set(self.state.skipped(self.now))
         skipped |= self.state.dead.keys()
@@ -161,7 +161,7 @@ class ShardTurn:
         return [(key, row) for key, row in keyed if key not in skipped]
 
     def _place(self, row: Any) -> Any:
-        """A row's place as it is kept: as JSON has it."""
+        """A row's place as it is stored: as JSON has it."""
         return orjson.loads(orjson.dumps(self._scan.place_of(row)))
 
     async def _work(self, keyed: Sequence[tuple[str, Any]], shard: Shard) -> Outcome:
@@ -186,9 +186,9 @@ class ShardTurn:
         return Turn(PAGE, self.state.as_json())
 
     def _may_try(self, key: str) -> bool:
-        """Whether a row may be tried now; where not, it is noted first that it is the next one.
+        """Whether a row may be tried now; if not, the state notes it as the next one.
 
-        Behind a crash rows are tried one by one, so that the one that is to blame is known.
+        After a crash rows are tried one by one, to find the one that is to blame.
         """
         crashes = self._held.task.crashes
         trying, self.state.trying = self.state.trying, None
@@ -221,7 +221,7 @@ class ShardTurn:
             self.state.deferred.pop(key, None)
 
     async def _fail(self, key: str, kind: str, message: str) -> None:
-        """An attempt at a row has failed: the row is deferred, or dead."""
+        """Defer or bury a row, after an attempt at it has failed."""
         before = self.state.deferred.get(key)
         said = f"{kind}: {message}" if message else kind
         story = Deferred(
@@ -258,7 +258,7 @@ class ShardTurn:
         log.error("scan.row_buried", **names, attempt=story.attempts, letter=id_)
 
     def _rest(self) -> Outcome:
-        """Nothing more is to do for now."""
+        """Sleep: there is nothing more to do for now."""
         now = self.now
         self.state.last_pass = now
         due = self.state.next_due()
@@ -266,12 +266,12 @@ class ShardTurn:
         return Turn(REST, self.state.as_json(), max(SHORTEST_SLEEP, pause))
 
     def _trouble_of(self, error: BaseException) -> Outcome:
-        """What it comes to that the application, or its database, raised before any row."""
+        """The outcome of an error of the application, or its database, before any row."""
         what = failed(error)
         return self._in_trouble(f"{what.error}: {what.message}")
 
     def _in_trouble(self, words: str) -> Outcome:
-        """The page can't be fetched: rows have no part in that, so none has failed."""
+        """The page can't be fetched: no row is to blame, so none has failed."""
         self.state.trouble = message_of(words)
         self.state.troubles += 1
         pause = min(LONGEST_TROUBLE, 2.0 ** min(self.state.troubles - 1, 10))

@@ -1,1 +1,1 @@
-"""Work that nobody publishes: tasks that come by themselves, once each time that they are due."""
+"""Work without a message: tasks that come by themselves, once each time that they are due."""

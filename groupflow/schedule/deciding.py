@@ -1,6 +1,6 @@
-"""What becomes of the ticks that are due: which are made, which were missed, what is due next.
+"""Decides about due ticks: which to make, which were missed, what is due next.
 
-Pure: it follows from the definition, from when the schedule was due, and from what time it is.
+Pure: it depends only on the definition, the due time and the current time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from groupflow.core.timing import last_tick, next_tick
 from groupflow.schedule.definitions import Definition
 
 ON_TIME = 60_000_000
-"""Microseconds behind its time within which a tick isn't missed yet: daemons are restarted."""
+"""Microseconds after its time until a tick counts as missed: daemons may restart meanwhile."""
 MOST_MADE = 100  # ticks a script
-MOST_COUNTED = 100_000  # ticks of one absence that are counted; more are not, and none is made
+MOST_COUNTED = 100_000  # ticks of one absence that are counted at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Decision:
 
     make: list[int]  # the ticks that become tasks, the oldest first
     until: int  # the last tick that this decides
-    next_at: int  # when it is due next; not later than now where more is to be made up
-    missed: int  # ticks that weren't made when they were due, whatever is made of them now
+    next_at: int  # when it is due next; not later than now if more is to be made up
+    missed: int  # ticks that weren't made when they were due, even if they are made now
 
 
 def decide(definition: Definition, due: int, now: int) -> Decision:
-    """What to do about a schedule that was due, and is not decided yet."""
+    """What to do about a schedule that was due and is not decided yet."""
     if definition.missed == "all":
         return _each(definition, due, now)
     timing = definition.timing
@@ -42,7 +42,7 @@ def decide(definition: Definition, due: int, now: int) -> Decision:
 
 
 def _each(definition: Definition, due: int, now: int) -> Decision:
-    """Of those due, all that aren't too old; some at a time."""
+    """Make all due ticks that aren't too old, some at a time."""
     timing = definition.timing
     begin = now - max(definition.catch_up, ON_TIME)
     gone = 0
@@ -63,12 +63,12 @@ def first_due(definition: Definition, now: int, due: int = 0, decided: int = 0) 
 
     Args:
         definition: the new one.
-        now: what time it is.
-        due: when it was due by the old timing; 0 where there was none.
-        decided: the last tick that was decided by that.
+        now: the current time.
+        due: when it was due by the old timing; 0 if there was none.
+        decided: the last tick that was decided by the old timing.
     """
     if 0 < due <= now:
-        # What fell due while daemons were restarted with the new timing is made up, once.
+        # Make up once for ticks that fell due while daemons restarted with the new timing.
         missed = last_tick(definition.timing, max(decided, due - ON_TIME), now)
         if missed is not None and (definition.missed != "skip" or now - missed <= ON_TIME):
             return missed

@@ -1,4 +1,4 @@
-"""What a daemon's configuration says of each schedule, as the store takes it."""
+"""The schedules of a daemon's configuration, as the store takes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.partitions import partition_of
 
 TICK_HEADER = "x-tick"
-"""The header of a tick that has its time, which is filled in when it is made."""
+"""The header of a tick with its time, which the script fills in."""
 _LONGEST_TICK = len("2026-11-22T03:00:00.000000Z")
 _DIGEST = 16  # hexadecimal digits
 _SCOPE = 8
@@ -36,12 +36,12 @@ class Definition:
     catch_up: int  # microseconds
     group: str | None  # of its ticks
     message: tuple[Argument, ...]  # what `define.lua` takes behind told and interval
-    told: bytes  # what operators are shown of it (JSON)
+    told: bytes  # what operators see of it (JSON)
     digest: str  # of all of it: the same text, the same ticks
-    timing_digest: str  # of when it is due
+    timing_digest: str  # of its timing
 
     def place(self, count: int) -> int:
-        """The partition of its row, of so many: that of its ticks' group, or else by its name."""
+        """The partition of its row, of `count`: by its ticks' group, or else by its name."""
         return partition_of(self.group, f"schedule:{self.name}", count)
 
     def interval(self, due: int) -> int:
@@ -115,8 +115,8 @@ def _definition(
 
 
 def _scope_of(name: str) -> str:
-    """A scope of the schedule's own: no message that is published takes a tick's id away."""
-    # SHA-1, which scripts know too: a namespace that is moved takes ticks to their schedule.
+    """A scope of the schedule's own: no published message takes a tick's id away."""
+    # SHA-1, which scripts have too: `move_out` moves ticks to the partition of their schedule.
     return sha1(f"schedule {name}".encode(), usedforsecurity=False).hexdigest()[:_SCOPE]
 
 
@@ -126,7 +126,7 @@ def _digest(facts: Mapping[str, Any] | list[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A definition, and when (monotonic) the configuration that it came with was loaded."""
+    """A definition, and when (monotonic) its configuration was loaded."""
 
     definition: Definition
     at: float
@@ -135,7 +135,7 @@ class Loaded:
 def loaded_anew(
     before: Mapping[str, Loaded], definitions: list[Definition], at: float
 ) -> dict[str, Loaded]:
-    """Those of a new configuration, by name; what it didn't change stays as old as it was."""
+    """The definitions of a new configuration, by name; unchanged ones keep their age."""
     found = {each.name: Loaded(each, at) for each in definitions}
     for name, known in before.items():
         if name in found and found[name].definition.digest == known.definition.digest:

@@ -9,7 +9,7 @@ MAKING = (*TAKING, "schedule/rows", "schedule/making")
 
 
 class ScheduleVerb(AnyVerb):
-    """Those by which daemons make ticks."""
+    """The scripts by which daemons make ticks."""
 
     PRESENT = "present", ROWS
     DEFINE = "define", (*ROWS, LAYOUT)

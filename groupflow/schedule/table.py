@@ -1,4 +1,4 @@
-"""The schedules of one partition, by the scripts that change them. Each call may be made again."""
+"""The schedules of one partition, changed by scripts. Each call may be made again."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from groupflow.store.enqueue import UNBOUNDED, no_room
 from groupflow.store.epochs import Seen
 
 State: TypeAlias = Literal["OURS", "NEW", "CHANGED", "OUTDONE"]
-"""Of a row, as `present.lua` has it."""
+"""Of a row; see `present.lua`."""
 Verdict: TypeAlias = Literal["MADE", "EARLY", "PASSED", "OTHER"]
-"""Of a tick, as `tick.lua` has it."""
+"""Of a tick; see `tick.lua`."""
 
-KEPT = 7 * 86_400.0  # seconds for which a schedule is known that nobody presents
+KEPT = 7 * 86_400.0  # seconds after which a schedule ends that no daemon presents
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class Table:
         delayed_memory: int = UNBOUNDED,
         seen: Seen | None = None,
     ) -> None:
-        """Binds the connection, and what enqueues take (`Enqueuer`)."""
+        """Binds the connection, and the arguments of an enqueue (see `Enqueuer`)."""
         self._client = client
         self._seen = seen or Seen()
         self._daemon = daemon
         self._front: tuple[Argument, ...] = (
-            "",  # nobody claims right behind a tick: all are woken
+            "",  # no claim follows right behind a tick: all daemons are woken
             microseconds(dedup_window),
             token_hex(16),
             delayed_memory,
@@ -87,7 +87,7 @@ class Table:
 
     @property
     def now(self) -> int:
-        """Redis's clock, as far as the last answer tells."""
+        """Redis's clock, as estimated from the last answer."""
         return microseconds(monotonic() + self._ahead)
 
     def _note(self, now: int, sent: float) -> None:
@@ -95,7 +95,7 @@ class Table:
         self._is_known = True
 
     async def look(self) -> None:
-        """Learn what time it is there, unless that is known."""
+        """Read Redis's clock, unless it is known."""
         if not self._is_known:
             await self.present([], may_end=False)
 
@@ -115,10 +115,10 @@ class Table:
 
         Args:
             schedules: of its configuration, all of them.
-            may_end: whether those go that nobody presents any more.
+            may_end: whether schedules end that no daemon presents any more.
 
         Returns:
-            Each of them as it lies there, and the names of those that have ended.
+            The row of each, and the names of those that have ended.
 
         Raises:
             StoreUnavailable: no answer.
@@ -138,11 +138,11 @@ class Table:
 
         Args:
             schedule: the definition.
-            due: when it is due, where it begins or its timing has changed.
+            due: when it is due, if it begins or its timing has changed.
             facts: what `retire` found.
 
         Returns:
-            When it is due now; ``None`` where that of another configuration counts.
+            When it is due now; ``None`` if that of another configuration counts.
 
         Raises:
             StoreFull: Redis is out of memory.
@@ -165,7 +165,7 @@ class Table:
         return int(at) if is_written else None
 
     async def retire(self, schedule: Loaded) -> Retired:
-        """Give a schedule up there, since it is to lie elsewhere.
+        """End a schedule there, since it is to lie in another partition.
 
         Raises:
             StoreUnavailable: no answer.
@@ -178,7 +178,7 @@ class Table:
         return Retired(bool(is_ours), due, decided, facts)
 
     async def tick(self, decided: Sequence[tuple[Definition, int, Decision]]) -> list[Ticked]:
-        """Carry decisions out, each about a schedule that was due at that time.
+        """Carry out decisions, each about a schedule that was due at that time.
 
         Raises:
             StoreFull: Redis is out of memory; some may have been carried out.

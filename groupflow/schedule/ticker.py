@@ -1,7 +1,7 @@
-"""tick: the schedules of one partition, made by whichever daemon comes first, each tick once.
+"""tick: makes the ticks of one partition's schedules, each once, by the daemon that comes first.
 
-It sleeps until the next one is due by Redis's clock, and asks for nothing meanwhile but every few
-seconds whether its schedules are still its own.
+It sleeps until the next one is due by Redis's clock. Meanwhile it only asks, every few seconds,
+whether its schedules are still its own.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from groupflow.store.clock import seconds
 log = structlog.get_logger("groupflow.schedule")
 
 PRESENT = 10.0  # seconds between two calls that say which schedules a daemon has
-SETTLED = 600.0  # the same without any, and until it ends what nobody presents
-_AT_ONCE = 50  # schedules whose ticks are made in a round trip
+SETTLED = 600.0  # the same without any; and until it ends those that no daemon presents
+_AT_ONCE = 50  # schedules whose ticks are made in one round trip
 _PRESENTED = 100  # schedules a script
-_BEHIND = 500  # µs; a little late rather than early, which would be one more call
+_BEHIND = 500  # µs; a little late rather than early, which would cost one more call
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Ticker:
     """One partition's schedules, in one daemon."""
 
     def __init__(self, table: Table, others: Sequence[Table], measures: ScheduleMeasures) -> None:
-        """Has no schedule yet; `others` are the tables of the other partitions."""
+        """Begins without schedules; `others` are the tables of the other partitions."""
         self._table = table
         self._others = others
         self._measures = measures
@@ -55,16 +55,16 @@ class Ticker:
         self._present_at = 0.0  # monotonic
 
     def adopt(self, schedules: Iterable[Loaded]) -> None:
-        """Go by these from now on; the next pass presents them."""
+        """Use these from now on; the next pass presents them."""
         self._schedules = {each.definition.name: each for each in schedules}
         self._own = {}
         self._present_at = 0.0
 
     async def run_once(self) -> float:
-        """Make what is due. Returns the seconds until more will be.
+        """Make the due ticks. Returns the seconds until the next one.
 
         Raises:
-            StoreUnavailable: no answer; it is made by the next pass, or was.
+            StoreUnavailable: no answer; the next pass makes them, or they were made.
             StoreFull: Redis is out of memory.
         """
         await self._table.look()
@@ -104,7 +104,7 @@ class Ticker:
             self._own = own
 
     async def _claimed(self, loaded: Loaded, row: Row) -> int | None:
-        """When it is due, where it is ours to make; else ``None``."""
+        """When it is due, if this daemon makes its ticks; else ``None``."""
         definition = loaded.definition
         due: int | None = None
         match row.state:
@@ -118,7 +118,7 @@ class Ticker:
                 try:
                     due = await self._begin(loaded)
                 except StoreUnavailable as error:
-                    # Those that are here already go on meanwhile.
+                    # Schedules that are here already go on meanwhile.
                     log.warning("schedule.waits", schedule=definition.name, error=str(error))
                     return None
                 self._say_begun("schedule.begun", definition, due)
@@ -129,7 +129,7 @@ class Ticker:
         """Begin a schedule here, once no other partition can have ticks of it any more.
 
         Raises:
-            StoreUnavailable: one of them does not answer.
+            StoreUnavailable: another partition does not answer.
         """
         asking = (each.retire(loaded) for each in self._others)
         found: list[Retired] = []
@@ -179,7 +179,7 @@ class Ticker:
         definition = own.loaded.definition
         if now - own.due <= ON_TIME:
             return decide(definition, own.due, now)
-        return await asyncio.to_thread(decide, definition, own.due, now)  # it may be a long way
+        return await asyncio.to_thread(decide, definition, own.due, now)  # it may take long
 
     def _heed(self, own: _Own, definition: Definition, decision: Decision, ticked: Ticked) -> None:
         own.due = ticked.due
@@ -208,7 +208,7 @@ class Ticker:
 
 
 class Tickers(Sequence[Ticker]):
-    """A ticker of each partition, which share a configuration's schedules."""
+    """The tickers of all partitions, which share a configuration's schedules."""
 
     def __init__(self, tables: Sequence[Table], measures: ScheduleMeasures) -> None:
         """Takes the tables in the order of the partitions."""
@@ -229,7 +229,7 @@ class Tickers(Sequence[Ticker]):
         return len(self._tickers)
 
     def adopt(self, definitions: list[Definition]) -> None:
-        """Go by a configuration that was loaded just now."""
+        """Use a configuration that was loaded just now."""
         self._schedules = loaded_anew(self._schedules, definitions, monotonic())
         parts: list[list[Loaded]] = [[] for _ in self._tickers]
         for each in self._schedules.values():

@@ -1,13 +1,14 @@
-"""Runs one server and outlives whoever asked for it, just long enough to leave nothing behind.
+"""Runs one server and outlives the asker, just long enough to clean up.
 
 A script, not a module: ``python -I -S guard.py LOG SCRATCH COMMAND…``, standard library only, so
 that it is up at once. Its stdin is a lifeline that the asker holds open and never writes to; the
-kernel closes it however the asker dies, kill -9 included. Then, or when the server ends by itself:
+kernel closes it however the asker dies, kill -9 included. Then, or when the server ends by itself,
+the guard:
 
-1. every process that the server started is killed, those that made themselves daemons (RabbitMQ's
-   epmd) too: as a *subreaper* the guard inherits them;
-2. if it was the lifeline that ended, the folder SCRATCH is removed (empty: none), since nobody
-   else is left to do it.
+1. kills every process that the server started, those that made themselves daemons (RabbitMQ's epmd)
+   too: as a *subreaper* the guard inherits them;
+2. removes the folder SCRATCH (empty: none) if the lifeline ended, since no other process is left to
+   do it.
 
 It writes the server's process id to stdout, as one line. The server leads a process group of its
 own with that id.
@@ -40,18 +41,18 @@ def main() -> None:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            # Should the guard itself be killed. It is safe here: the guard forks from its main
-            # thread, with no other one running yet.
+            # In case the guard itself is killed. It is safe here: the guard forks from its main
+            # thread, before any other runs.
             preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509
         )
     with suppress(OSError):  # the asker may be gone already; the lifeline will say so
         os.write(1, f"{server.pid}\n".encode())
     abandoned = threading.Event()
     threading.Thread(target=_watch_lifeline, args=(server.pid, abandoned), daemon=True).start()
-    # Orphans that the server made come to us when they end; reap them on the way.
+    # We inherit the server's orphans, and reap them when they end.
     while os.waitpid(-1, 0)[0] != server.pid:
         pass
-    server.returncode = 0  # else the object would look for the process again
+    server.returncode = 0  # else `Popen` would wait for the process again
     _kill_descendants()
     if scratch and abandoned.is_set():
         shutil.rmtree(scratch, ignore_errors=True)

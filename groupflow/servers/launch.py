@@ -27,8 +27,8 @@ class PrivateServers:
 async def private_servers() -> AsyncIterator[PrivateServers]:
     """Start both at once in a temporary folder; stop them and remove the folder at the end.
 
-    Also if the block is cancelled or raises; and if this process is killed, each server's guard
-    does the same in its stead.
+    Also if the block is cancelled or raises. If this process is killed, each server's guard does
+    the same.
 
     Raises:
         MissingServer: a program is not installed; the error names all that are missing.
@@ -44,7 +44,7 @@ async def private_servers() -> AsyncIterator[PrivateServers]:
                 starts.create_task(redis.start())
                 starts.create_task(rabbitmq.start())
         except BaseExceptionGroup as failures:
-            # The first is the cause, the other start was only cancelled for it.
+            # The first is the cause; it cancelled the other start.
             raise failures.exceptions[0] from None
         yield PrivateServers(redis=redis, rabbitmq=rabbitmq)
     finally:

@@ -12,22 +12,22 @@ _SPAN = 12_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Choose ports that nobody has bound at this moment, all different.
+    """Choose ports that no process has bound now, all different.
 
     Another process may still take one before the server does; the server then fails to start and
     the caller chooses again.
     """
     with ExitStack() as held:
-        # All stay bound until the last is found, so that none is found twice.
+        # All stay bound until the last is found, so that they differ.
         return [_bind(held.enter_context(socket.socket())) for _ in range(count)]
 
 
 def _bind(probe: socket.socket) -> int:
     """Bind a socket to a free port and return that port.
 
-    Ports below the ephemeral range come first: while a server is down, a port inside that range can
-    be given to somebody's outgoing connection, even to a client's own attempt to reconnect, which
-    then connects to itself, and the restarted server can't have it back.
+    Ports below the ephemeral range come first. While a server is down, the kernel may give a port
+    inside that range to an outgoing connection, even to a client's attempt to reconnect, which then
+    connects to itself; the restarted server can't have the port back.
     """
     low = _ephemeral_low() - _SPAN
     if low > 1024:  # noqa: PLR2004  below are the privileged ports

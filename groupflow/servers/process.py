@@ -1,4 +1,4 @@
-"""One server process under its guard, tied to this process's life but to no event loop."""
+"""One server process under its guard, tied to this process's life and to no event loop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ServerFailed(GroupflowError):
 
 
 class ServerProcess:
-    """A running server. Made by `spawn`; of no use any more once it ended."""
+    """A running server. Made by `spawn`; useless once it ended."""
 
     def __init__(self, guard: subprocess.Popen[bytes], pid: int) -> None:
         self._guard = guard
-        self.pid = pid  # the server's own, not its guard's; it is its process group's too
+        self.pid = pid  # the server's own, not its guard's; also its process group's
 
     @classmethod
     async def spawn(
@@ -39,7 +39,7 @@ class ServerProcess:
     ) -> ServerProcess:
         """Start a server in a process group of its own, with just this environment.
 
-        What it says is appended to `log`, in whose folder it works unless another `folder` is
+        Its output is appended to `log`. It runs in the log's folder unless another `folder` is
         named. `scratch` is a folder to remove if this process dies without stopping the server.
 
         Raises:
@@ -63,7 +63,7 @@ class ServerProcess:
                 raise ServerFailed(f"{command[0]} can't be run")
             return cls(guard, int(told))
         except BaseException:
-            guard.stdin.close()  # the lifeline: whatever there is of it dies now
+            guard.stdin.close()  # the lifeline: all of the server dies now
             await asyncio.to_thread(guard.wait)
             raise
         finally:
@@ -71,12 +71,12 @@ class ServerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether anything of it may still run."""
+        """Whether any of its processes may still run."""
         return self._guard.poll() is None
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to all of the server's process group, if there still is one."""
-        if self.alive:  # afterwards the number may be somebody else's
+        if self.alive:  # afterwards another process may have the number
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
@@ -92,7 +92,7 @@ class ServerProcess:
         """
         try:
             self.signal_group(signal.SIGTERM)
-            self.signal_group(signal.SIGCONT)  # a paused process would never hear of the SIGTERM
+            self.signal_group(signal.SIGCONT)  # a paused process would never handle the SIGTERM
             try:
                 async with asyncio.timeout(grace):
                     await self.wait()
@@ -102,7 +102,7 @@ class ServerProcess:
             self._cut_lifeline()
 
     async def kill(self) -> None:
-        """End it as a crash does, all at once, and wait until it is gone."""
+        """Kill it as a crash does, and wait until it is gone."""
         try:
             self.signal_group(signal.SIGKILL)
             await self.wait()
@@ -110,6 +110,6 @@ class ServerProcess:
             self._cut_lifeline()
 
     def _cut_lifeline(self) -> None:
-        """Give the server up: whatever is left of it dies now."""
+        """Give the server up: its remaining processes die now."""
         if self._guard.stdin is not None:
             self._guard.stdin.close()

@@ -34,7 +34,7 @@ class RabbitmqServer(PrivateServer):
 
     name: ClassVar[str] = "RabbitMQ"
     # Debian's /usr/sbin/rabbitmq-server runs the system's own node, as root through `su`; the
-    # program behind it runs as anybody.
+    # program behind it runs as any user.
     programs: ClassVar[Sequence[str]] = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
     ready_within: ClassVar[float] = 60.0
     stop_within: ClassVar[float] = 15.0
@@ -75,7 +75,7 @@ class RabbitmqServer(PrivateServer):
         return "groupflow-" + "-".join(map(str, self._ports))
 
     def command(self) -> list[str]:
-        """The program; all that it must know is in its environment."""
+        """The program; its environment has all that it must know."""
         return [self.binary()]
 
     def prepare(self) -> None:
@@ -107,14 +107,14 @@ class RabbitmqServer(PrivateServer):
             "RABBITMQ_CONF_ENV_FILE": str(self._path("rabbitmq-env.conf")),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self._path("enabled_plugins")),
             "RABBITMQ_GENERATED_CONFIG_DIR": str(self._path("generated")),
-            # The start script then *becomes* the node, without a shell in between; what it also
-            # does for it, to let somebody type into the node, the second line takes back.
+            # The start script then *becomes* the node, without a shell in between; the second line
+            # undoes that it lets a user type into the node.
             "RABBITMQ_ALLOW_INPUT": "1",
             "RABBITMQ_SERVER_START_ARGS": "-noinput",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ("-kernel inet_dist_use_interface {127,0,0,1}"),
         }
 
-    async def answers(self, pid: int) -> bool:  # noqa: ARG002  its own name tells it
+    async def answers(self, pid: int) -> bool:  # noqa: ARG002  its own name identifies it
         """Whether this node answers an AMQP greeting with its Connection.Start."""
         identity = self._identity.encode()
         return identity in await ask(self.port, _AMQP_0_9_1, until=identity)

@@ -18,7 +18,7 @@ _CTL = "rabbitmqctl"
 
 
 class PortMapper(PrivateServer):
-    """epmd, by which Erlang's nodes find each other; apart from them, so that it outlives each."""
+    """epmd, by which Erlang's nodes find each other; a process of its own, to outlive each."""
 
     name: ClassVar[str] = "epmd"
     ready_within: ClassVar[float] = 20.0
@@ -36,8 +36,8 @@ class PortMapper(PrivateServer):
             raise MissingServer(["erlang-base"])
         return [found, "-port", str(self.port), "-address", "127.0.0.1", "-relaxed_command_check"]
 
-    async def answers(self, pid: int) -> bool:  # noqa: ARG002  who has the port, serves
-        """Whether it tells the names that it knows."""
+    async def answers(self, pid: int) -> bool:  # noqa: ARG002  epmd doesn't tell its own
+        """Whether it answers a request for names."""
         port = (await ask(self.port, _NAMES_REQUEST))[:4]
         return int.from_bytes(port, "big") == self.port
 
@@ -54,20 +54,20 @@ class ClusterNode(RabbitmqServer):
             folder: see `PrivateServer`.
             mapper: tells it where the others are.
             cookie: the secret that the cluster's nodes share.
-            first: whom to join; ``None``: nobody.
+            first: the node to join; ``None``: none.
         """
-        plugins = [HASH_EXCHANGE] if first else [HASH_EXCHANGE, MANAGEMENT]  # one tells of all
+        plugins = [HASH_EXCHANGE] if first else [HASH_EXCHANGE, MANAGEMENT]  # one node tells of all
         super().__init__(folder, plugins=plugins)
         self._mapper = mapper
         self._cookie = cookie
         self._first = first
 
     def environment(self) -> dict[str, str]:
-        """That of a node on its own, but for the port mapper."""
+        """The environment of a single node, with the cluster's port mapper."""
         arguments = super().environment()["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
         return super().environment() | {
             "ERL_EPMD_PORT": str(self._mapper.port),
-            # A node that is frozen is given up after five seconds.
+            # The others give a frozen node up after five seconds.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{arguments} -kernel net_ticktime 5",
         }
 
@@ -145,7 +145,7 @@ class RabbitmqCluster(ServerGroup):
         first, *others = self.nodes
         if not first.running:
             await first.start()
-        for node in others:  # two that join at once wait for each other's lock, for seconds
+        for node in others:  # two nodes that join at once wait seconds for each other's lock
             await node.start()
 
     async def stop(self) -> None:

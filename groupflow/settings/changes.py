@@ -1,6 +1,6 @@
-"""What a new configuration would change, and which of it a running daemon can take over.
+"""What a new configuration would change, and what of that a running daemon can take over.
 
-Values are shown as an operator may see them: passwords are hidden, and one that changed says so.
+Values are shown as an operator may see them: passwords are hidden, and a changed one is named.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guess
 class Change:
     setting: str  # its dotted name; a rule goes by its name: `groups.crm.key`
     old: Any  # its value now; None where it isn't set
-    new: Any  # its value then, likewise
+    new: Any  # its value then; None where it isn't set
     needs_restart: bool  # whether a running daemon can't take it over
 
     def as_json(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Change:
 
 
 def public_values(settings: Settings) -> dict[str, Any]:
-    """A configuration as it may be shown: of URLs and commands no more than isn't secret."""
+    """A configuration without the secrets of its URLs and commands."""
     masked: dict[str, Any] = mask_all(settings.model_dump(mode="json"))
     return masked
 
@@ -58,8 +58,8 @@ def public_values(settings: Settings) -> dict[str, Any]:
 def report(settings: Settings) -> dict[str, Any]:
     """What a daemon tells others of its configuration, for `compare_reports`.
 
-    That is what may be shown, and for each handler a digest of what of it may not. It is so short
-    that thousands of values share it: it says that something differs, and not what it was.
+    It has what may be shown, and a digest of each handler's secret part. The digest is so short
+    that thousands of values share it: it tells that something differs, and not what it was.
     """
     digests = {
         setting: _digest(setting, value)
@@ -88,7 +88,7 @@ def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Chan
     changes = []
     before, after = dict(_flat(old)), dict(_flat(new))
     for setting in dict.fromkeys([*before, *after]):
-        # What isn't there and what isn't set are shown alike, and are alike.
+        # A missing setting and one that isn't set are shown alike, and are alike.
         values = before.get(setting), after.get(setting)
         if values[0] != values[1]:
             changes.append(_change(setting, *values))
@@ -147,7 +147,7 @@ def _settings(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, An
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Every setting's own value by the same names, secrets as they are: never to be shown."""
+    """Each setting's value by the same names, with secrets: never to be shown."""
     return _flat(
         {
             "groups": [dict(rule) for rule in settings.groups],

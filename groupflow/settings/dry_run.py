@@ -1,4 +1,4 @@
-"""Where a message would go and who would handle it, without sending it anywhere."""
+"""Where a message would go and which handler would run it, without sending it."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ SEARCHED = (Path("groupflow.toml"), Path("/etc/groupflow/groupflow.toml"))
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    file: Path | None = None  # the TOML file; none where none is there and none was asked for
+    file: Path | None = None  # the TOML file; None where none exists and none was asked for
     secrets: Path | None = None  # the secrets directory
     variables: list[str] = field(default_factory=list)  # names of those that set something, sorted
-    secret_files: list[str] = field(default_factory=list)  # likewise
+    secret_files: list[str] = field(default_factory=list)  # names, sorted
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -73,7 +73,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def _read(sources: Sources) -> Settings:
-    """What the sources say, the environment before secrets before the file."""
+    """Read the sources: the environment wins over secrets, and these over the file."""
 
     class FromSources(Settings, BaseSettings):
         model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER)
@@ -114,7 +114,7 @@ def find_sources(path: Path | None = None) -> Sources:
 
 
 def _secrets_directory() -> Path | None:
-    """The directory that is named for us, or else systemd's, which may not exist."""
+    """The directory that our variable names, or else systemd's, which may not exist."""
     named = os.environ.get(f"{PREFIX}SECRETS_DIR")
     if named:
         directory = Path(named)
@@ -136,8 +136,8 @@ def _names_in(directory: Path) -> list[str]:
 def _ours(names: Iterable[str]) -> list[str]:
     """The names that set something, or were meant to.
 
-    Others with our prefix stay out of it, ``GROUPFLOW_TASK_ID`` of a handler's own environment
-    say; but a single underscore where two belong is a slip worth refusing.
+    Other names with our prefix don't count, such as ``GROUPFLOW_TASK_ID`` of a handler's
+    environment; but a single underscore in place of two is refused.
     """
     return sorted(
         name
@@ -206,7 +206,7 @@ def _file(cls: type[BaseSettings], path: Path | None) -> Iterator[PydanticBaseSe
         return
     try:
         if not path.is_file():
-            path.read_bytes()  # raises what is wrong: the source below would pass over it
+            path.read_bytes()  # raises what is wrong: the source below would skip the file
         yield TomlConfigSettingsSource(cls, toml_file=path)
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -224,7 +224,7 @@ def _secrets(cls: type[BaseSettings], sources: Sources) -> Iterator[PydanticBase
     if sources.secrets is None or not sources.secret_files:
         return
     try:
-        # The class itself is accepted, and spares a second source; its annotation lags behind.
+        # It accepts the class itself, which spares a second source; its annotation lags behind.
         yield NestedSecretsSettingsSource(cls, secrets_dir=sources.secrets)  # type: ignore[arg-type]
     except OSError as error:
         raise _unreadable(sources.secrets, error) from None

@@ -68,8 +68,8 @@ class RabbitMQ(Server):
     """Bytes of messages held before they are written; beyond: fewer at once."""
 
     management: ApiUrl = SecretUrl("")
-    """RabbitMQ's management API, http(s)://user:password@host:15672: `doctor` alone asks it, how
-    queues are bound and which node leads each. It trusts ca_file too. Empty: nobody asks."""
+    """RabbitMQ's management API, http(s)://user:password@host:15672: only `doctor` asks it, how
+    queues are bound and which node leads each. It trusts ca_file too. Empty: not asked."""
 
     @model_validator(mode="after")
     def _management_is_safe(self) -> Self:
@@ -105,7 +105,7 @@ class Redis(Server):
     """Seconds in which a message id that came before is the same task, of an application and
     tenant."""
     max_waiting: Whole = Field(default=5_000_000, ge=1)
-    """Waiting tasks at which intake pauses, but for those that wait for delays."""
+    """Waiting tasks at which intake pauses, not counting those that wait for delays."""
     max_memory: Whole = Field(default=0, ge=0)
     """Bytes that Redis uses at which intake pauses; 0: only when it is full."""
     delayed_memory: Whole = Field(default=268_435_456, ge=0)
@@ -146,7 +146,7 @@ class Workers(Section):
     @model_validator(mode="after")
     def _blocks_outlast_leases(self) -> Self:
         if "max_block" in self.model_fields_set and self.max_block < self.lease:
-            # It would say less than it does: nothing is taken over before the lease is over.
+            # The value would be too low: no task is taken over before the lease is over.
             raise ValueError(
                 f"Give max_block ({self.max_block:g}) at least the seconds of lease "
                 f"({self.lease:g}): no task is taken over sooner."
@@ -155,7 +155,7 @@ class Workers(Section):
 
     @property
     def longest_block(self) -> float:
-        """`max_block`; the lease where that is longer, and nothing was said of blocks."""
+        """`max_block`; the lease where that is longer, and `max_block` isn't set."""
         return max(self.max_block, self.lease)
 
 
@@ -182,7 +182,7 @@ class Tenants(Section):
         return {**rest, "named": named} if named else rest
 
     def limits(self) -> tuple[TenantLimit, dict[str, TenantLimit]]:
-        """For every tenant, and for those that have their own."""
+        """The limit for every tenant, and those of tenants with their own."""
         every = TenantLimit(self.concurrency, Rate.parse(self.rate), self.weight)
         return every, {name: self._own(rule) for name, rule in self.named.items()}
 
@@ -223,8 +223,8 @@ class Http(HasToken):
     """Address and port of the page's process, which hands health and metrics on; empty: there is
     none."""
     health: Listen = ""
-    """Address and port at which the daemon itself answers for health and metrics, whatever becomes
-    of the page; empty: it doesn't."""
+    """Address and port at which the daemon itself answers for health and metrics, even without the
+    page; empty: it doesn't."""
     read: Literal["auto", "open", "token"] = "auto"
     """Whether looking needs the token too; auto: where others reach the address."""
     hosts: HostNames = ()
@@ -275,7 +275,7 @@ class History(Section):
     dead_memory: Whole = Field(default=268_435_456, ge=0)
     """Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ."""
     dead_policy: bool = False
-    """A policy keeps bodies in RabbitMQ for long enough, whatever the stream says."""
+    """A policy keeps bodies in RabbitMQ for long enough, even if the stream says less."""
 
 
 class Log(Section):
@@ -295,7 +295,7 @@ class Traces(Section):
 
 
 class Settings(Section):
-    """All settings. ``Settings(...)`` takes what it is given; `load_settings` reads the sources."""
+    """All settings. ``Settings(...)`` takes its arguments; `load_settings` reads the sources."""
 
     rabbitmq: RabbitMQ = RabbitMQ()
     redis: Redis = Redis()
@@ -319,7 +319,7 @@ class Settings(Section):
     @field_validator("groups", mode="after")
     @classmethod
     def _name_rules(cls, rules: tuple[GroupRule, ...]) -> tuple[GroupRule, ...]:
-        """Give each rule without a name its place, and refuse a name that is taken."""
+        """Name each rule without a name by its place, and refuse a name that is taken."""
         named = [
             rule if rule.name else rule.model_copy(update={"name": f"groups[{index}]"})
             for index, rule in enumerate(rules)

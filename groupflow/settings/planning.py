@@ -20,7 +20,7 @@ SCHEDULE_HEADER = "x-schedule"
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A schedule whose ticks have their way."""
+    """A schedule, with the message of its ticks and its route."""
 
     rule: ScheduleRule
     body: bytes
@@ -53,7 +53,7 @@ def plan(settings: Settings) -> list[Planned]:
 
 
 def check_schedules(settings: Settings) -> Sequence[Problem]:
-    """What `plan` would refuse."""
+    """The problems that `plan` would raise."""
     try:
         plan(settings)
     except ConfigError as error:
@@ -62,7 +62,7 @@ def check_schedules(settings: Settings) -> Sequence[Problem]:
 
 
 def _message(rule: ScheduleRule, settings: Settings) -> tuple[bytes, dict[str, Any]]:
-    """The body and headers of its ticks, application and tenant where routing looks for them."""
+    """The body and headers of its ticks, with application and tenant where routing reads them."""
     paths = settings.fields.paths()
     try:
         body: dict[str, Any] = orjson.loads(orjson.dumps(rule.body, default=str))

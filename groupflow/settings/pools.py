@@ -1,4 +1,4 @@
-"""What a configuration says of pools: which tasks wait for workers that come and ask."""
+"""What a configuration says of pools: which tasks wait for workers that pull."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said to its operator: setting, value, remedy."""
+"""What is wrong with a configuration, for its operator: setting, value, remedy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _REMEDIES: dict[str, str] = {
 def problems_of(error: ValidationError, origins: Mapping[str, str]) -> list[Problem]:
     """The problems in pydantic's findings.
 
-    The origins are of settings that came from elsewhere than the file.
+    `origins` has the settings that don't come from the file.
     """
     return [_problem(detail, origins) for detail in error.errors(include_url=False)]
 
@@ -83,7 +83,7 @@ def _display(location: Location, detail: ErrorDetails) -> str:
 
 
 def _is_hidden(location: Location) -> bool:
-    """Whether a secret may stand there, be it by a slip.
+    """Whether a secret may stand there, even by mistake.
 
     Of a handler: a command, a word of one, a URL, or one of them where a table belongs.
     """
@@ -151,7 +151,7 @@ def unknown_remedy(location: Location, rest: Location = ()) -> str:
 
 
 def known_names(location: Location) -> set[str]:
-    """The names that may stand in the section at `location`; none for what is no section."""
+    """The names that may stand in the section at `location`; none where it is no section."""
     found = _annotation(location)
     if isinstance(found, type) and issubclass(found, BaseModel):
         return set(found.model_fields) - {"named"}

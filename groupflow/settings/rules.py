@@ -1,4 +1,4 @@
-"""What a configuration says of some tasks alone: of groups, and of handlers that are not Python."""
+"""What a configuration says of some tasks: of groups, and of handlers that are not Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from groupflow.settings.types import (
 )
 
 _SHORTEST = 0.001  # seconds
-_BURST = 10  # times a rule's quiet, for which a burst of its goes on at most
+_BURST = 10  # times a rule's quiet: the longest burst by default
 
 
 class Override(Section):
@@ -41,7 +41,7 @@ class Override(Section):
     """As in [retry]."""
 
     def retry(self) -> RetryOverride:
-        """These words as retries take them."""
+        """The same for retries."""
         return RetryOverride(self.max_attempts, self.interval, self.jitter)
 
 

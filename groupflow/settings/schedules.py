@@ -18,7 +18,7 @@ MOST = (
 )
 _LONGEST_ZONE = 64  # characters of a name that are compared with those that exist
 _MOST_MEANT = 3  # names to choose from
-_START = 1_600_000_000_000_000  # any moment: whether something ever comes doesn't depend on it
+_START = 1_600_000_000_000_000  # any moment: whether a tick ever comes doesn't depend on it
 
 
 def _printable(value: str) -> str:
@@ -50,7 +50,7 @@ def _meant(value: str) -> str:
 
 @cache  # it opens each of 600 files
 def _zones() -> dict[str, str]:
-    """The names of all time zones, by what they are in lower case."""
+    """The names of all time zones, by their lower case."""
     return {zone.lower(): zone for zone in available_timezones()}
 
 

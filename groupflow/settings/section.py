@@ -1,4 +1,4 @@
-"""What the sections of the settings are built of: one table each, and what both servers' share."""
+"""The bases of the settings' sections: a table each, and what both servers' share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that callers show at `[http] listen`: where each is from, what it lets them do."""
+"""Tokens that callers show at `[http] listen`: where each comes from, and its rights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from groupflow.settings.types import FileName, Secret, check_token
 Right = Literal["look", "act", "publish", "pull", "fill"]
 
 ALL_RIGHTS: frozenset[Right] = frozenset({"look", "act", "publish", "pull", "fill"})
-OPERATOR = "operator"  # who has the token of `[http]` itself
-_AT_ONCE = 2  # tokens in a file: the one that is used still, and the one that comes
+OPERATOR = "operator"  # the holder of `[http]`'s own token
+_AT_ONCE = 2  # tokens in a file: the old one, and its replacement
 
 
 class HasToken(Section):
@@ -36,7 +36,7 @@ class HasToken(Section):
         return self
 
     def read_tokens(self, section: str) -> tuple[str, ...]:
-        """The tokens of which any will do; none where none is set.
+        """The tokens, any of which will do; none where none is set.
 
         Args:
             section: what the table is called, for the error.
@@ -83,14 +83,14 @@ class NamedToken(HasToken):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a token."""
+    """The holder of a token."""
 
     name: str  # what the configuration calls the token, for the log
     rights: frozenset[Right]
     pools: frozenset[str] = frozenset()  # for which "pull" and "fill" are; empty: all
 
     def may_use(self, pool: str) -> bool:
-        """Whether its rights in pools are good for this one."""
+        """Whether its rights in pools hold for this one."""
         return not self.pools or pool in self.pools
 
 

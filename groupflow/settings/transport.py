@@ -1,7 +1,7 @@
-"""How the servers may be reached: over TLS that is verified, or plainly where nobody listens in.
+"""How the servers may be reached: over verified TLS, or plainly where the network is safe.
 
-The TLS files travel in the query of the URL, so that a URL says all of how to connect; `split_tls`
-takes them out again. There is no way to switch verification off, here or in a URL.
+The TLS files travel in the query of the URL, so that a URL has all that connecting needs;
+`split_tls` takes them out again. There is no way to switch verification off, here or in a URL.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def split_tls(url: str) -> tuple[str, ssl.SSLContext | None]:
     context = ssl.create_default_context(cafile=files.get("ca_file"))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if "cert_file" in files:
-        # An encrypted key would else ask for its password on the terminal.
+        # Else an encrypted key would make OpenSSL ask for its password on the terminal.
         context.load_cert_chain(files["cert_file"], files.get("key_file"), password="")
     return urlunsplit(parts._replace(query="&".join(rest))), context
 

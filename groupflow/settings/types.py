@@ -84,12 +84,12 @@ class HandlerCommand(tuple[str, ...]):
         return repr(self.display())
 
     def display(self) -> tuple[str, ...]:
-        """What may be shown of it, in its own shape."""
+        """The part that may be shown, as a command."""
         return (mask_command(self),)
 
 
 def _is_tls(option: str) -> bool:
-    """Whether an option in a URL's query is about TLS, which the clients would take from there."""
+    """Whether an option in a URL's query is about TLS, which the clients would obey."""
     name = unquote(option.partition("=")[0]).lower()
     return name.startswith("ssl") or name in _TLS_IN_URL
 
@@ -97,7 +97,7 @@ def _is_tls(option: str) -> bool:
 def _url_check(*schemes: str, server: bool, several: str = "") -> Callable[[SecretUrl], SecretUrl]:
     """A validator for URLs of these schemes; its messages never hold the URL itself.
 
-    `several` names schemes of many nodes, which another one checks.
+    `several` names schemes of many nodes, which another validator checks.
     """
     wanted = " or ".join(f"{scheme}://" for scheme in schemes)
 
@@ -248,7 +248,7 @@ def _listen(value: str) -> str:
 
 
 def _secret(value: SecretStr) -> SecretStr:
-    """A token that a header can carry and that nobody guesses."""
+    """A token that a header can carry, and too long to guess."""
     text = value.get_secret_value()
     if text:
         check_token(text)
@@ -276,7 +276,7 @@ def _host_name(value: str) -> str:
 
 
 def _plain_text(value: object) -> object:
-    """A name out of a rule: text or a whole number, compared as text."""
+    """A rule's name: text or a whole number, compared as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value

@@ -11,7 +11,7 @@ from groupflow.settings.model import Redis
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import UNBOUNDED
 
-CARRIED_SHARE = 0.25  # of Redis's memory, however much is configured: delays may hold another half
+CARRIED_SHARE = 0.25  # of Redis's memory, at most: delays may hold another half
 LOOK_EVERY = 10.0  # seconds between two looks at how much memory Redis has
 
 
@@ -37,7 +37,7 @@ class Carrying:
         """Binds the bounds of one store.
 
         Args:
-            client: who tells how much memory Redis has.
+            client: tells how much memory Redis has.
             carried_memory: bytes for all tasks of this store.
             tenant_share: the part of them that one tenant may have.
             max_memory: bytes that Redis may use; 0 for no limit.

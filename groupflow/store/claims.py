@@ -37,8 +37,8 @@ class Answer:
 
     refused: list[Settlement]  # since their fence is stale
     claims: list[Claim]
-    # whether the daemon ran a suspect, in whichever pool, when the store last answered a claim of
-    # this one
+    # whether the daemon ran a suspect, in either pool, when the store last answered a claim of this
+    # pool
     beside_suspect: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
     superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
@@ -97,10 +97,10 @@ class Claims:
     async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 
-        A suspect (a task with crashes) comes alone, whatever else could be claimed.
+        A suspect (a task with crashes) comes alone, even if other tasks could be claimed.
 
-        May be called again with the same arguments after any error: settles and claims that had
-        run answer as they did the first time.
+        May be called again with the same arguments after any error: settles and claims that ran
+        answer as they did the first time.
 
         Raises:
             SessionLost: every claim of the session is gone.
@@ -115,7 +115,7 @@ class Claims:
         ordered, calls = calls_of(front, self.pool, settlements, slots, runs=runs, room=room)
         if not calls:
             return Answer([], [], self._beside_suspect)
-        # Behind a server that was replaced, a claim has to wait for its session.
+        # A claim waits for its session behind a server that was replaced.
         epoch = self._session.epoch if self._session.epoch.id else None
         replies = await self._client.run_all(calls, epoch)
         for state, *_ in replies:
@@ -149,10 +149,10 @@ class Claims:
         )
 
     async def go_on(self, settlement: Complete) -> Answer:
-        """Complete a task, and claim for its slot again, in the least that this takes.
+        """Complete a task, and claim for its slot again, at the least cost.
 
         Raises:
-            As `exchange`, which may be asked to do the same after any error.
+            As `exchange`, which may be asked for the same after any error.
         """
         if monotonic() >= self._hops_from and settlement.claim.rule not in self._runs:
             following = await self.hop(settlement)
@@ -164,7 +164,7 @@ class Claims:
         return await self.exchange([settlement], [settlement.claim.slot])
 
     async def hop(self, settlement: Complete) -> Claim | None:
-        """Complete a task, and claim the next one of its group, in the least that this takes.
+        """Complete a task, and claim the next one of its group, at the least cost.
 
         After any error `exchange` may be asked to settle the same, and to claim for the same slot.
 
@@ -172,8 +172,8 @@ class Claims:
             settlement: of a claim of a group's task.
 
         Returns:
-            What the slot holds now. ``None`` where nothing is settled: others may go before the
-            next one, or there is none, and an exchange finds that out.
+            What the slot holds now. ``None`` where nothing is settled: other tasks may go before
+            the next one, or there is none, and an exchange finds that out.
 
         Raises:
             StoreUnavailable: no answer; it may have run.

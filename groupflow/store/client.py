@@ -1,8 +1,8 @@
 """A client of one Redis: runs scripts over a wire of its own, and leaves the rest to redis-py.
 
-Nothing here retries what may have run. A call whose reply was lost may have, so each script may be
-run again with the same arguments, and it is the callers, who know how long to try, that do. What a
-node refused, since another one has the keys now, didn't run, and goes there.
+Nothing here retries what may have run. A call whose reply was lost may have run. So each script may
+run again with the same arguments, and the callers retry, who know how long to try. A call that a
+node refused, since another node has the keys now, didn't run, and goes there.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ LOOK = 0.5  # seconds between two looks whether a node that doesn't answer still
 
 
 class Hearing(Protocol):
-    """Who hears of each script whether Redis answered. From any thread."""
+    """Hears of each script whether Redis answered. From any thread."""
 
     is_away: bool  # whether it has heard of a failure, and of no answer since
 
     def failed(self, who: str, error: str) -> None:
-        """There was no answer; `who` names the keys."""
+        """Redis didn't answer; `who` names the keys."""
 
     def answered(self, who: str) -> None:
-        """There was one, where `is_away`."""
+        """Redis answered, where `is_away`."""
 
 
 class _NotYet(StoreUnavailable):
-    """Redis answers; it is this daemon's session that can't go on there yet."""
+    """Redis answers, but this daemon's session can't go on there yet."""
 
 
 class StoreClient:
@@ -68,9 +68,9 @@ class StoreClient:
     ) -> None:
         """Connects on first use.
 
-        The timeout (seconds) is for a connection; for a script, without a byte of an answer. In a
-        partition of a namespace that has another number of `partitions` nothing is brought in,
-        unless that is 0.
+        The timeout (seconds) is for a connection; for a script, without a byte of an answer. If
+        the namespace has another number of `partitions`, scripts bring nothing in, unless that is
+        0.
         """
         self._hearing = hearing
         self.keys = keys
@@ -85,12 +85,12 @@ class StoreClient:
         self._node = ""  # the URL of the one that served last
         self._wire: Wire | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._preparing = asyncio.Lock()  # what is called meanwhile waits its turn
+        self._preparing = asyncio.Lock()  # calls made meanwhile wait their turn
         self._pools: dict[str, ConnectionPool] = {}  # of redis-py's, by node
 
     @property
     def extended(self) -> float:
-        """When scripts were last given more time since their answer was coming (monotonic), or 0.
+        """When scripts were last given more time, as their answer was coming (monotonic), or 0.
 
         From any thread.
         """
@@ -115,12 +115,12 @@ class StoreClient:
     async def run_all(self, calls: Sequence[Call], epoch: Epoch | None = None) -> list[Any]:
         """Run scripts in the order given, in one round trip; each is atomic, the whole is not.
 
-        What this client is asked for runs in the order in which it was asked, as long as Redis
-        answers: no call overtakes another, whatever has to be opened or loaded first.
+        Redis runs this client's calls in the order in which they were made, as long as it answers:
+        no call overtakes another, even if a connection must be opened or a script loaded first.
 
         Args:
             calls: which scripts, with what.
-            epoch: runs them there or nowhere.
+            epoch: runs them in it or nowhere.
 
         Raises:
             StoreUnavailable: no answer to at least one; any of them may have run.
@@ -146,7 +146,7 @@ class StoreClient:
                 runs between, and neither runs without the other.
 
         Returns:
-            Its answer, how many have it, and the connection: whoever waits on it again
+            Its answer, how many have it, and the connection: a caller that waits on it again
             (`Copies.wait`) waits for the same.
 
         Raises:
@@ -156,7 +156,7 @@ class StoreClient:
         packed = [self._packed(verb, arguments)]
         if laid:
             kind, *value = laid
-            # A script that Redis doesn't know would leave the value behind: so it is loaded there.
+            # If Redis didn't know the script, the value would stay behind: so it is loaded there.
             packed = [
                 pack("MULTI"),
                 pack("SCRIPT", "LOAD", self.scripts[verb].text),
@@ -231,7 +231,7 @@ class StoreClient:
                 await self._load(rooms)
                 continue
             if any(has_moved(reply) for reply in replies):
-                if wire is self._wire:  # else somebody else was told the same, and has left
+                if wire is self._wire:  # else another call was told the same, and has left
                     self._leave()
                 if may_move:
                     may_move, may_load = False, True  # the other node may know no script
@@ -316,7 +316,7 @@ class StoreClient:
         try:
             return await self._whereabouts.find(LOOK) != node
         except (RedisError, OSError):
-            return False  # nobody knows better
+            return False  # no answer says otherwise
 
     async def _located(self) -> Redis:
         """redis-py's client of the node that serves now."""
@@ -366,7 +366,8 @@ class StoreClient:
         ``grouped`` where one of a group may be, ``ready`` where either may, ``due`` where a due
         time was set, ``pool`` where something may be claimed from a pool, ``hold:`` and a group
         where that is held back, ``hold`` where all are. It begins with ``anew``: any of these may
-        have passed while nobody listened. It ends with `StoreUnavailable` when the connection does.
+        have passed before the subscription. It ends with `StoreUnavailable` when the connection
+        does.
         """
         with self._telling():
             pubsub = (await self._located()).pubsub()
@@ -377,7 +378,7 @@ class StoreClient:
                         await pubsub.ssubscribe(self.keys.wake)
                     else:
                         await pubsub.subscribe(self.keys.wake)
-                    # Sent is not done: only from the answer on is every wake heard.
+                    # Sent is not done: every wake is heard only from the answer on.
                     while await pubsub.get_message(timeout=self._timeout) is None:
                         pass
             yield self._wakes(pubsub)
@@ -390,7 +391,7 @@ class StoreClient:
             with self._telling():
                 message = await pubsub.get_message(timeout=30.0)
                 if message is None:
-                    # A silent channel or a dead peer: the answer, or its lack, tells them apart.
+                    # A silent channel or a dead peer: an answer to a ping tells which.
                     await pubsub.ping()
                     message = await pubsub.get_message(timeout=self._timeout)
                     if message is None:
@@ -429,7 +430,7 @@ class StoreClient:
 
 
 def _left(until: float) -> float:
-    """Seconds until then; none: whoever waited that long for a connection sends nothing on it.
+    """Seconds until then. A call that waited that long for a connection sends nothing on it.
 
     Raises:
         TimeoutError: the time is over.

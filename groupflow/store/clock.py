@@ -1,4 +1,4 @@
-"""Redis's clock, the only one that scripts go by: whole microseconds since 1970."""
+"""Redis's clock, the only one that scripts use: whole microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MICROSECONDS = 1_000_000  # of a second
 
 
 def seconds(microseconds: float | str | bytes) -> float:
-    """A time or a span of a script's, as the rest of groupflow has them."""
+    """A time or a span of a script, as the rest of groupflow has them."""
     return float(microseconds) / MICROSECONDS
 
 

@@ -1,8 +1,8 @@
 """Copies: a batch counts as written only once replicas have it (`redis.replicas`).
 
-`WAIT` is asked on the very connection that wrote, right behind the script: Redis then compares what
-replicas have acknowledged with what that connection wrote last. It holds up whatever is behind it
-on that connection, so those who wait for replicas have one of their own.
+`WAIT` goes on the very connection that wrote, right behind the script: Redis then compares what
+replicas have acknowledged with what that connection wrote last. It holds up all calls behind it on
+that connection, so callers that wait for replicas have one of their own.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from groupflow.store.wire import Packed, Wire, pack
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How many replicas have to have a batch."""
+    """How many replicas must have a batch."""
 
     replicas: int
-    patience: float  # seconds for which they are waited for before that is said
+    patience: float  # seconds to wait for them before saying so
 
     @property
     def command(self) -> Packed:

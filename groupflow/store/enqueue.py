@@ -22,9 +22,9 @@ from groupflow.store.wire import Wire
 
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are
-TRIES = 4  # to find an id for a large envelope, where its own is somebody else's
-DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, however much is configured
-CARRIED = 1024 * 1024  # bytes of envelopes that one script is given, but for the first one
+TRIES = 4  # to find an id for a large envelope, where its own is taken
+DELAYED_SHARE = 0.5  # of Redis's memory that may wait for delays, at most
+CARRIED = 1024 * 1024  # bytes of envelopes that one script is given; the first one may be larger
 READ_WHOLE = 4096  # bytes of an envelope that a look at its task may read; see `facts.lua`
 
 
@@ -54,7 +54,7 @@ class Arrival:
     delay: float = 0.0  # seconds before which it may not run
     steps_aside: bool = False  # whether its group goes on during that delay
     dead: str = ""  # the reason why it is a dead letter from the start, empty for a task
-    debounce: Debounce | None = None  # for how long a newer one of its group and type replaces it
+    debounce: Debounce | None = None  # how long a newer one of its group and type may replace it
 
     def arguments(self, packed: bytes | None = None, laid_at: str = "") -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message.
@@ -85,21 +85,21 @@ class Arrival:
 class Enqueued:
     """What became of a batch."""
 
-    # how many tasks wait in the store now, but for those that wait for delays, whose bytes are
-    # bounded, and for shards of scans that sleep
+    # how many tasks wait in the store now, without those that wait for delays, whose bytes are
+    # bounded, and without shards of scans that sleep
     queued: int
     taken: list[bool]  # for each message, whether it is new; False is a duplicate
-    # the ids of those tasks that have another than their message's, since that belongs to another
-    # application or tenant, or to an old dead letter; by place in the batch
+    # the ids of tasks whose message's id belongs to another application or tenant, or to an old
+    # dead letter; by place in the batch
     renamed: dict[int, str] = field(default_factory=dict)
-    # the places in the batch of those that became dead letters, since there was no room for what
+    # the places in the batch of messages that became dead letters, since there was no room for what
     # waits for delays
     crowded_out: frozenset[int] = frozenset()
     superseded: int = 0  # waiting tasks that these have replaced
 
 
 def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
-    """Whose workers will find something in the store once these are there."""
+    """The pools whose workers will find something in the store once these are there."""
     return {
         each.envelope.pool
         for each in arrivals
@@ -108,7 +108,7 @@ def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
 
 
 def _joined(parts: Sequence[Enqueued]) -> Enqueued:
-    """What became of a batch, of what became of its parts."""
+    """What became of a batch, from what became of its parts."""
     taken, renamed, crowded_out = list[bool](), dict[int, str](), set[int]()
     for part in parts:
         first = len(taken)
@@ -132,7 +132,7 @@ _Part: TypeAlias = list[tuple[Arrival, bytes]]  # messages, and their envelopes 
 
 
 def _parts_of(arrivals: Sequence[Arrival]) -> list[_Part]:
-    """A batch in parts that one script each is given: by bytes, as their number is bounded."""
+    """A batch in parts for one script each, by bytes: their number is bounded already."""
     parts: list[_Part] = [[]]
     size = 0
     for arrival in arrivals:
@@ -146,7 +146,7 @@ def _parts_of(arrivals: Sequence[Arrival]) -> list[_Part]:
 
 
 class Enqueuer:
-    """Writes batches. Running one again is safe: what was taken is a duplicate the second time."""
+    """Writes batches. Running one again is safe: the second time, what was taken is a duplicate."""
 
     def __init__(
         self,
@@ -161,16 +161,17 @@ class Enqueuer:
 
         Args:
             client: the one that the daemon claims through as well; with `copies` one of its own.
-            daemon: who writes. Where there is no other, nobody is woken by Redis.
+            daemon: the daemon that writes. If there is no other, the script wakes none.
             dedup_window: seconds for which a dead letter keeps its id from other messages.
-            copies: how many replicas have to have a batch.
-            seen: where the highest arrival is noted.
+            copies: how many replicas must have a batch.
+            seen: notes the highest arrival.
         """
         self._copies = copies
         self._uncopied: _Uncopied | None = None
         self._seen = seen or Seen()
         self._front: tuple[Argument, ...] = (
-            # On a connection of its own nobody claims right behind it: all have to be woken.
+            # On a connection of its own, no claim runs right behind it: all daemons have to be
+            # woken.
             "" if copies else daemon,
             microseconds(dedup_window),
             token_hex(16),  # where no store has a salt yet
@@ -180,18 +181,18 @@ class Enqueuer:
     async def enqueue(
         self, arrivals: Sequence[Arrival], delayed_memory: int = UNBOUNDED
     ) -> Enqueued:
-        """Make a batch durable, in its order, by as many scripts as its bytes call for.
+        """Make a batch durable, in its order, by as many scripts as its bytes need.
 
-        What is delayed and would take more than `delayed_memory` bytes is a dead letter, to be
-        redriven.
+        A message whose delay would take more than `delayed_memory` bytes becomes a dead letter, to
+        be redriven.
 
         Raises:
             StoreUnavailable: no answer; the batch may have been written. Try again.
             TooFewReplicas: it has been written, and may still be lost. Try again.
-            StoreFull: Redis has no memory for it; the first of it may have been written.
+            StoreFull: Redis has no memory for it; its first part may have been written.
         """
         parts = [
-            # One behind the other: none may be written where one in front of it was not.
+            # In turn: no part may be written where one in front of it was not.
             await self._enqueue(part, delayed_memory)
             for part in _parts_of(arrivals)
         ]
@@ -240,7 +241,7 @@ class Enqueuer:
                 )
                 if not isinstance(reply[1][0], list):
                     return self._enqueued(reply), number, wire
-                at = reply[1][0][0].decode()  # its id is somebody else's: it comes under another
+                at = reply[1][0][0].decode()  # its id is taken: it comes under another
             raise StoreUnavailable(f"{arrival.id!r}: others took each id that was free")
         for arrival, packed in part:
             arguments.extend(arrival.arguments(packed))

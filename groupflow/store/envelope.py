@@ -1,7 +1,7 @@
 """How a task lies in Redis: one string, its facts as a JSON array, a line feed, the raw body.
 
-JSON never holds a bare line feed, so the first one ends the facts and whatever follows is the body,
-byte for byte as it was published.
+JSON never holds a bare line feed, so the first one ends the facts; the rest is the body, byte for
+byte as it was published.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Envelope:
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
     def pack_facts(self, debounce: Debounce | None = None) -> bytes:
-        """What scripts look at, kept apart from headers and body.
+        """What scripts look at, apart from headers and body.
 
         Type, tenant, rule and pool; and how long it waits for quiet, and at most (µs).
         """
@@ -82,7 +82,7 @@ class Envelope:
 
     @classmethod
     def unpack_any(cls, packed: bytes, group: str | None) -> Envelope:
-        """The same, or a bare body without a type, where somebody else wrote to our keys."""
+        """The same, or a bare body without a type, where another program wrote to our keys."""
         try:
             return cls.unpack(packed)
         except ValueError:

@@ -1,8 +1,8 @@
 """Epochs: what a daemon remembers of servers, to show it to one that may have lost writes.
 
 An epoch is the time for which one server leads without a restart. Redis names it: `master_replid`
-changes whenever a replica is promoted, and at every start. The rules are those of `lua/epochs.lua`
-and docs/adr/0045; here is what a daemon has to remember for them.
+changes whenever a replica is promoted, and at every start. `lua/epochs.lua` and docs/adr/0045 have
+the rules; here is what a daemon has to remember for them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Epoch:
 
 @dataclass(slots=True)
 class Seen:
-    """The highest numbers that a daemon was ever told of: nothing may have them a second time."""
+    """The highest numbers that a daemon was ever told: none may be given out a second time."""
 
     fence: int = 0
     arrival: int = 0  # µs
-    enrolled: str = NEVER  # of the newest session, anybody's
+    enrolled: str = NEVER  # number of the newest session, of any daemon
 
 
 async def ask_epoch(wire: Wire, timeout: float) -> str:
-    """Which epoch is at the other end; it stays so for as long as the connection does.
+    """The epoch at the other end; it stays the same as long as the connection does.
 
-    But for a primary that becomes a replica and a primary again meanwhile.
+    The exception is a primary that becomes a replica and a primary again meanwhile.
 
     Args:
         wire: the connection.

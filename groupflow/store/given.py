@@ -23,8 +23,8 @@ _ROW = 7  # values a claim
 class Rest(Sequence["Claim"]):
     """The rest of a run: claims that its slot goes on with, in order.
 
-    Each is read when its turn has come: to read all at once, the first tasks of many runs would
-    wait for the last ones of each.
+    Each is read when its turn has come: if all were read at once, the first tasks of many runs
+    would wait for the last ones of each.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Rest(Sequence["Claim"]):
 
     @property
     def last_element(self) -> bytes:
-        """Of the last one, which there is."""
+        """Of the last one; there must be one."""
         return self._elements[-1]
 
     @property
@@ -101,12 +101,12 @@ class Claim:
     # seconds, by Redis's clock, from when the task could first have been claimed; None where it
     # had been claimed before
     waited: float | None = None
-    scope: str | None = None  # whose its id is; None where nobody wrote that down
+    scope: str | None = None  # whose its id is; None where that wasn't noted
     run: Rest = NO_REST
     # Bytes of its envelope and its context that aren't here, but are to be fetched, or were let go:
     # its task has no body, no headers, and maybe no context. 0 where it is whole.
     apart: int = 0
-    fetched: int = 0  # of these, that were fetched
+    fetched: int = 0  # of these, those that were fetched
     reads: Reading | None = None  # what fetches them
 
     async def fetch(self) -> bool:
@@ -147,7 +147,7 @@ def claims_from(rows: list[Any], now: int, reads: Reading) -> list[Claim]:
     Args:
         rows: the values.
         now: Redis's clock (µs).
-        reads: fetches what a script was not to read.
+        reads: fetches what a script could not read.
     """
     return [_claim_from(rows[at : at + _ROW], now, reads) for at in range(0, len(rows), _ROW)]
 
@@ -161,7 +161,7 @@ def _claim_from(row: list[Any], now: int, reads: Reading) -> Claim:
         claim.apart, claim.reads = packed, reads
         return claim
     claim = claim_of(slot.decode(), fence, element, group, packed, life, now)
-    if told and isinstance(told, list):  # else no run; or since when, of who pulls
+    if told and isinstance(told, list):  # else no run; or since when, of a puller
         claim.run = Rest(claim.slot, claim.task.group, int(told[0]), told[1:], now)
     return claim
 
@@ -193,13 +193,13 @@ def claim_of(  # noqa: PLR0917  what a row has, in its order
 ) -> Claim:
     """A claim; `now` is Redis's clock (µs)."""
     arrival, id_ = split_element(element)
-    # Without a type, as what isn't ours, it will be buried.
+    # Without a type, as what isn't ours, the daemon will bury it.
     envelope = Envelope.unpack_any(packed, group)
     if life.enqueued is not None:
         arrival = life.enqueued
     since = None if life.was_claimed else max(arrival, life.due or 0)
-    # Its own `__init__` sets what is frozen field by field, and takes three times as long. So each
-    # field stands here.
+    # `Task.__init__` sets frozen fields one by one, and takes three times as long. So each field
+    # stands here.
     task = Task.__new__(Task)
     vars(task).update(
         id=id_,

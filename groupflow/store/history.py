@@ -10,7 +10,7 @@ _LOOK = 500  # ids a script: bounds how long one may block Redis
 
 
 async def roll_history(client: StoreClient, *, keep: float, size: int) -> bool:
-    """Begin a new segment and drop the oldest whole, where it is time for that; returns whether.
+    """Begin a new segment and drop the oldest whole, if it is time for that; returns whether.
 
     A finished task is remembered for `keep` seconds at least. At `size` entries a segment is
     closed before its time.
@@ -22,6 +22,6 @@ async def sweep_renamed(client: StoreClient) -> bool:
     """Forget some of the message ids that gave way to another's and are unknown by now.
 
     Returns:
-        Whether it is worth while to look at the next ones at once.
+        Whether to look at the next ones at once.
     """
     return int(await client.run(Verb.SWEEP_RENAMED, _LOOK)) > _LOOK // 4

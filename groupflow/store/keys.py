@@ -1,4 +1,4 @@
-"""Every key that groupflow writes, and nothing else knows one.
+"""Every key that groupflow writes; no other module names one.
 
 All keys of one partition share a hash tag, so that each script runs within one slot of a Redis
 Cluster: ``{ns}`` where a namespace has a single one, else ``{ns:3}``. Scripts say ``K.lane`` for a
@@ -14,9 +14,9 @@ spelled only here.
 | ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |
 | ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
 | ``pool_ordered:<pool>`` | zset | the same as ``ordered``, for workers that pull from a pool |
-| ``pool_suspect_plain:<pool>`` | zset | likewise |
-| ``pool_ready:<pool>`` | zset | likewise |
-| ``pool_suspect_groups:<pool>`` | zset | likewise |
+| ``pool_suspect_plain:<pool>`` | zset | the same as ``suspect_plain``, for these |
+| ``pool_ready:<pool>`` | zset | the same as ``ready``, for these |
+| ``pool_suspect_groups:<pool>`` | zset | the same as ``suspect_groups``, for these |
 | ``pools`` | hash | names of pools that ever had a task or a worker → since when |
 | ``pool_pullers:<pool>`` | zset | ``pool/<pool>/<worker>``, as daemons → when its lease runs out |
 | ``pool_holders:<pool>`` | zset | those of them that hold tasks → how many; under '' their sum |
@@ -25,7 +25,7 @@ spelled only here.
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
 | ``limits`` | hash | what the configuration says of concurrency and rates; see `limits.lua` |
-| ``by_hand`` | hash | limits that somebody set for a while: see `by_hand.lua` |
+| ``by_hand`` | hash | limits that an operator set for a while: see `by_hand.lua` |
 | ``by_hand_ends`` | zset | the same → until when |
 | ``by_hand_news`` | list | which of them began and ended, until a daemon's log has it (JSON) |
 | ``sharing`` | zset | claims of groups that several tasks may run in, in place of locks |
@@ -39,7 +39,7 @@ spelled only here.
 | ``charges`` | zset | the same claims, to be counted by tenant |
 | ``shares:<pool>`` | zset | tenant → its virtual time, where tenants share by weight |
 | ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
-| ``debouncing`` | hash | group, scope, type → who is replaced by what is newer: `debouncing.lua` |
+| ``debouncing`` | hash | group, scope, type → the task that newer ones replace: `debouncing.lua` |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
 | ``life:<id>`` | hash | what has happened to a task that left the straight path; see below |
@@ -68,14 +68,14 @@ spelled only here.
 | ``schedules`` | zset | names of schedules → when they are due next |
 | ``schedule:<name>`` | hash | what its ticks are made of, and became; see ``rows.lua`` |
 | ``partitions`` | hash | how many a namespace has: under the tag without a number, and in each |
-| ``scans`` | hash | the names of scans → since when; likewise |
-| ``scan:<name>`` | hash | what daemons have agreed on about a scan; likewise; see `scan_open.lua` |
+| ``scans`` | hash | the names of scans → since when; under the tag without a number |
+| ``scan:<name>`` | hash | what daemons have agreed on about a scan: see `scan_open.lua`; same tag |
 
 An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
 The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
 never looks for one. The arrival is the task's place in its group for good. A *life* has what
-settles have changed; of a dead letter or a large task also its type and tenant, so that nobody who
-looks at it has to read its body.
+settles have changed; of a dead letter or a large task also its type and tenant, so that a look at
+it needn't read its body.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 _SPELLINGS = (
     {kind: kind for kind in (*_WHOLE, "wake")} | {kind: f"{kind}:" for kind in _PREFIXES} | _HISTORY
 )
-# What may not be in front of the K is asked behind it: so it is looked for as plain text.
+# The look-behind stands behind the K, so that the engine looks for the K as plain text.
 _KIND = re.compile(r"K(?<!\wK)\.(\w+)")
 
 
@@ -126,7 +126,7 @@ class Keys:
         return f"{{{self.namespace}{number}}}"
 
     def __call__(self, kind: str, name: str = "") -> str:
-        """The key of a kind, with the stranger's `name` at its very end where there is one.
+        """The key of a kind, with the caller's `name`, if any, at its very end.
 
         The kind comes first and is fixed, so no name can reach a key of another kind.
         """
@@ -142,15 +142,15 @@ class Keys:
     def front(self) -> str:
         """What all of its keys begin with, and no key's name: scripts are called with it.
 
-        While a slot is moved from one node of a cluster to another key by key, a script would meet
-        keys that are gone and keys that are there still, and fail half-way, with its first half
-        written. A node that has begun to give the slot away refuses a key that never was, so no
-        script begins there. Where slots move as a whole (Valkey 9, Redis 8.4) none is refused.
+        While a slot of a cluster is moved to another node key by key, some keys are gone and some
+        are there still. A script would fail half-way, with its first half written. A node that has
+        begun to give the slot away refuses a key that never was, so no script begins there. Where
+        slots move as a whole (Valkey 9, Redis 8.4) none is refused.
         """
         return f"{self.tag}:"
 
     def every(self) -> Iterator[tuple[str, str]]:
-        """Kind and key of each, with nothing behind those that want a name: they end in ``:``."""
+        """Kind and key of each; keys that want a name end in ``:``."""
         for kind in (*_WHOLE, *_PREFIXES, *_HISTORY):
             yield kind, self.front + _SPELLINGS[kind]
 
@@ -160,7 +160,7 @@ def spelled(script: str) -> str:
     """A script with its keys written out: ``K.lane`` is ``TAG .. 'lane:'``, which wants a name.
 
     `TAG` is what it is called with (`Keys.front`). So its text is the same for all partitions, and
-    Redis has one script of it, however many lie there.
+    Redis keeps one script for all that it has.
 
     Raises:
         KeyError: there is no key of that kind.

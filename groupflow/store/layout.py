@@ -1,8 +1,8 @@
 """How many partitions a namespace has: what is noted, against what a configuration says.
 
-It is noted once for the namespace, under its tag without a number, and in each partition under its
-own, so that nobody who slept while the namespace was moved writes where nobody looks any more
-(`lua/layout.lua`).
+The number is noted once for the namespace, under its tag without a number, and in each partition
+under its own. So a daemon that slept while the namespace was moved can't write where no daemon
+looks any more (`lua/layout.lua`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def compare(name: str, count: int, known: int, moving_to: int) -> None:
 
 
 def check_reply(reply: object, name: str, count: int) -> None:
-    """Look whether a script was refused for that.
+    """Raise if a script was refused for that.
 
     Raises:
         OtherLayout: it was; it wrote nothing.

@@ -1,4 +1,4 @@
-"""What has happened to a task that left the straight path; of others nothing is noted."""
+"""What has happened to a task that left the straight path; of other tasks nothing is noted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How a configuration's limits come to the scripts: as the fields of one hash.
 
-Each daemon writes them with its session, and again when it takes over a new configuration; so what
-holds in a namespace is what the daemon that came last has said. Scripts read a rule's limit where
-the head of a group names that rule: what waits already is under a new limit at once.
+Each daemon writes them with its session, and again when it takes over a new configuration; so a
+namespace has the limits that the last daemon told. Scripts read a rule's limit where the head of a
+group names that rule: waiting tasks are under a new limit at once.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from groupflow.store.scripts import Verb
 
 
 def partition_of(group: str | None, id: str, count: int) -> int:
-    """Where a task lies: by its group, and without one by its id.
+    """The partition in which a task lies: by its group, and without one by its id.
 
     The first eight bytes of the SHA-256 of the name in UTF-8, as a big-endian number, modulo
     `count`. That never changes: what is stored lies where this said.
@@ -35,7 +35,7 @@ def partition_of(group: str | None, id: str, count: int) -> int:
 
 
 def keys_of(namespace: str, count: int) -> list[Keys]:
-    """The keys of each partition. A namespace that has but one has no number in its tag."""
+    """The keys of each partition. The tag of a namespace with only one has no number."""
     return [Keys(namespace)] if count == 1 else [Keys(namespace, n) for n in range(count)]
 
 
@@ -60,7 +60,7 @@ class Partitions(Sequence[StoreClient]):
         return self._clients[partition_of(group, id, len(self._clients))]
 
     async def close(self) -> None:
-        """Close all of them, whatever becomes of one."""
+        """Close all of them, even if one fails."""
         await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
 
 

@@ -1,4 +1,4 @@
-"""Connections of redis-py's, set up as all of ours are; for what happens once in a while."""
+"""Connections of redis-py's, set up as all of ours are; for rare calls."""
 
 from __future__ import annotations
 

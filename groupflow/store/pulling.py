@@ -1,8 +1,8 @@
-"""pull: what one partition gives a worker that comes and asks, and what it takes back from it.
+"""pull: what one partition gives a puller, and what it takes back from it.
 
-To the store such a worker is a daemon by the name of ``pool/<pool>/<worker>``: it has a session, a
+To the store a puller is a daemon by the name of ``pool/<pool>/<worker>``: it has a session, a
 lease, slots with checkpoints, and fences. All of that is in Redis; so each call may be answered by
-another process. It is awaited by nobody after a fail-over (docs/adr/0071).
+another process. No recovery waits for a puller after a fail-over (docs/adr/0071).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Head:
     """Something that the worker could claim; the smallest order goes first."""
 
     order: bytes
-    is_group: bool  # whether it is a group, or a plain task
+    is_group: bool  # else it is a plain task
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Visit:
 
     session: Session | None  # None where it has none, and was not to get one
     now: float  # Unix seconds by Redis's clock
-    lease_until: float  # likewise
+    lease_until: float  # the same clock
     held: dict[int, Held]  # by fence
     settled: frozenset[int]  # fences that its slots settled last
     heads: list[Head]  # the best first
@@ -116,7 +116,7 @@ class Listed:
 
 
 class Pulling:
-    """One partition, as workers that pull see it."""
+    """One partition, as pullers see it."""
 
     def __init__(self, client: StoreClient, lease: float, carrying: Carrying | None = None) -> None:
         """Binds it; `lease` (s) is a daemon's. Without `carrying`, tasks carry what they like."""
@@ -127,7 +127,7 @@ class Pulling:
     async def visit(
         self, puller: Puller, limit: int = 0, *, opens: bool = True, counts: bool = True
     ) -> Visit:
-        """Note that a worker was heard of.
+        """Note that a worker called.
 
         Args:
             puller: which.
@@ -175,7 +175,7 @@ class Pulling:
 
         Raises:
             SessionLost: it was silent for its lease, meanwhile.
-            StoreUnavailable: no answer; whatever ran comes with the next visit.
+            StoreUnavailable: no answer; the next visit finds what ran.
         """
         session, found = _session_of(visit), list[Claim]()
         slots = visit.idle(groups + plain)
@@ -200,7 +200,7 @@ class Pulling:
         return await claims.exchange(settlements, [])
 
     async def hand_back(self, visit: Visit, number: int) -> None:
-        """Let the newest claims go, so many, each task to its place.
+        """Let so many of the newest claims go, each task to its place.
 
         Raises:
             SessionLost: none is its own any more.
@@ -222,14 +222,14 @@ class Pulling:
         return [claim for claim, _ in found.claims]
 
     async def holdings(self, daemon: str, slots: Sequence[str] = ()) -> Holdings:
-        """What a worker holds, told without pushing its lease back; in some slots, or in all."""
+        """What a worker holds, in some slots or in all; its lease isn't pushed back."""
         now, ends, rows = await self._client.run(Verb.HOLDINGS, daemon, *slots)
         claims = claims_from(rows, now, self._client.read_apart)
         since = [seconds(row) for row in rows[6::7]]
         return Holdings(seconds(now), seconds(ends), list(zip(claims, since, strict=True)))
 
     async def tend(self) -> bool:
-        """Let what is due be claimed, and take from who was silent: also where no daemon runs.
+        """Let what is due be claimed, and reap silent sessions: also where no daemon runs.
 
         Returns:
             Whether there is more to take.
@@ -250,7 +250,7 @@ class Pulling:
         return str(number.decode())
 
     async def put(self, pool: str, number: str, tasks: Sequence[Listed]) -> list[Word]:
-        """Make some of a list wait in a pool: what became of each. May be run again.
+        """Make some of a list wait in a pool; returns what became of each. May be run again.
 
         Raises:
             StoreUnavailable: no answer; it may have been written.
@@ -268,7 +268,7 @@ class Pulling:
         return words + await self._put_small(pool, number, small)
 
     async def _put_small(self, pool: str, number: str, tasks: Sequence[Listed]) -> list[Word]:
-        """Those whose envelopes one script is given."""
+        """Put tasks whose envelopes one script is given."""
         if not tasks:
             return []
         arguments = _put_front(pool, number)
@@ -278,7 +278,7 @@ class Pulling:
         return [word.decode() for word in words]
 
     async def _put_large(self, pool: str, number: str, task: Listed) -> Word:
-        """One whose envelope is laid in front of the script, under the id that it will have."""
+        """Put one whose envelope is laid in front of the script, under the id that it will have."""
         at = task.id
         for _ in range(TRIES):
             laid = f"@{len(task.packed)} {at}"
@@ -289,7 +289,7 @@ class Pulling:
             if not isinstance(word, list):
                 found: Word = word.decode()
                 return found
-            at = word[0].decode()  # its id is somebody else's: it comes under another
+            at = word[0].decode()  # its id is taken: it comes under another
         raise StoreUnavailable(f"{task.id!r}: others took each id that was free")
 
     async def prune(self, pool: str, number: str, where: Where, cursor: str) -> tuple[str, int]:
@@ -314,7 +314,7 @@ class Holdings:
     """What a worker holds in a partition."""
 
     now: float  # Unix seconds by Redis's clock
-    lease_until: float  # likewise; 0 where it has no session
+    lease_until: float  # the same clock; 0 where it has no session
     claims: list[tuple[Claim, float]]  # and since when it holds each, Unix seconds
 
 

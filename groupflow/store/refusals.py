@@ -1,4 +1,4 @@
-"""What Redis answers in place of a result, in our errors."""
+"""What Redis answers in place of a result, as our errors."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.urls import split_url
 
-# Answers of a server that is up but can't serve for now, by their first word: still loading its
-# file, busy with a script, failing to write its disk, with too few replicas, or no longer the one
-# that has the keys. The last has no word of its own.
+# First words of answers of a server that is up but can't serve for now: it loads its file, is busy
+# with a script, fails to write its disk, has too few replicas, or no longer has the keys. The last
+# has no word of its own.
 _PASSING = (
     *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
     *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"),
     "UNBLOCKED",  # it waited for replicas, and has become one
 )
-# The same of one that takes no more connections: its first word says nothing.
+# The same of a server that takes no more connections: its first word says nothing.
 _CROWDED = "ERR max number of clients reached"
-# Those of a node that has given its keys away; nothing ran.
+# Answers of a node that has given its keys away; nothing ran.
 _MOVED = ("MOVED", "READONLY", "MASTERDOWN")
 
 

@@ -1,6 +1,6 @@
-"""Of the rules in front of a script, what it comes to.
+"""The shared rules in front of a script, without those that it doesn't use.
 
-Redis runs a script as one function, anew each time: each of the shared rules would be made again,
+Redis runs a script as one function: it would make each of the shared rules again on every run,
 with a look at all the others for what it refers to (docs/adr/0057).
 """
 
@@ -17,7 +17,7 @@ _RULE = re.compile(
     r"^(?:local )?function (\w+)\((?:[^\n]* end|[^\n]*\n(?:(?!end$)[^\n]*\n)*end)$", re.MULTILINE
 )
 _NAMED_AHEAD = re.compile(r"^local \w+(?:, \w+)*$", re.MULTILINE)
-# What names no function: comments and texts. Nor does a field of something.
+# Comments and texts name no function. Nor does a field of something.
 _UNREAD = re.compile(r"--.*|'[^'\n]*'")
 _WORD = re.compile(r"(?<![.\w])\w+")
 
@@ -37,7 +37,7 @@ class Script:
 
 @cache
 def without_unused(rules: tuple[str, ...], text: str) -> str:
-    """The rules without the functions that neither a script nor what it uses of them names."""
+    """The rules without the functions that the script doesn't name, itself or through others."""
     pieces = [piece for each in rules for piece in _in_pieces(each)]
     named: dict[str, set[str]] = defaultdict(set)  # by each function, what it names
     to_see = set(_words(text))
@@ -52,7 +52,7 @@ def without_unused(rules: tuple[str, ...], text: str) -> str:
 
 @cache
 def _in_pieces(rules: str) -> list[tuple[str, str]]:
-    """The functions of a file, each with its name, and what stands between them with none."""
+    """The functions of a file, each with its name, and the text between them with none."""
     pieces, end = list[tuple[str, str]](), 0
     for found in _RULE.finditer(rules):
         pieces += [("", rules[end : found.start()]), (found[1], found[0])]

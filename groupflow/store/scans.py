@@ -1,4 +1,4 @@
-"""Scans in the store: what daemons agree on about one, and the names of its shards."""
+"""Scans in the store: what daemons agree on about a scan, and the names of its shards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def group_of(scan: str, index: int) -> str:
 
 
 def scope_of(scan: str) -> str:
-    """Whose the ids of a scan's tasks are: of no application and no tenant."""
+    """The scope of the ids of a scan's tasks: of no application and no tenant."""
     return blake2b(scan.encode(), digest_size=4, person=b"groupflow scan").hexdigest()
 
 
@@ -49,10 +49,10 @@ class Record:
     # by shard, what it told: how far it is; that it has ended, and what it leaves
     closed: Mapping[int, Any] = field(default_factory=dict)
     ended: Mapping[int, Any] = field(default_factory=dict)
-    carried: Any = None  # what the last generation left, where that was asked for
+    carried: Any = None  # what the last generation left, if asked for
 
     def id_of(self, index: int) -> str:
-        """The id of a shard's task. Nobody can take it beforehand."""
+        """The id of a shard's task. No client can take it beforehand."""
         return f"{group_of(self.name, index)}.{self.generation}.{self.token[:8]}"
 
     @property
@@ -96,9 +96,9 @@ class ScanRecords:
     def __init__(self, client: StoreClient, copies: Copies | None = None) -> None:
         """Binds a client of the namespace's keys without a partition's number.
 
-        With `copies` it is one of its own, and what a shard tells before it ends counts as written
-        once so many replicas have it: it may lie on another server than the shard, and a fail-over
-        of that one would leave a scan whose last shard never ends.
+        With `copies` the client is one of its own, and what a shard tells before it ends counts as
+        written once so many replicas have it. It may lie on another server than the shard, and a
+        fail-over there would leave a scan whose last shard never ends.
         """
         self._client = client
         self._copies = copies
@@ -108,14 +108,14 @@ class ScanRecords:
         return bool(await self._client.run(Verb.SCAN_OPEN, scan, shards, token_hex(16)))
 
     async def look(self, scan: str, *, carried: bool = False) -> Record | None:
-        """What is agreed about it; ``None`` where there is no such scan."""
+        """What is agreed about a scan; ``None`` where there is none."""
         now, flat = await self._client.run(Verb.SCAN_LOOK, scan, "carried" if carried else "")
         return _record(scan, now, flat)
 
     async def report(
         self, record: Record, kind: Literal["closed", "ended"], index: int, told: Any
     ) -> Record | None:
-        """Tell, once, how far a shard is, or that it has ended; what is agreed since.
+        """Tell, once, how far a shard is, or that it has ended; returns what is agreed since.
 
         Raises:
             TooFewReplicas: it is told, and may still be lost. Tell it again.
@@ -127,7 +127,7 @@ class ScanRecords:
         return _record(record.name, now, flat)
 
     async def begin_next(self, record: Record, after: Any, carried: Any, done: int) -> bool:
-        """Begin the next generation. False where somebody else has."""
+        """Begin the next generation. False where another daemon has."""
         place = b"" if after is None else orjson.dumps(after)
         begun = await self._client.run(
             *(Verb.SCAN_NEXT, record.name, record.generation, place, orjson.dumps(carried), done)
@@ -150,7 +150,7 @@ class ScanRecords:
         return sorted(name.decode() for name in await self._client.run(Verb.SCAN_NAMES))
 
     async def drop(self, scan: str) -> bool:
-        """Forget a scan; its shards end. Whether there was one."""
+        """Forget a scan; its shards end. Returns whether there was one."""
         return bool(await self._client.run(Verb.SCAN_DROP, scan))
 
 
@@ -163,7 +163,7 @@ async def present(client: StoreClient, ids: Sequence[tuple[str, str]]) -> list[b
 
 
 async def hasten(client: StoreClient, ids: Sequence[str]) -> int:
-    """Let delayed tasks be due; of one that runs, the next stage. How many of them are there."""
+    """Make delayed tasks due; of one that runs, the next stage. Returns how many are there."""
     return int(await client.run(Verb.HASTEN, *ids)) if ids else 0
 
 
@@ -183,7 +183,7 @@ class RowDeath:
     attempts: int
 
     async def bury(self, client: StoreClient) -> bool:
-        """Write the dead letter, once. False where the group is somebody else's by now."""
+        """Write the dead letter, once. False where another claim holds the group by now."""
         buried = await client.run(
             *(Verb.BURY_ROW, self.group, self.fence, self.id, self.packed, self.type, self.scope),
             *(self.reason, self.kind, orjson.dumps(self.errors), self.attempts),

@@ -1,7 +1,7 @@
 """The Lua scripts as they are sent: the constants and the shared rules go in front.
 
-No partition is named in them: which one they work on they are told with each call, as their only
-key. So they are the same for all partitions, and for all namespaces.
+They name no partition: each call tells the script its partition, as the only key. So scripts are
+the same for all partitions, and for all namespaces.
 
 One file a verb under `lua/`, whose header is its contract. What several verbs share stands in files
 of its own, and each verb names those that it needs: there is nothing to resolve.
@@ -51,7 +51,7 @@ TAKING = (
 
 
 class AnyVerb(StrEnum):
-    """A script, by the name of its file. Each room that has some lists them in its own class."""
+    """A script, by the name of its file. Each package lists its scripts in its own class."""
 
     rules: tuple[str, ...]  # files that stand in front of it
 
@@ -68,7 +68,7 @@ class AnyVerb(StrEnum):
 
 
 class Verb(AnyVerb):
-    """Those of the path."""
+    """The scripts of a task's path."""
 
     AGREE = "agree"
     START = "start"
@@ -104,7 +104,7 @@ class Verb(AnyVerb):
 
 @cache  # the shared files are in front of nearly every verb
 def read_lua(file: str) -> str:
-    """The text of a file, by its room and its name: ``store/prelude``."""
+    """The text of a file, by its package and its name: ``store/prelude``."""
     room, name = file.split("/")
     return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
@@ -113,16 +113,16 @@ def read_lua(file: str) -> str:
 def render(
     verb: AnyVerb, order: Order, text: str, *, in_cluster: bool = False, partitions: int = 0
 ) -> Script:
-    """Puts the constants, and of the shared rules what it uses, in front of a verb's own text.
+    """Puts the constants, and the shared rules that it uses, in front of a verb's own text.
 
     Raises:
-        KeyError: it speaks of a key that there is none of.
+        KeyError: it names a key that doesn't exist.
     """
     shebang = ""
     if text.startswith("#!"):  # Redis wants its flags on the very first line
         shebang, text = text.split("\n", 1)
     front = without_unused(tuple(read_lua(file) for file in verb.rules), text)
-    # In a cluster a wake goes to those who listen at the node that has the slot, not to all nodes.
+    # In a cluster a wake goes to subscribers at the node that has the slot, not to all nodes.
     publish = "SPUBLISH" if in_cluster else "PUBLISH"
     constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
     whole = f"{shebang}\nlocal TAG = KEYS[1]\n{constants}\n{spelled(front)}\n{spelled(text)}"
@@ -130,7 +130,7 @@ def render(
 
 
 class Scripts(dict[AnyVerb, Script]):
-    """The scripts of one order and number of partitions, each rendered when it is asked for."""
+    """The scripts of one order and number of partitions, each rendered at its first use."""
 
     def __init__(self, order: Order, *, in_cluster: bool = False, partitions: int = 0) -> None:
         self._order: Order = order

@@ -1,9 +1,9 @@
 """A daemon's session: the lease that covers all its claims, and what happens when it ends.
 
-One lease a daemon, not one a claim: a daemon's claims live and die with its process, so a single
-sorted-set entry says it for all of them, and renewing costs the same for one claim and a thousand.
-A lease ends only in a script (`reap`, `register`, `leave`) that in the same step puts the tasks
-back and frees their groups; nothing expires by itself.
+One lease a daemon, not one a claim: a daemon's claims live and die with its process. So a single
+sorted-set entry covers them all, and a renewal costs the same for one claim and a thousand. A lease
+ends only in a script (`reap`, `register`, `leave`) that in the same step puts the tasks back and
+frees their groups; nothing expires by itself.
 """
 
 from __future__ import annotations
@@ -28,46 +28,45 @@ REAPED_AT_ONCE = 10  # daemons a call: bounds the script, and more come in the n
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A task that was taken from a daemon which didn't settle it."""
+    """A task that was taken from a daemon that didn't settle it."""
 
     id: str
     group: str | None  # its group, None for a plain task
     fence: int  # of the claim that ended
-    daemon: str  # who had held it
+    daemon: str  # held it
 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """What a renewal tells beside its own success: what this daemon could claim now."""
+    """What a renewal tells beside its success: what this daemon could claim now."""
 
     plain: int  # so many plain tasks
     groups: int  # heads of so many groups
-    # seconds for which nothing may be claimed at most, since Redis may have lost writes; None where
-    # that isn't so
+    # seconds for which nothing may be claimed at most, since Redis may have lost writes; else None
     recovering: float | None = None
     # whether another server leads now, which may not know what was settled last
     is_elsewhere: bool = False
 
 
 class Session:
-    """The session of one daemon, shared by everybody in it who claims or settles."""
+    """The session of one daemon, shared by all its workers that claim or settle."""
 
     def __init__(self, daemon: str) -> None:
         self.daemon = daemon
-        # tells this process from any other that has come, or will come, under that name; and, once
-        # `start` has named it, from which of them it replaces, and by which it is replaced
+        # tells this process from any other of that name, before or after; and, once `start` has
+        # named it, which of them it replaces, and which replaces it
         self.process = NEVER + uuid4().hex
-        self.number = NEVER  # of the newest session that it knows to have had
+        self.number = NEVER  # of the newest session that it knows
         self.seen = Seen()
-        # Claims go to a server of this one only: any other may not know what this daemon runs.
+        # Claims go only to a server of this epoch: any other may not know what this daemon runs.
         self.epoch = Epoch()
-        # Whether another daemon would miss it, should the server lose that it was ever opened.
-        # Before, nothing may be claimed under it.
+        # Whether another daemon would miss it, if the server lost its opening. Before, nothing may
+        # be claimed under it.
         self.is_witnessed = False
 
     @property
     def shown(self) -> str:
-        """What scripts are shown: which session, and whose."""
+        """What scripts are shown: the session and its process."""
         return self.number + self.process
 
     def check(self, state: bytes) -> None:
@@ -99,7 +98,7 @@ class Session:
 
 
 async def start(partitions: Sequence[StoreClient]) -> str:
-    """Name a process that starts: all that registered before, where it is known, sort before it.
+    """Name a process that starts: it sorts behind all that registered before, where known.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -119,7 +118,7 @@ async def start(partitions: Sequence[StoreClient]) -> str:
 
 
 class Sessions:
-    """Opens, renews and closes a session, and takes over from daemons that let theirs run out."""
+    """Opens, renews and closes a session, and takes over from daemons whose lease has run out."""
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class Sessions:
         Raises:
             SessionReplaced: a process that started later has this name.
             OtherLayout: the namespace has another number of partitions than is configured.
-            StoreUnavailable: no answer, or nobody tells how many it has.
+            StoreUnavailable: no answer, or none that tells how many it has.
         """
         daemon = self._session.daemon
         number, rows, epoch, is_witnessed = await self._register(info, "")
@@ -206,7 +205,7 @@ class Sessions:
         Passwords in its settings are hidden.
 
         Raises:
-            SessionLost: the lease had ended; `register` tells anew.
+            SessionLost: the lease had ended; `register` tells again.
             SessionReplaced: the name was taken over.
         """
         told = (orjson.dumps(info), orjson.dumps(settings), self.limits())
@@ -216,11 +215,11 @@ class Sessions:
         self._session.check(state)
 
     async def blame(self, culprit: tuple[int, str] | None) -> None:
-        """Tell that a task blocks the loop, so that the lease ends: a death of it, and of no other.
+        """Tell that a task blocks the loop, so that the lease ends: a death of only that task.
 
         Args:
-            culprit: fence and id of the task; ``None`` where nothing tells which one it is: then it
-                is a death of every task that the daemon runs.
+            culprit: fence and id of the task; ``None`` where that is unknown: then it is a death of
+                every task that the daemon runs.
 
         Raises:
             SessionLost: the session was lost already.
@@ -254,7 +253,7 @@ class Sessions:
 
     @property
     def has_news(self) -> bool:
-        """Whether somebody waits for it to show what the last answer told."""
+        """Whether another daemon waits for it to show what the last answer told."""
         return self._has_news
 
     def _shown(self) -> tuple[Argument, ...]:

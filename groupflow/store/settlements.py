@@ -48,7 +48,7 @@ class Retry:
     after: float  # seconds until it is due
     errors: list[dict[str, Any]]  # the history of its attempts
     standing: Standing = "hold"  # whether it holds its group meanwhile or steps aside
-    scope: Scope = "task"  # of what nothing starts until then
+    scope: Scope = "task"  # nothing of that starts until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Bury:
     claim: Claim
     reason: str
     errors: list[dict[str, Any]]  # the history of its attempts
-    park: bool = False  # whether its group stands still behind it
+    park: bool = False  # whether its group waits behind it
     # what it begins with when it is redriven, a JSON text; None for what it had
     context: bytes | None = None
 
@@ -74,9 +74,9 @@ class Advance:
     context: bytes  # what it is handed, a JSON text
     standing: Standing = "hold"  # whether it stays the head of its group or lines up again
     after: float = 0.0  # seconds until that stage is due
-    anew: bool = False  # whether the crashes so far don't count any more
-    # what is written in its stead where there is no room for what the task would carry; None where
-    # it is never refused
+    anew: bool = False  # whether the crashes so far no longer count
+    # what is written instead where there is no room for what the task would carry; None where it is
+    # never refused
     otherwise: Retry | Bury | None = None
 
 
@@ -85,15 +85,15 @@ class Proceed:
     """The first tasks of a run are done, and its slot goes on with the next one, or has ended."""
 
     outcome: ClassVar = "complete"
-    done: Sequence[Complete]  # in order: all whose end the store is not known to have
+    done: Sequence[Complete]  # in order: all whose end the store may not have
     following: Claim | None  # which the slot has begun, or is about to settle
-    more: int = 0  # how many further tasks of its group the run may have, if nobody waits
+    more: int = 0  # how many further tasks of its group the run may have, if nothing else waits
     behind: int = 0  # how many it has behind `following`
     last: bytes = b""  # the element of the last of them, or of `following`; where it may have more
 
     @property
     def claim(self) -> Claim:
-        """The first one's."""
+        """The claim of the first one."""
         return self.done[0].claim
 
 
@@ -117,11 +117,10 @@ def calls_of(
     runs: bytes = b"",
     room: Room = Room(),  # noqa: B008  it never changes
 ) -> tuple[list[Settlement], list[Call]]:
-    """The script calls that write some settlements, and claim for some slots behind them.
+    """The script calls that write some settlements, then claim for some slots.
 
-    What is done, what is handed back and what runs have done travels with the claims, in one call
-    behind all else, which is rare; but runs go first where there is something else, as that may be
-    the end of one.
+    What is done, what is handed back and what runs have done goes with the claims, in one call
+    behind the rare others. If there are others, runs go first, as one of those may end a run.
 
     Args:
         front: the daemon and its session.
@@ -200,13 +199,13 @@ def _single(settlement: Retry | Advance | Bury, room: Room) -> tuple[Verb, list[
                 *(attempts, claim.task.type, claim.task.tenant or ""),
                 errors[-1]["error"] if errors else "",
                 *(() if claim.scope is None else (claim.scope,)),
-                # Only who knows the scope of its own tasks hands one on.
+                # Only a daemon that knows the scope of its own tasks hands one on.
                 *(() if context is None or claim.scope is None else (context,)),
             ]
 
 
 def _tenant(claim: Claim) -> tuple[Argument, ...]:
-    """Whose a task is: the tenant and the scope."""
+    """The tenant and the scope of a task."""
     return claim.task.tenant or "", claim.scope or ""
 
 
@@ -216,7 +215,7 @@ def is_attempt(error: dict[str, Any]) -> bool:
 
 
 def hopping(front: list[Argument], settlement: Complete) -> list[Argument]:
-    """What completes a task and claims the next one of its group for the same slot.
+    """The arguments that complete a task and claim the next of its group for the same slot.
 
     Args:
         front: the daemon and its session.
@@ -257,7 +256,7 @@ def history_line(  # noqa: PLR0917  what the line has, in its order
 ) -> bytes:
     """What the history says of a task behind the time of its end; its scope stands last.
 
-    Where it lost leases, these stand with its crashes, as a pair.
+    A task that lost leases has them with its crashes, as a pair.
     """
     died = [crashes, lost_leases] if lost_leases else crashes
     facts: list[Any] = [outcome, type_, group, attempt, died]

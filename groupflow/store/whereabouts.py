@@ -1,8 +1,8 @@
 """Which node serves a namespace now: the only one, a cluster's for its slot, or Sentinel's primary.
 
-Whoever leads is asked of all nodes at once, and what most of them say is believed: a node that was
-cut off may still take itself for the primary, and a frozen one says nothing. Nothing is kept of
-an answer but the names of nodes; each new connection asks anew.
+All nodes are asked at once which one leads, and most of them are believed: a node that was cut off
+may still take itself for the primary, and a frozen one says nothing. Only the names of nodes are
+kept of an answer; each new connection asks again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Whereabouts(ABC):
 
         Raises:
             TimeoutError: it took longer.
-            OSError: nobody is there, or TLS failed.
+            OSError: no server is there, or TLS failed.
             AuthenticationError: the credentials were refused.
-            redis.exceptions.RedisError: the connection broke, or nobody knows who serves.
+            redis.exceptions.RedisError: the connection broke, or no node knows which one serves.
         """
 
     @abstractmethod
@@ -88,8 +88,8 @@ class Fixed(Whereabouts):
 class InCluster(Whereabouts):
     """The node of a Redis Cluster that has the slot of a key.
 
-    Each node is asked for the key, and answers it or names who has it. So no right is needed that a
-    script doesn't need, and nothing has to know how slots are counted.
+    Each node is asked for the key, and answers or names the node that has it. So this needs no
+    right that a script doesn't need, and nothing has to know how slots are counted.
     """
 
     is_cluster = True
@@ -99,7 +99,7 @@ class InCluster(Whereabouts):
         self._question = pack("EXISTS", key)
 
     async def open(self, timeout: float) -> tuple[str, Wire]:
-        """Connect to the node that has the slot. It tells by itself once it hasn't any more."""
+        """Connect to the node that has the slot. It says so itself once it hasn't any more."""
         until = monotonic() + timeout
         node = await self.find(timeout)
         return node, await Wires(node).open(until - monotonic())
@@ -110,7 +110,7 @@ class InCluster(Whereabouts):
         return self._nodes.at(*said)
 
     async def told(self, timeout: float) -> dict[str, str]:
-        """Where each node that answers says the slot is, as host and port by host and port."""
+        """Where each answering node says the slot is, as host and port by host and port."""
         nodes = self._nodes.all
         answers = await asyncio.gather(
             *(self._ask(node, timeout) for node in nodes), return_exceptions=True
@@ -202,7 +202,7 @@ class BySentinel(Whereabouts):
 
 
 class Nodes:
-    """The nodes of a URL, those that were heard of since included, each as a URL of its own."""
+    """The nodes of a URL and those heard of since, each as a URL of its own."""
 
     def __init__(self, url: str, credentials: tuple[str, str] | None = None) -> None:
         """Reads the URL; `credentials` are a user and a password in place of those in it."""
@@ -219,11 +219,11 @@ class Nodes:
 
     @property
     def all(self) -> list[str]:
-        """Those of the URL first, then those that were heard of last."""
+        """Those of the URL first, then the others, the last heard of first."""
         return list(dict.fromkeys([*self._own, *reversed(self._heard)]))
 
     def at(self, host: str, port: int) -> str:
-        """The URL of a node, which is remembered."""
+        """The URL of a node, which it remembers."""
         url = self._url(host, port)
         self._heard.pop(url, None)
         self._heard[url] = None
@@ -255,17 +255,17 @@ async def most_say(nodes: Sequence[str], ask: Ask, timeout: float) -> Address:
     """Ask all nodes at once where to go, and believe most of those that answer.
 
     More than half of all decide at once. Else those that answer within a moment of the first do,
-    and where they are at odds, the first of them.
+    and on a tie the first of them.
 
     Args:
-        nodes: whom to ask.
+        nodes: which ones.
         ask: asks one, within so many seconds.
         timeout: seconds.
 
     Raises:
-        TimeoutError: nobody answered in time.
-        redis.exceptions.RedisError: what the last one said that could not tell.
-        OSError: nobody is there.
+        TimeoutError: no node answered in time.
+        redis.exceptions.RedisError: the refusal that says most.
+        OSError: no node is there.
     """
     until = monotonic() + timeout
     asking = {asyncio.ensure_future(ask(node, timeout)) for node in nodes}
@@ -300,7 +300,7 @@ async def most_say(nodes: Sequence[str], ask: Ask, timeout: float) -> Address:
 
 
 def _weight(error: BaseException) -> int:
-    """What says most of why nobody could tell comes first."""
+    """The error that says most about why no node could tell sorts first."""
     kinds = (AuthenticationError, ResponseError, RedisError, OSError)
     return next((n for n, kind in enumerate(kinds) if isinstance(error, kind)), len(kinds))
 

@@ -24,7 +24,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.settings.transport import split_tls
 
-# How a server says that it won't have a user or a password: since 6.0, and before.
+# How a server refuses a user or a password: since 6.0, and before.
 _REFUSALS = (
     *("WRONGPASS", "NOAUTH", "NOPERM"),
     *("ERR invalid password", "ERR Client sent AUTH", "ERR AUTH"),
@@ -36,11 +36,11 @@ Packed = bytes
 
 
 class _Waiting:
-    """A caller: how many replies it still waits for, those that came, and whom to tell."""
+    """A caller: how many replies it still waits for, those that came, and its future."""
 
     __slots__ = ("done", "missing", "replies", "timer")
 
-    timer: asyncio.TimerHandle  # looks whether its time is over
+    timer: asyncio.TimerHandle  # checks whether its time is over
 
     def __init__(self, missing: int, done: asyncio.Future[list[Any]]) -> None:
         self.missing = missing
@@ -49,7 +49,7 @@ class _Waiting:
 
 
 class Wire(asyncio.Protocol):
-    """A connection that is there, until it isn't; then every call fails and a new one is needed."""
+    """A connection; once it is lost, every call fails and a new connection is needed."""
 
     def __init__(self) -> None:
         self._reader = hiredis.Reader(replyError=ResponseError)
@@ -85,7 +85,7 @@ class Wire(asyncio.Protocol):
             commands: packed.
             timeout: seconds without a byte from the server: a long answer may take longer, as long
                 as it comes. Then the connection is given up, and with it every other call on it:
-                nobody could tell their replies apart from late ones.
+                their replies couldn't be told apart from late ones.
 
         Raises:
             redis.exceptions.TimeoutError: nothing came for that long, and replies are missing; any
@@ -105,17 +105,17 @@ class Wire(asyncio.Protocol):
             waiting.timer.cancel()
 
     def close(self) -> None:
-        """Close the connection; whoever still waits is told that it broke."""
+        """Close the connection; callers that still wait are told that it broke."""
         self._end(RedisConnectionError("the connection was closed"))
 
     def _look(self, waiting: _Waiting, timeout: float) -> None:
-        """Its time is over, counted from its beginning: give up, unless bytes came meanwhile."""
-        # Where the loop was blocked, the answer was read just before, and nobody is told of it yet.
+        """A call's time is over, counted from its beginning: give up, unless bytes came since."""
+        # Where the loop was blocked, the answer was just read, and the caller isn't told yet.
         if waiting.done.done():
             return
         now = monotonic()
         rest = self._heard + timeout - now
-        # Replies come in order: these bytes are the call's own, or of one in front of it.
+        # Replies come in order: these bytes are the call's own, or of a call in front of it.
         if rest > 0:
             self.extended = now
             loop = asyncio.get_running_loop()
@@ -138,8 +138,8 @@ class Wire(asyncio.Protocol):
     def _forget(self) -> None:
         """Have the kernel drop what it has not brought to the server yet.
 
-        It would go on trying for minutes, and a call that was given up would run behind those that
-        were made since.
+        It would go on trying for minutes, and a call that was given up would run behind those made
+        since.
         """
         stream: socket.socket | None = cast(Any, self._transport).get_extra_info("socket")
         if stream is not None and stream.family != socket.AF_UNIX:
@@ -156,7 +156,7 @@ class Wire(asyncio.Protocol):
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
-        """Hand replies to those who wait for them, in order."""
+        """Hand replies to the callers that wait for them, in order."""
         self._heard = monotonic()
         reader = self._reader
         try:
@@ -193,7 +193,7 @@ class Wires:
 
         Raises:
             TimeoutError: it took longer.
-            OSError: nobody is there, or TLS failed.
+            OSError: no server is there, or TLS failed.
             AuthenticationError: the credentials were refused.
             redis.exceptions.RedisError: the connection broke, or the database isn't there.
         """
@@ -214,7 +214,7 @@ class Wires:
         if self._credentials:
             (reply,) = await wire.call([pack("AUTH", *self._credentials)], timeout)
             if isinstance(reply, Exception):
-                # A server that is full, or loading, says so here, and of the password nothing.
+                # A server that is full, or loading, says so here, and nothing of the password.
                 is_refusal = str(reply).startswith(_REFUSALS)
                 raise AuthenticationError(str(reply)) if is_refusal else reply
         if self._database:

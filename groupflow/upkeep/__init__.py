@@ -1,1 +1,1 @@
-"""What keeps the store true while tasks flow: one duty a file, each a single pass."""
+"""Duties that keep the store true while tasks flow: one a file, each a single pass."""

@@ -1,8 +1,8 @@
-"""archive: what dead letters hold beyond a bound leaves Redis for RabbitMQ, the oldest body first.
+"""archive: moves dead letters' bodies beyond a bound from Redis to RabbitMQ, the oldest first.
 
-A body is written to the stream, read back from there, and only then removed from Redis: whenever
-this process dies, the body is in Redis still, or readable where the letter says. While intake
-stands for want of memory the bound is 0: whoever sends what can't be handled stops nobody.
+The daemon writes a body to the stream, reads it back, and only then removes it from Redis: whenever
+this process dies, the body is still in Redis, or readable where the letter says. While intake
+stands for want of memory the bound is 0: so dead letters of one sender stop no other.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from groupflow.upkeep.duty import Duty
 log = structlog.get_logger("groupflow.archive")
 
 AT_ONCE = 200  # letters, and
-BYTES_AT_ONCE = 8 * 1024 * 1024  # bytes a pass, but for the first letter: bounds what is held here
+BYTES_AT_ONCE = 8 * 1024 * 1024  # bytes a pass, or one larger letter: bounds the memory here
 PAUSE = 1.0  # seconds between two looks at what dead letters hold
-REFUSED_PAUSE = 60.0  # seconds until RabbitMQ may have got a stream for us
+REFUSED_PAUSE = 60.0  # seconds until RabbitMQ may have a stream for us
 
 _REMEDY = "history.dead_memory can't be kept: see groupflow doctor"
 
 
 class Archiver(Duty):
-    """Archives bodies of dead letters. Any number of daemons may: the store lets one at a time."""
+    """Archives bodies of dead letters. Any daemon may; the store lets one at a time."""
 
-    bears = Exception  # one letter's oddity ends no daemon
+    bears = Exception  # an odd letter ends no daemon
 
     def __init__(  # noqa: PLR0917  both sides, and what binds them
         self,
@@ -45,7 +45,7 @@ class Archiver(Duty):
         is_pressed: Callable[[], bool],
         measures: UpkeepMeasures | None = None,
     ) -> None:
-        """Binds both sides: dead letters may hold `bound` bytes in Redis, and none when pressed."""
+        """Binds both sides; dead letters may hold `bound` bytes in Redis, when pressed none."""
         super().__init__("archive", self._pass, PAUSE)
         self._client = client
         self._session = session
@@ -56,7 +56,7 @@ class Archiver(Duty):
         self._trouble = ""
 
     def failed(self, error: Exception) -> float:
-        """Say it once, until it is another or over."""
+        """Log an error once, until another one comes or a pass succeeds."""
         event, facts = "archive.failed", {}
         if isinstance(error, ArchiveRefused):
             event, facts = "archive.refused", {"remedy": _REMEDY}
@@ -69,17 +69,17 @@ class Archiver(Duty):
         return REFUSED_PAUSE if is_lasting else PAUSE
 
     async def _pass(self) -> float:
-        """One pass, and another at once where there may be more."""
+        """Make one pass, and another at once where there may be more."""
         if not await self.archive():
             return PAUSE
         self._trouble = ""
         return 0.0
 
     async def archive(self) -> int:
-        """One pass.
+        """Make one pass.
 
         Returns:
-            How many bodies were over the bound, as far as they went at once.
+            How many bodies over the bound it took on.
 
         Raises:
             StoreUnavailable: no answer from Redis.
@@ -94,7 +94,7 @@ class Archiver(Duty):
         try:
             archived = await self._move(bodies)
         except GroupflowError:
-            # Another daemon may reach RabbitMQ; where it can't, this one's turn ends by itself.
+            # Give up the turn: another daemon may reach RabbitMQ. Without Redis it ends by itself.
             with suppress(GroupflowError):
                 await self._oldest(bound, most=0)
             raise
@@ -109,7 +109,7 @@ class Archiver(Duty):
         )
 
     async def _move(self, bodies: Sequence[Body]) -> int:
-        """Put bodies there and let go of them; those that RabbitMQ refuses are found by halving."""
+        """Move bodies to the stream; those that RabbitMQ refuses are found by halving."""
         try:
             places = await self._stream.write([body.packed for body in bodies])
         except BodyRefused as error:
@@ -123,7 +123,7 @@ class Archiver(Duty):
 
     async def _leave(self, body: Body, error: BodyRefused) -> None:
         """Let a body stay in Redis for good, as RabbitMQ takes others and not this one."""
-        await self._stream.write([b""])  # raises where it takes none at all
+        await self._stream.write([b""])  # raises where RabbitMQ takes none at all
         if await stay(self._client, body):
             size = len(body.packed)
             log.warning("archive.body_stays", task=body.id, bytes=size, error=str(error))

@@ -1,8 +1,8 @@
-"""block: does the loop that handles tasks still turn; asked from the thread of the lease.
+"""block: watches from the lease's thread whether the loop that handles tasks still turns.
 
-A handler that computes, or calls what blocks, stops the whole loop and everything on it. Its task
-is safe as long as the lease is renewed, so for a while it is (`workers.max_block`). One that never
-comes back must not hold its tasks for ever: then renewing stops, and the others take over.
+A handler that computes, or makes a blocking call, stops the whole loop. Its task is safe as long as
+the lease is renewed, so the daemon renews it for a while (`workers.max_block`). A loop that never
+comes back must not hold its tasks for ever: the daemon stops renewing, and others take over.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from groupflow.core.measures import UpkeepMeasures
 
 log = structlog.get_logger("groupflow.loop")
 
-FRAMES = 6  # of the handler, from where it stands outwards
+FRAMES = 6  # of the handler, the innermost
 _OURS = str(Path(__file__).parents[1])
 
 Naming: TypeAlias = Callable[[asyncio.Task[Any] | None], Mapping[str, Any]]
-"""What to log of the attempt that runs in a task of asyncio; empty where none does."""
+"""What to log of the attempt that runs in an asyncio task; empty where none does."""
 
 
 class BlockWatch:
@@ -41,14 +41,14 @@ class BlockWatch:
         max_block: float,
         measures: UpkeepMeasures,
     ) -> None:
-        """Nothing is watched before `begin`.
+        """Watches nothing before `begin`.
 
         Args:
-            turned: when (monotonic) the loop was last seen to turn.
+            turned: when (monotonic) the loop last turned.
             naming: names the attempt that blocks it.
-            lease: seconds; a block of so long is reported.
-            max_block: seconds; a longer one loses the lease.
-            measures: counts them.
+            lease: seconds; a block as long is reported.
+            max_block: seconds; a longer block loses the lease.
+            measures: counts blocks.
         """
         self._turned = turned
         self._naming = naming
@@ -58,7 +58,7 @@ class BlockWatch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._seen = 0.0  # what `turned` said at the look before
-        self._told = 0.0  # and what it said when a block was reported; 0 where none is
+        self._told = 0.0  # what it said when a block was reported; 0 where none is
         self._has_given_up = False
         self._culprit: tuple[int, str] | None = None
 
@@ -69,12 +69,12 @@ class BlockWatch:
 
     @property
     def has_given_up(self) -> bool:
-        """Whether it is sure that the loop stands for longer than it may."""
+        """Whether the loop surely stands for longer than it may."""
         return self._has_given_up
 
     @property
     def culprit(self) -> tuple[int, str] | None:
-        """Fence and id of the task that made it give up; ``None`` where nothing names it."""
+        """Fence and id of the task that made it give up; ``None`` where none is known."""
         return self._culprit
 
     @property
@@ -90,8 +90,8 @@ class BlockWatch:
         """
         turned = self._turned()
         stood = monotonic() - turned
-        # Where the whole process was frozen, we may look before the loop has had time to turn: it
-        # is blocked only if it still hasn't by the next look.
+        # After a freeze of the whole process, this look may come before the loop's first turn: the
+        # loop is blocked only if it hasn't turned by the next look.
         is_sure, self._seen = turned == self._seen, turned
         if self._told and turned != self._told:
             log.warning("loop.unblocked", blocked_for=round(turned - self._told, 3))
@@ -130,7 +130,7 @@ def _where(frame: FrameType | None) -> list[str]:
     while frame is not None and len(found) < FRAMES:
         code = frame.f_code
         if found and code.co_filename.startswith(_OURS):
-            break  # what called the handler
+            break  # our code, which called the handler
         found.append(f"{code.co_filename}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return found

@@ -1,4 +1,4 @@
-"""The loop of all that is done again and again beside the path; what is done is a file each."""
+"""The loop of every duty that runs again and again beside the path; each has its own file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from groupflow.core.errors import GroupflowError, StoreUnavailable
 
 
 class Duty:
-    """A duty that any number of daemons may have: the scripts decide who does it."""
+    """A duty that any number of daemons may have: the scripts decide which one does it."""
 
-    bears: type[Exception] = GroupflowError  # what a pass may fail of; all else ends the daemon
+    bears: type[Exception] = GroupflowError  # errors that a pass may have; others end the daemon
 
     def __init__(
         self,
@@ -23,9 +23,9 @@ class Duty:
         again: float,
         level: str = "warning",
     ) -> None:
-        """Binds one pass, which answers in how many seconds the next one is due.
+        """Binds one pass, which returns in how many seconds the next one is due.
 
-        One that failed is tried again after so many seconds, and logged at `level`.
+        A failed pass is logged at `level` and tried again after `again` seconds.
         """
         self.name = name
         self.run_once = run_once
@@ -34,11 +34,11 @@ class Duty:
         self._stir = asyncio.Event()
 
     def wake(self) -> None:
-        """Do it now: it may be due earlier than thought."""
+        """Make a pass now: it may be due earlier than thought."""
         self._stir.set()
 
     async def run(self) -> None:
-        """Do it for ever."""
+        """Make passes for ever."""
         while True:
             self._stir.clear()
             try:
@@ -50,9 +50,9 @@ class Duty:
                     await self._stir.wait()
 
     def failed(self, error: Exception) -> float:
-        """Say that a pass has failed. Returns the seconds until the next one."""
+        """Log that a pass has failed. Returns the seconds until the next one."""
         log = structlog.get_logger(f"groupflow.{self.name}")
-        # That Redis is away is in the log already, once for all duties.
+        # The log already says once for all duties that Redis is away.
         level = "debug" if isinstance(error, StoreUnavailable) else self._level
         getattr(log, level)(f"{self.name}.failed", error=str(error))
         return self._again

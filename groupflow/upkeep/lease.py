@@ -1,13 +1,12 @@
-"""lease: the thread in which leases are renewed, with a loop and connections of its own.
+"""lease: the thread that renews leases, with a loop and connections of its own.
 
-What a handler does to the daemon's loop must not end the lease of all that the daemon holds. So a
-`Renewer` lives here for each partition, apart from it. Python lets both take turns: code that
-computes hands the interpreter over every few milliseconds, and what waits in the system holds
-nobody up. (C code that computes without letting go of the interpreter stops this thread too; then
-the lease ends.)
+A handler that blocks the daemon's loop must not end the lease of all that the daemon holds. So a
+`Renewer` for each partition lives here, apart from that loop. Python lets both threads take turns:
+code that computes releases the interpreter every few milliseconds, and a system call that waits
+holds no thread up. (C code that computes without releasing the interpreter stops this thread too;
+then the lease ends.)
 
-Who acts under the session lives on the daemon's loop and is told there, in the order of what
-happened.
+Each `Holder` lives on the daemon's loop and is told there, in the order of events.
 """
 
 from __future__ import annotations
@@ -42,25 +41,25 @@ class Kept:
 
     client: StoreClient  # the thread's own connection, which it closes at its end
     holder: Holder  # told on the daemon's loop
-    renewer: Callable[[Told], Renewer]  # makes the renewer, given whom it tells
+    renewer: Callable[[Told], Renewer]  # makes the renewer, which tells the `Told`
 
 
 class LeaseThread:
     """A thread that keeps the leases."""
 
     def __init__(self, watch: BlockWatch, kept: Sequence[Kept]) -> None:
-        """Nothing runs before `running`. `watch` sees whether the daemon's loop turns."""
+        """Starts nothing before `running`. `watch` sees whether the daemon's loop turns."""
         self.watch = watch
         self._clients = [each.client for each in kept]
         self._told = [Told(each.holder) for each in kept]
-        # Their floats may be read from any thread.
+        # Any thread may read their floats.
         self.renewers = [each.renewer(told) for each, told in zip(kept, self._told, strict=True)]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let the thread live, for the loop that runs now."""
+        """Run the thread, for the loop that runs now."""
         for told in self._told:
             told.loop = asyncio.get_running_loop()
         self.watch.begin()
@@ -76,7 +75,7 @@ class LeaseThread:
             loop.call_soon_threadsafe(self._leaving.set)
             await asyncio.wait([asyncio.wrap_future(ended)], timeout=ENDS_WITHIN)
             if ended.done():
-                thread.join()  # at once: that was its last word
+                thread.join()  # returns at once: setting `ended` is its last step
 
     def _live(self, began: Future[asyncio.AbstractEventLoop], ended: Future[None]) -> None:
         try:
@@ -94,7 +93,7 @@ class LeaseThread:
                 await client.close()
 
     async def name_process(self) -> str:
-        """Name this process, by all partitions that answer (`store.sessions.start`).
+        """Name this process, with all partitions that answer (`store.sessions.start`).
 
         Raises:
             StoreUnavailable: none answers.
@@ -103,7 +102,7 @@ class LeaseThread:
         return await self.carry(start(self._clients))
 
     async def open(self) -> None:
-        """Open a session in each partition that answers; the others' are opened when they do.
+        """Open a session in each partition that answers; in the others, once they do.
 
         Raises:
             StoreUnavailable: none answers.
@@ -124,27 +123,27 @@ class LeaseThread:
             log.debug("session.not_opened", error=str(each))
 
     async def carry(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Run something in the thread; it is cancelled with the caller, and its error is raised."""
+        """Run `work` in the thread, and raise its error; it is cancelled with the caller."""
         assert self._loop is not None, "the thread isn't running"  # noqa: S101
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
 class Told:
-    """Takes what a renewer tells across to the loop of whoever acts under the session."""
+    """Takes what a renewer tells across to the loop of the `Holder`."""
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def lease_ended(self) -> None:
-        """As in `Holder`; the loop may be blocked, and that is nothing to wait for."""
+        """As in `Holder`; it doesn't wait for the loop, which may be blocked."""
         self._call(self._holder.lease_ended)
 
     async def session_lost(self) -> None:
         """As in `Holder`; returns once every claim is dropped.
 
-        Only then may a new session be opened: a claim of the old one that met the new one's number
-        would look alive.
+        Only then may a new session be opened: a claim of the old session that met the new one's
+        number would look alive.
         """
 
         async def drop() -> None:

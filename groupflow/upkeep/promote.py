@@ -1,4 +1,4 @@
-"""promote: what was delayed and is due now may be claimed. It sleeps until then, never polls."""
+"""promote: makes delayed tasks claimable once they are due. Sleeps until then, never polls."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ async def promote(client: StoreClient, measures: UpkeepMeasures) -> float:
 
 
 def _tell_of_limits(news: Sequence[bytes], *, is_first: bool) -> None:
-    """What people set by hand, and what of it has ended: one daemon of all is told, once.
+    """Log limits that people set by hand, and their ends: the script tells one daemon, once.
 
-    All partitions know of a tenant's: the first one's word is enough.
+    All partitions know a tenant's limit: only the first one's is logged.
     """
     for each in news:
         what, whose, until, concurrency, rate, by = orjson.loads(each)
@@ -50,5 +50,5 @@ def _tell_of_limits(news: Sequence[bytes], *, is_first: bool) -> None:
             concurrency=None if concurrency == "-" else int(concurrency),
             rate=rate or None,
             until=datetime.fromtimestamp(seconds(until), UTC).isoformat(timespec="seconds"),
-            by=by or None,  # nobody: its time was over
+            by=by or None,  # None: its time was over
         )

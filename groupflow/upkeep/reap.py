@@ -1,7 +1,7 @@
-"""reap: take over from daemons whose lease has run out.
+"""reap: takes over from daemons whose lease has run out.
 
-After an outage of Redis every lease looks expired, though their holders live and only wait to
-renew. So whoever has seen such an outage lets one lease pass before it takes anything from anybody.
+After an outage of Redis every lease looks expired, though the daemons live and only wait to renew.
+So a daemon that has seen such an outage lets one lease pass before it takes over from any other.
 After Redis itself was started, or another one leads, the script sees to that (`lua/epochs.lua`).
 """
 
@@ -40,7 +40,7 @@ class Reaper:
             lease: of a daemon, in seconds.
             steady_since: when (monotonic) our renewals last failed.
             measures: where it counts.
-            shortest: the shortest lease of daemons and pools; a daemon's where none is given.
+            shortest: the shortest lease (s) of daemons and pools; without one, `lease`.
         """
         self._shortest = lease if shortest is None else shortest
         self._measures = measures
@@ -50,7 +50,7 @@ class Reaper:
         self._began = monotonic()
 
     async def run_once(self) -> float:
-        """Take over from whose lease is over."""
+        """Take over from daemons whose lease is over."""
         grace = self._grace_left()
         if grace > 0:
             return grace
@@ -62,7 +62,7 @@ class Reaper:
             log_handed_over("task.taken_over", each)
         if wait == 0:
             return AGAIN
-        # A little past the end, since a lease counts as over only when its last microsecond is.
+        # A little past the end: a lease is over only after its last microsecond.
         return min(self._shortest, (self._shortest if wait is None else wait) + 0.05)
 
     def _grace_left(self) -> float:

@@ -1,11 +1,11 @@
-"""renew: keep the daemon's lease, and say at once when it can't be kept.
+"""renew: keeps the daemon's lease, and tells at once when it can't be kept.
 
-The lease is counted from the sending of the last renewal that was answered, by this machine's own
-monotonic clock: at its end the running handlers are cancelled even if Redis can't be asked, since
-by then somebody else may rightly have taken over.
+The lease runs from the sending of the last answered renewal, by this machine's own monotonic clock.
+At its end the daemon cancels the running handlers even if it can't ask Redis, since by then another
+daemon may have taken over.
 
-All of it runs in the lease's thread (`upkeep/lease.py`). Others read when the lease ends: plain
-floats, each written whole, in one place, under the GIL.
+All of it runs in the lease's thread (`upkeep/lease.py`). Other threads read when the lease ends:
+plain floats, each written whole, in one place, under the GIL.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from groupflow.store.sessions import HandedOver, Sessions
 log = structlog.get_logger("groupflow.renew")
 
 RENEWALS_PER_LEASE = 4  # at least
-SELDOMEST = 2.0  # seconds, however long the lease: others may wait for it (`lua/epochs.lua`)
+SELDOMEST = 2.0  # seconds between renewals, at most: others may wait for one (`lua/epochs.lua`)
 
 UNANSWERED = "no renewal was answered in time: Redis is away, or this process stood still"
 BLOCKED = "the event loop was blocked for longer than workers.max_block"
 
 
 Blamed: TypeAlias = tuple[bool, tuple[int, str] | None]
-"""Whether it is sure that the loop is blocked for too long; fence and id of the task that does it,
-``None`` where nothing names it."""
+"""Whether the loop is surely blocked for too long; fence and id of the task that blocks it,
+``None`` where none is known."""
 
 
 class Holder(Protocol):
-    """Whoever acts under the session."""
+    """Acts under the session: makes and settles its claims."""
 
     def lease_ended(self) -> None:
         """The lease is over by our own clock; the session may or may not be: stop all handlers."""
 
     def session_lost(self) -> Awaitable[None] | None:
-        """The session is gone, and every claim with it; done once nobody acts under it any more."""
+        """The session is gone, with every claim; done once the holder acts under it no more."""
 
     def session_opened(self) -> None:
         """There is a new session."""
 
     def session_continued(self) -> None:
-        """The session goes on under another server, which may have lost what was settled last."""
+        """The session goes on under another server, which may have lost the last settlements."""
 
     def claimable(self, plain: int, groups: int) -> None:
-        """So many plain tasks and groups could be claimed just now."""
+        """So many plain tasks and groups can be claimed now."""
 
 
 class Renewer:
@@ -78,9 +78,9 @@ class Renewer:
     ) -> None:
         """Binds the lease (seconds).
 
-        `info` is what `status` tells of the daemon; before each renewal `may_renew` is asked
-        whether that is still worth its lease. Where it isn't, `blamed` says whether that is sure,
-        and which task is to blame.
+        `info` is what `status` tells of the daemon. `may_renew` is asked before each renewal
+        whether the lease may be renewed. Where it may not, `blamed` says whether the block is sure,
+        and which task causes it.
         """
         self._measures = measures or UpkeepMeasures()
         self._sessions = sessions
@@ -95,17 +95,17 @@ class Renewer:
         self._answered = monotonic() - lease
         self._is_over = True
         self.is_open = False  # there is, or was, a session
-        # When (monotonic) its Redis gives tasks out again at the latest; None where it does.
+        # When (monotonic) its Redis gives tasks out again at the latest; None where it does now.
         self.held_until: float | None = None
-        self.is_begun = False  # and claims may be made under it
+        self.is_begun = False  # claims may be made under the session
         self._reason = UNANSWERED
-        self.steady_since = monotonic()  # when a renewal last had no answer
+        self.steady_since = monotonic()  # when a renewal last failed
 
     async def open(self) -> None:
-        """Open a session; report what an earlier process of this name had left."""
+        """Open a session; log the tasks that an earlier process of this name had left."""
         await self.opened()
         sent = monotonic()
-        # Cancelled in the middle of it, nobody would know whether there is a session to close.
+        # If it were cancelled midway, the daemon wouldn't know whether there is a session to close.
         self._opening = asyncio.ensure_future(self._sessions.register(self._info()))
         for handed in await asyncio.shield(self._opening):
             self._measures.resumed += 1
@@ -117,7 +117,7 @@ class Renewer:
         self._begin()
 
     async def opened(self) -> None:
-        """Wait for a call that may be opening a session, though whoever made it was cancelled."""
+        """Wait for a call that may be opening a session, though its caller was cancelled."""
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
 
@@ -137,12 +137,12 @@ class Renewer:
             except GroupflowError as error:
                 self.steady_since = monotonic()
                 self._measures.renewals_failed += 1
-                # That Redis is away is in the log already; all else would not be.
+                # The log already says that Redis is away, but no other error.
                 tell = log.debug if isinstance(error, StoreUnavailable) else log.warning
                 tell("lease.not_renewed", error=str(error), left=round(self.left, 3))
 
     async def run_once(self) -> None:
-        """One renewal, or a new session where the lease turns out to be lost."""
+        """Renew once, or open a new session where the old one turns out to be lost."""
         if self.left <= 0 and not self._is_over:
             self._is_over = True
             log.error("lease.ended", lease=self._lease, reason=self._reason)
@@ -160,7 +160,7 @@ class Renewer:
         sent = monotonic()
         crash_point("before_renew")
         try:
-            # Never beyond the lease's end: then the handlers have to be told.
+            # Never beyond the lease's end: then the handlers must be stopped.
             async with asyncio.timeout(self.left if self.left > 0 else self._pace):
                 claimable = await self._sessions.renew()
                 crash_point("after_renew")
@@ -171,7 +171,7 @@ class Renewer:
         except SessionLost as error:
             self._measures.sessions_lost += 1
             log.warning("session.lost", error=str(error))
-            # From here on nothing is begun, until there is a new one.
+            # From here on no claim begins, until there is a new session.
             self._answered, self._is_over = sent - self._lease, True
             if (dropping := self._holder.session_lost()) is not None:
                 await dropping
@@ -188,15 +188,15 @@ class Renewer:
         self._holder.claimable(claimable.plain, claimable.groups)
 
     async def _blame(self) -> None:
-        """Tell once which task will have ended the lease, while there is a session to tell."""
+        """Tell the store once which task makes the lease end, while there is a session."""
         is_sure, culprit = self._blamed()
         if is_sure and self.is_open and not self._has_blamed:
-            with suppress(SessionLost, SessionReplaced):  # others have all of it already
+            with suppress(SessionLost, SessionReplaced):  # its tasks were taken over already
                 await self._sessions.blame(culprit)
             self._has_blamed = True
 
     def _begin(self) -> bool:
-        """Hold the lease once the session would be missed. True where that begins now."""
+        """Hold the lease once another daemon knows the session. True where that begins now."""
         if self.is_begun or not self._sessions.is_witnessed:
             return False
         self.is_begun = True
@@ -204,7 +204,7 @@ class Renewer:
         return True
 
     def _tell_of_recovery(self, seconds: float | None) -> None:
-        """Say once that nothing is claimed, and when that is over."""
+        """Log once that nothing may be claimed, and once when that is over."""
         if seconds is not None and self.held_until is None:
             log.warning(
                 "claims.held_back",
@@ -217,9 +217,9 @@ class Renewer:
         self.held_until = None if seconds is None else monotonic() + seconds
 
     def _answered_at(self, sent: float) -> None:
-        """The lease runs from the sending on; and not at all while nobody would miss the session.
+        """The lease runs from the sending on, but only once another daemon knows the session.
 
-        Should the server lose its last writes, nobody would know that there is one.
+        Otherwise, if the server lost its last writes, no daemon would know of the session.
         """
         is_missed = self._sessions.is_witnessed
         self._answered, self._is_over = sent if is_missed else sent - self._lease, not is_missed
@@ -243,7 +243,7 @@ class Renewer:
         if since < pace:
             return pace - since
         if left <= 0 and not self._is_over:
-            return 0.0  # it has ended, and nobody knows yet
+            return 0.0  # it has ended, and the holder isn't told yet
         return min(pace / 4, left) if left > 0 else pace / 4
 
 

@@ -1,4 +1,4 @@
-"""roll: begin a new history segment when the newest is full or aged, and drop the oldest whole."""
+"""roll: begins a history segment when the newest is full or aged, and drops the oldest whole."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from groupflow.store.history import roll_history, sweep_renamed
 
 log = structlog.get_logger("groupflow.roll")
 
-PAUSE = 15.0  # seconds; a segment that is closed a little late costs a little memory, nothing else
+PAUSE = 15.0  # seconds; a segment closed a little late only costs a little memory
 
 
 async def roll(client: StoreClient, *, keep: float, size: int) -> float:
-    """Begin a segment where it is time. Returns the seconds until the next look.
+    """Begin a segment where one is due. Returns the seconds until the next look.
 
     For `keep` and `size` see `roll_history`.
     """

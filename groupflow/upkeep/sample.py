@@ -1,4 +1,4 @@
-"""sample: keep the totals every ten seconds, so that the page has an hour of them to show."""
+"""sample: keeps the totals every ten seconds, so that the page can show an hour of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = structlog.get_logger("groupflow.sample")
 
 
 async def sample(client: StoreClient, latencies: Latencies) -> float:
-    """One sample; who begins an interval also walks on in search of the longest lanes.
+    """Take a sample; the daemon that begins an interval also surveys for the longest lanes.
 
     Returns the seconds until the next one.
     """

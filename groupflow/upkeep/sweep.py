@@ -1,4 +1,4 @@
-"""sweep: remove dead letters that are past their retention."""
+"""sweep: removes dead letters that are past their retention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAUSE = 60.0  # seconds; a dead letter that stays a minute longer costs nothing
 
 
 async def sweep(letters: DeadLetters, retention: float, measures: UpkeepMeasures) -> float:
-    """Remove so many of them at most. Returns the seconds until the next pass."""
+    """Remove `AT_ONCE` of them at most. Returns the seconds until the next pass."""
     ids = await letters.sweep(retention, AT_ONCE)
     measures.expired += len(ids)
     for id_ in ids:

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- archive: what a dead letter holds lies in RabbitMQ's stream, and was read back from there: only then it
--- goes from here. Only while it is the same death, and its body is still here. What stays is what lists
--- show and a redrive needs at once.
+-- archive: remove from Redis what a dead letter holds, once it lies in RabbitMQ's stream and was read back.
+-- Only while it is the same death, and its body is still here. What lists show and a redrive needs at once
+-- stays.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 died at (µs) · 3 offset in the stream · 4 message id there · 5 what stays of its
 --          envelope · 6 '1' where its errors and its context lie there too · then what stays of its
 --          reason, in four pieces at most
--- returns  1, or 0 where there is nothing to be removed (any more)
+-- returns  1, or 0 if there is nothing to remove (any more)
 local id = ARGV[1]
 local life = K.life .. id
 local died = call('ZSCORE', K.bodies, id)
@@ -18,7 +18,7 @@ if ARGV[6] == '1' then call('HDEL', life, 'errors', 'context') end
 remove_reason(id)
 for i = 7, #ARGV do call('HSET', life, i == 7 and 'reason' or 'reason_' .. (i - 6), ARGV[i]) end
 call('HSET', life, 'offset', ARGV[3], 'archived_as', ARGV[4])
--- Written anew: one of short values takes half the memory, but Redis keeps one that was large as a large one.
+-- Write the hash again: short values take half the memory, but Redis doesn't shrink a hash that was large.
 local facts = call('HGETALL', life)
 call('DEL', life)
 call('HSET', life, unpack(facts))

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- bodies: dead letters to be archived, the oldest death first: as many as it takes to get below a bound,
--- and no more at once than are asked for. The only look that carries many bodies. One daemon archives at
--- a time: whoever is handed some is it, until so long after its last call, or until its session ends.
+-- bodies: dead letters to archive, the oldest death first: as many as it takes to get below a bound, and no
+-- more at once than asked for. No other look carries many bodies. One daemon archives at a time: the one
+-- that got some, until so long after its last call, or until its session ends.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 bytes that dead letters may hold here · 2 how many letters at most, 0 to let others archive
---          · 3 bytes at most, but for the first letter · 4 daemon · 5 session · 6 for how long (µs)
+--          · 3 bytes at most; the first letter may have more · 4 daemon · 5 session · 6 for how long (µs)
 -- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope }, reason, errors
 --          (JSON) or '', context (JSON) or '' }; none while another daemon archives
 local now, rows, size = clock(), {}, 0
@@ -13,7 +13,7 @@ local me = ARGV[5] .. ' ' .. ARGV[4]
 local archiver = call('HGET', K.segments, 'archiver') or ''
 local whose = string.sub(archiver, 18)
 
--- Whether the daemon that archives lives still, in that session.
+-- Whether the daemon that archives still lives, in that session.
 local function is_held()
   if whose == '' or tonumber(string.sub(archiver, 1, 16)) <= now then return false end
   local session, daemon = string.match(whose, '^(%d*) (.*)$')

@@ -1,4 +1,4 @@
--- Behind the facts in the scripts that end a death, or remove a task: what follows when it goes.
+-- Behind the facts in scripts that end a death or remove a task: what follows then.
 
 -- Lifts the park that this death laid on its group, and only this one.
 local function unpark(group, id)
@@ -6,7 +6,7 @@ local function unpark(group, id)
   if parked and cjson.decode(parked)[1] == id then call('HDEL', K.parked, group) end
 end
 
--- Removes a task for good, but for its line in the history (JSON), which its scope ends.
+-- Removes a task for good. Its line in the history (JSON) stays, with its scope at the end.
 local function erase(id, line, now)
   local scope = scope_of(id)
   if scope then line = string.sub(line, 1, -2) .. ',"' .. scope .. '"]' end

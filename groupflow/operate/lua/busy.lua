@@ -1,10 +1,10 @@
 #!lua flags=no-writes
--- busy: the groups that matter now, with what waits in them. A look, not a census: it sees what runs, and
--- the first groups of those that are ready, delayed, parked or paused, so many of each.
+-- busy: the groups that matter now, with how many tasks wait in each. Not all: it sees claims, and the first
+-- groups that are ready, delayed, parked or paused, so many of each.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many of each state at most
--- returns  { now, rows }, a row: group, none of a plain task that runs; state, waiting; of what runs:
+-- returns  { now, rows }, a row: group, none of a plain task that runs; state, waiting; if it runs:
 --          since, task, daemon, worker
 local most = tonumber(ARGV[1])
 local rows, seen = {}, {}

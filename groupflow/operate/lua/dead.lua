@@ -1,16 +1,15 @@
 #!lua flags=no-writes
--- dead: a page of the dead letters, the latest death first. It looks at so many and no more, whatever
--- passes the filter, and at nothing of one but what a list shows.
+-- dead: a page of the dead letters, the latest death first. It looks at so many at most, even if few pass the
+-- filter, and reads only what a list shows of each.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many to pass over · 2 how many to look at · 3 how many to return · 4 the filter, a JSON
---          object: a part of its `reason` or `kind`, and its `type`, `group` and `tenant`, those that
---          are wanted
+--          object with any of: a part of the `reason` or `kind`, and `type`, `group` and `tenant`
 -- returns  { looked_at, letters: as `letter_of` has them, with place: how many were looked at with it }
 local from, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted, rows, looked = cjson.decode(ARGV[4]), {}, 0
 
--- A type is wanted as it is, or by its beginning: `import.*`.
+-- A type matches whole, or by its beginning: `import.*`.
 local beginning = wanted.type and string.match(wanted.type, '^(.*)%*$')
 local function is_of_type(name)
   return not wanted.type or wanted.type == name or (beginning and sub(name, 1, #beginning) == beginning)

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- delayed_of: which tasks of a group are delayed. It looks at so many places of one list and no more:
--- of the group's lane first, then of all tasks that stand aside.
+-- delayed_of: which tasks of a group are delayed. It looks at so many places at most, of one list: the
+-- group's lane, or all tasks that stand aside.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 'lane' or 'aside' · 3 how many places to pass over · 4 how many to look at

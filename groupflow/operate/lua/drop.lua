@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 its line for the history
--- returns  1, or 0 where no such dead letter is there
+-- returns  1, or 0 if there is no such dead letter
 if not call('ZSCORE', K.dead, ARGV[1]) then return 0 end
 forget(ARGV[1], ARGV[2], clock())
 return 1

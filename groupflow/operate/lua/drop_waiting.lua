@@ -1,25 +1,25 @@
 #!lua flags=allow-oom
--- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. A task that
--- never left the straight path is known by its place in the line alone: it is looked for from the
--- young end, so many places a call, which nothing that comes or goes meanwhile can hide it from.
+-- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. A task whose
+-- life has no `arrival` is known only by its place in the line: the script looks for it from the newest
+-- end, so many places a call. Tasks that come or are claimed meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history · 4 place to look from, 0 to begin
 --          · 5 how many places to look at
--- returns  { 1 (dropped), place to go on from, or -1 where there is none }; { 0, -1 }: it waits nowhere
+-- returns  { 1 (dropped) or 0, place to go on from, or -1 if there is none }; { 0, -1 }: it doesn't wait
 local id, group, from, most = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0, -1 } end
 local line = group == '' and K.plain or K.lane .. group
 
 local now = clock()
 
--- Whether a run has it, which stands in its lane until it is done.
+-- Whether it is of a run: its tasks stay in the lane until they are done.
 local function is_of_run(element)
   local run, lock = call('HGET', K.runs, group), call('GET', K.lock .. group)
   return run and lock and sub(lock, 1, 16) <= sub(run, 1, 16) and sub(element, 1, 16) <= sub(run, 17, 32)
 end
 
--- Takes an element out of wherever it waits.
+-- Removes an element from the list or index where it waits.
 local function leave(element)
   if group ~= '' and is_of_run(element) then return false end
   if call('ZREM', K.delayed, element) == 1 then return true end

@@ -1,17 +1,17 @@
 #!lua flags=no-writes
--- groups: a page of the groups in a state. It looks at so many entries of that state's index and no
--- more, whatever passes the filter; the next page goes on where it ended. Groups that come or go
+-- groups: a page of the groups in a state. It looks at so many entries of that state's index at
+-- most, even if few pass the filter; the next page goes on where it ended. Groups that come or go
 -- meanwhile may be missed or shown twice.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'ready', 'delayed', 'running', 'parked' or 'paused' · 2 cursor, '0' to begin, '' for the total
---          alone · 3 how many to look at · 4 how many to return (of parked and paused, what shares a step of the hash
---          comes on top) · 5 text that the group's name must hold, '' for any · 6 tenant of its head,
+--          alone · 3 how many to look at · 4 how many to return (of parked and paused ones, a step of HSCAN comes
+--          whole) · 5 text that the group's name must hold, '' for any · 6 tenant of its head,
 --          '' for any
 -- returns  { at (now), next: cursor of the next page, none at the end, total: groups in that state, looked_at,
 --          groups }, rows of { group, waiting in its lane, head: id of the task that runs or is next, its
 --          enqueued_at, type and tenant; until (of a delayed one), since and by (of what runs or is held);
---          place: how many were looked at with it; turn: what its state is in the order of, if of anything }
+--          place: how many were looked at with it; turn: the value by which its state is ordered, if any }
 local state, cursor, most, limit = ARGV[1], tonumber(ARGV[2]) or -1, tonumber(ARGV[3]), tonumber(ARGV[4])
 if cursor < 0 then cursor, most = 0, 0 end
 local text, tenant = ARGV[5], ARGV[6]
@@ -32,7 +32,7 @@ local function add(row, element)
   rows[#rows + 1] = named(row)
 end
 
--- What has an order is left at the group behind the last one looked at.
+-- In an ordered state the next page begins behind the last group looked at.
 local function go_on() if cursor + looked < total then next_cursor = tostring(cursor + looked) end end
 
 if state == 'ready' or state == 'delayed' then

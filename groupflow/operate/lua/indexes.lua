@@ -1,9 +1,9 @@
--- Behind the prelude in the scripts that look at what waits: one index read behind another. To whoever
--- looks, what waits as a suspect is waiting like the rest, and goes first.
+-- Behind the prelude in scripts that look at waiting tasks: several indexes read as one. Suspects count as
+-- waiting like the rest, and come first.
 
 local READY = { K.suspect_groups, K.ready }
 local PLAIN = { K.suspect_plain, K.ordered }
--- Of what daemons claim from these are all; what waits in pools comes behind them.
+-- All indexes that daemons claim from; those of pools come behind them.
 local OWN_READY, OWN_PLAIN = { unpack(READY) }, { unpack(PLAIN) }
 for _, pool in ipairs(pools()) do
   READY[#READY + 1], READY[#READY + 2] = index_of('suspect_groups', pool), index_of('ready', pool)
@@ -16,7 +16,7 @@ local function count_in(indexes)
   return total
 end
 
--- So many members from the place `from` on (the first is 0), each with its score behind it.
+-- `number` members from the place `from` on (the first is 0), each with its score behind it.
 local function members_of(indexes, from, number)
   local found = {}
   for _, index in ipairs(indexes) do

@@ -3,8 +3,8 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id
--- returns  what `letter_of` has, bytes that lie here of its headers and body, and errors (JSON) where it has
---          some, and they don't lie in RabbitMQ; nothing where it is none
+-- returns  what `letter_of` has, bytes of its headers and body in Redis, and errors (JSON) if it has some, and
+--          they don't lie in RabbitMQ; nothing if there is no such letter
 local died = call('ZSCORE', K.dead, ARGV[1])
 if not died then return {} end
 local letter = letter_of(ARGV[1], died)

@@ -1,7 +1,7 @@
--- Behind the facts where dead letters are looked at: what a list shows of one.
+-- Behind the facts in scripts that look at dead letters: what a list shows of one.
 
--- How many attempts failed, and whether it died at the door, of a letter that was buried by a version
--- that did not write them down: counted in its errors.
+-- How many attempts failed, and whether it died at the door, counted in its errors: older versions didn't
+-- write them down.
 local function count_errors(id, attempt)
   local life, rejected, failed = K.life .. id, false, 0
   local length = call('HSTRLEN', life, 'errors')
@@ -14,7 +14,7 @@ local function count_errors(id, attempt)
   return math.max(failed, attempt), rejected
 end
 
--- What lists show of a letter, by the names that it has there.
+-- What lists show of a letter, by name.
 local function letter_of(id, died)
   local kept = call('HMGET', K.life .. id, 'group', 'type', 'tenant', 'attempts', 'door', 'attempt', 'kind')
   local task_type, tenant = kept[2], kept[3] or ''

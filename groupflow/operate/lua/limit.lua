@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- limit: give a group, or a tenant, other limits than it is configured to have, for so long; or end them. What
--- was set before is replaced.
+-- limit: give a group or a tenant limits other than the configured ones, for so long; or end them. They replace
+-- what was set by hand before.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'g' and a group, or 't' and a tenant's name · 2 for how long (µs), '' to end them · 3 by whom
 --          4 tasks at once, '-' as configured · 5 µs between two starts, 0 for no rate, '-' as configured
---          6 µs that a start may come before its time, '-' likewise · 7 the rate as it was written
+--          6 µs that a start may come before its time, '-' as configured · 7 the rate as it was written
 --          8 how many may be limited so at once
--- returns  1; 0 where there was nothing to end; -1 where as many are limited as may be
+-- returns  1; 0 if there was nothing to end; -1 if as many are limited as may be
 local refusal = other_layout()
 if refusal then return refusal end
 local now, whose = clock(), ARGV[1]

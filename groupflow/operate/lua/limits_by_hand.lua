@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- limits_by_hand: those that hold, the first to end first.
+-- limits_by_hand: the limits by hand that hold, the first to end first.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many at most

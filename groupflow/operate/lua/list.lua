@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- list: a page of the tasks of a state, the next to run first where there is an order; of those that run the
--- longest at it. A look, not a census: it never walks what it doesn't return, but for groups that have
--- nothing to show, and what moves between two pages may be missed, or told twice.
+-- list: a page of the tasks of a state, the next to run first if there is an order; of running ones, the longest
+-- first. It walks only what it returns, and groups that have nothing to show. A task that moves between two
+-- pages may be missed, or shown twice.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'queued', 'running', 'delayed', 'done' or 'superseded' · 2 how many at most · where the page
@@ -9,7 +9,7 @@
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is
 --          over, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
 --          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end }.
---          Of what is over a page is whatever one step of Redis's walk gives.
+--          Of finished tasks a page is what one step of HSCAN gives.
 local state, limit = ARGV[1], tonumber(ARGV[2])
 local part, place, deep = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local GROUPS = 1000 -- with nothing to show, that a page may pass over
@@ -26,14 +26,14 @@ local function add(element, group, turn, facts)
   rows[#rows + 1] = named(row)
 end
 
--- The tasks in a list from its head on, behind so many. Returns how many there were.
+-- Adds tasks of a list from its head on, behind the first `from`. Returns how many.
 local function add_list(key, group, from)
   local page = call('LRANGE', key, -(from + left()), -(from + 1))
   for i = #page, 1, -1 do add(page[i], group, sub(page[i], 1, 16)) end
   return #page
 end
 
--- The lanes of groups, from the place `deep` of the first on. Returns how many groups are done with.
+-- Adds the lanes of groups, the first from the place `deep` on. Returns how many groups are finished.
 local function add_lanes(groups, skipped)
   for i, group in ipairs(groups) do
     local count = add_list(K.lane .. group, group, deep + skipped)
@@ -53,7 +53,7 @@ local function every_second(list)
   return found
 end
 
--- The groups of a part, from its place `place` on, as many as are asked for.
+-- The groups of a part from `place` on, `most` at most.
 local function cut(groups, most)
   local found = {}
   for i = place + 1, math.min(#groups, place + most) do found[#found + 1] = groups[i] end
@@ -67,7 +67,7 @@ local function running_groups(most)
   return cut(groups, most)
 end
 
--- A part that is one group's lane behind the other's. Returns whether it is over.
+-- A part made of lanes, one group behind another. Returns whether it is over.
 local function lanes(groups_from, skipped)
   return function()
     place = tonumber(place)
@@ -81,7 +81,7 @@ local function lanes(groups_from, skipped)
   end
 end
 
--- The same of groups that have no order: step by step through a hash, `deep` tasks into the step.
+-- The same for groups without an order: step by step through a hash, `deep` tasks into the step.
 local function held_by(key, is_passed)
   return function()
     while left() > 0 and passed < GROUPS do
@@ -148,7 +148,7 @@ local function add_ordered(most)
   return #ordered
 end
 
--- One step through a part of the history, whose tasks have no order: the latest first, of each step.
+-- One HSCAN step through a part of the history, which has no order: the latest first within a step.
 local function history(key)
   return function()
     local step = call('HSCAN', key, place, 'COUNT', limit)
@@ -170,7 +170,7 @@ local function history(key)
   end
 end
 
--- Of the groups that wait for their tenants' turns: those whose turn it is are among the ready ones.
+-- Whether a group that waits for its tenant's turn has it: then it is among the ready ones.
 local function has_turn(group) return call('ZSCORE', K.ready, group) or call('ZSCORE', K.suspect_groups, group) end
 
 local PARTS = {

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- move_counters: let fences and arrivals go on above those of all partitions.
+-- move_counters: raise fence and arrival to the highest of all partitions.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the highest fence · 2 the highest arrival (µs)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- move_done: remove what `move_in` has written elsewhere.
+-- move_done: remove from the old partition what `move_in` has written elsewhere.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place, as `move_out` takes it · then two each: group · element

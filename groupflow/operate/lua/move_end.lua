@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- move_end: a partition has been moved. Of one that is to be none any more nothing is left, unless
--- something lies in it that nobody could move.
+-- move_end: end the move of a partition. If it is to be none any more, remove its keys, unless something
+-- lies in it that could not be moved.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 '1' where the partition is to be none any more · 2… the keys that go with it then, none to have a look alone
--- returns  how many tasks and dead letters are left that are in no list, for a partition to be none
+-- ARGV     1 '1' if the partition is to be none any more · 2… the keys to remove then, none to only look
+-- returns  how many tasks, dead letters and history entries are left, if the partition is to be none; else 0
 if ARGV[1] ~= '1' then
   call('DEL', K.moved)
   return 0

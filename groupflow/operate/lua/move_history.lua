@@ -1,11 +1,11 @@
 #!lua
--- move_history: what is over: read some of it, write it elsewhere, remove it. Dedup goes by it, so
--- each message id stays known where its message would come to.
+-- move_history: read some of the history, write it elsewhere, remove it. Dedup uses it, so each message id
+-- stays known in the partition that its message would come to.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out' · 2 'new' or 'old' · 3 cursor, '0' to begin · 4 how many to look at
---          or 1 'in' · 2 'new' or 'old' · 3 random text, for a salt where there is none yet · then three
---          each: id · scope ('?' where nobody knows) · line
+--          or 1 'in' · 2 'new' or 'old' · 3 random text, for a salt if there is none yet · then three
+--          each: id · scope ('?' if unknown) · line
 --          or 1 'done' · 2 'new' or 'old' · then the ids
 -- returns  of 'out': { next cursor, rows of { id, group or '', the id that decides where a plain task lies,
 --          scope, line } }; else nothing
@@ -40,7 +40,7 @@ elseif ARGV[1] == 'in' then
     elseif owner ~= nil and scope ~= '?' and owner ~= scope then
       call('HSETNX', K.segments, 'salt', ARGV[3])
       call('HSET', key, free_id(id, scope), line)
-    end -- else it runs again under its own id, which is known by that
+    end -- else it runs again under this id, so the id is known
   end
 else
   for i = 3, #ARGV do call('HDEL', key, ARGV[i]) end

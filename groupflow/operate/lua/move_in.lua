@@ -1,11 +1,11 @@
 #!lua
--- move_in: write what `move_out` has read elsewhere, once: what is noted as written is passed over. An id
--- that another task has here makes way for a derived one. What lay in the plain list goes among what is
--- ordered by time: so what comes from several partitions stands in the order of its arrival.
+-- move_in: write what `move_out` has read elsewhere, once: the script passes over what is noted as written. A
+-- task whose id another task has here gets a derived one. Tasks of the plain list go into `ordered`: so tasks
+-- of several partitions stand in the order of their arrival.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 where it comes from · 2 random text, for a salt where there is none yet · 3 how many notes
---          to remove, of what is gone where it came from · then those ids · then what `move_out` packed
+-- ARGV     1 where it comes from · 2 random text, for a salt if there is none yet · 3 how many notes
+--          to remove, of tasks that are gone there · then their ids · then what `move_out` packed
 -- returns  { 1, the id that each has here }; or { 0, names of daemons that run }
 local now = clock()
 local from, gone = ARGV[1], tonumber(ARGV[3])

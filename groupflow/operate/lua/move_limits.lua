@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- move_limits: limits that were set by hand go with their groups; those of tenants hold in all partitions.
+-- move_limits: move limits by hand with their groups; those of tenants hold in all partitions.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out'
 --          or 1 'in' · then two each: 'g' and a group or 't' and a tenant's name · what 'out' said of it
---          or 1 'done' · then the groups, each with 'g' in front
+--          or 1 'done' · then the groups to remove, each with 'g' in front
 -- returns  of 'out': such pairs; else nothing
 if ARGV[1] == 'out' then return call('HGETALL', K.by_hand) end
 if ARGV[1] == 'in' then

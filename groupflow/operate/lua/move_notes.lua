@@ -1,10 +1,10 @@
 #!lua
--- move_notes: what a partition knows beside tasks. Read of one that others take over from, and written
--- to those; each may be run again.
+-- move_notes: move what a partition knows beside tasks: read it in the old partition, write it to the new
+-- ones. Each call may be made again.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 'out' · 2 '1' where the partition is to be none any more, and its totals go as well
---          or 1 'in' · 2 where it comes from · 3 what 'out' packed · 4 '1' where the totals come here
+-- ARGV     1 'out' · 2 '1' if the partition is to be none any more, and its totals go as well
+--          or 1 'in' · 2 where it comes from · 3 what 'out' packed · 4 '1' if the totals come here
 -- returns  of 'out': { packed, the fence, the last arrival }; else nothing
 if ARGV[1] == 'out' then
   local totals = {}
@@ -27,7 +27,7 @@ for i = 1, #notes.renamed, 2 do
   local known = tonumber(call('HGET', K.renamed, name) or nil) or 0
   if tonumber(number) > known then call('HSET', K.renamed, name, number) end
 end
--- Those of groups that lie elsewhere end nothing.
+-- For a group that lies elsewhere an entry does nothing.
 for i = 1, #notes.resumes, 2 do call('ZADD', K.resumes, notes.resumes[i + 1], notes.resumes[i]) end
 if notes.paused_all then call('SETNX', K.paused_all, notes.paused_all) end
 for i, name in ipairs({ 'begun', 'closed' }) do

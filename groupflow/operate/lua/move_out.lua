@@ -4,7 +4,7 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place: 'plain', 'ordered', 'suspect_plain', 'delayed', 'dead'; 'lane' and 'hold' of a
 --          group; 'pool_ordered' and 'pool_suspect_plain' of a pool; 'letter', a dead letter · 2 that group, pool,
---          or id · 3 how many to pass over, which stay · 4 how many at most · 5 bytes at most, but for the first
+--          or id · 3 how many to pass over, which stay · 4 how many at most · 5 bytes after which it ends
 -- returns  { 1, rows of { id, group or '', the id that decides where a plain task lies, element, packed } }; or
 --          { 0, names of daemons that run }
 local where, from, most, room = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])

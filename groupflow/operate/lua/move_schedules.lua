@@ -1,6 +1,6 @@
 #!lua
--- move_schedules: schedules go to where their ticks will lie. No daemon runs meanwhile. What a row leaves behind
--- where its schedule lay before ('gone') keeps older configurations from it, and is of no use any more.
+-- move_schedules: move schedules to the partition of their ticks. No daemon runs meanwhile. A row that is `gone`
+-- kept older configurations from a schedule that lies elsewhere, and is of no use any more.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out'

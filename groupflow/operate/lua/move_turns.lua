@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- move_turns: what waits for its tenant's turn waits with all the rest from here on, where it can be moved.
--- No daemon runs; when one does again, claims put it back where it belongs as they come upon it.
+-- move_turns: put groups and tasks that wait for their tenant's turn among the rest, where they can be moved.
+-- No daemon runs; later, claims put back those that they meet.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 how many groups, and how many plain tasks, at most, more or less
--- returns  { how many it was, 0 where none is left }; or { -1, names of daemons that run }
+-- ARGV     1 about how many groups, and how many plain tasks, at most
+-- returns  { how many it was, 0 if none is left }; or { -1, names of daemons that run }
 local now, most, number = clock(), tonumber(ARGV[1]), 0
 local daemons = living(now)
 if daemons then return { -1, daemons } end

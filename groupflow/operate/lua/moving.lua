@@ -1,11 +1,11 @@
--- Behind the facts and the ids where tasks go from one partition to another. No daemon runs meanwhile:
--- each script looks for itself, and changes nothing where one does.
+-- Behind the facts and the ids in scripts that move tasks between partitions. No daemon runs meanwhile, unless
+-- one dead letter moves: `move_out`, `move_in` and `move_turns` check, and change nothing if one does.
 --
--- A task is read where it lies, written where it is to lie, and only then removed: whatever is cut
--- short is done again. What was written is noted in `moved`, under the partition that it came from,
--- until it is gone there.
+-- A task is read in its old partition, written to the new one, and only then removed: a move that is cut
+-- short is done again. `moved` notes a written task, under the partition that it came from, until it is
+-- gone there.
 
--- The index of a place; of those of pools, the one of that pool.
+-- The key of a place; if it is a pool's, of that pool.
 local function key_in(where, pool) return TAG .. where .. (pool == '' and '' or ':' .. pool) end
 
 local function living(now)
@@ -22,8 +22,8 @@ end
 
 local function is_known(id) return call('HEXISTS', K.tasks, id) == 1 or has_ended(id) end
 
--- The message id that decides where a plain task lies: of a derived one, what it was derived from.
--- Of a schedule's tick the schedule, whose own scope tells it from what anybody published under such an id.
+-- The message id that decides where a plain task lies: of a derived one, what it was derived from. Of a tick,
+-- its schedule; the schedule's scope tells a tick from a message that was published under such an id.
 local function name_of(id, scope)
   local schedule = string.match(id, '^schedule:[%w._-]+')
   if schedule and scope == sub(redis.sha1hex((string.gsub(schedule, ':', ' ', 1))), 1, 8) then return schedule end
@@ -32,7 +32,7 @@ local function name_of(id, scope)
   return id
 end
 
--- An id that is free here: the task's own, or where another task has that, one derived from it.
+-- An id that is free here: the task's own, or one derived from it if another task has that.
 local function free_id(id, scope)
   if not is_known(id) then return id end
   local number = tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- moving_to: note that a namespace is being moved to another number of partitions, and that it was.
 -- Runs with the keys of the namespace itself; 'mark' and 'end' also with those of each partition that it
--- has or had, so that nothing is brought there by those who know nothing of the move (`layout.lua`).
+-- has or had, so that a daemon that knows nothing of the move brings nothing there (`layout.lua`).
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'begin', 'mark', 'end', or 'cancel' · 2 the number of partitions it is to have · 3 for 'mark'
 --          the number that it has
--- returns  { how many it has, 0 where nobody has ever used it, how many it is being moved to or 0 }
+-- returns  { how many it has, 0 if it was never used, how many it is being moved to or 0 }
 local known = call('HMGET', K.partitions, 'number', 'moving_to')
 local number, moving_to = tonumber(known[1] or nil) or 0, tonumber(known[2] or nil) or 0
 if number == 0 and call('EXISTS', K.fence, K.count) > 0 then number = 1 end

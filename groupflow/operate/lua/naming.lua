@@ -1,4 +1,4 @@
--- In front of the scripts that tell operators something: names with their values, in a flat list. What is
+-- In front of scripts that answer operators: names with their values, in a flat list. A name whose value is
 -- nil is not in it.
 local function named(facts)
   local list = {}
@@ -11,7 +11,7 @@ end
 
 local function some(text) return text ~= '' and text or nil end
 
--- What lists show of a task's life, by the names that it has there.
+-- What lists show of a task's life, by name.
 local LIFE = { 'attempt', 'crashes', 'lost_leases', 'stage', 'due', 'errors', 'reason', 'latest' }
 local function life_of(id)
   local life, values = {}, call('HMGET', K.life .. id, unpack(LIFE))

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- pause: hold a group, or everything; for so long, or until somebody lets it go on. What runs goes on to its
--- end; what comes in waits in order. A pause that stands takes the new one's end, but one without an end keeps
--- that it has none.
+-- pause: hold a group, or everything, for so long, or until an operator resumes it. Running tasks go on to their
+-- end; new tasks wait in order. A pause that holds already takes the new end, unless it has no end: then it
+-- keeps none.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 group, '' for everything · 2 by whom · 3 for how long (µs), '' where it has no end
--- returns  1, or 0 where it was paused already, and nothing is different now
+-- ARGV     1 group, '' for everything · 2 by whom · 3 for how long (µs), '' for no end
+-- returns  1, or 0 if it was paused already, and nothing changed
 local refusal = other_layout()
 if refusal then return refusal end
 local now = clock()

@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- pool_workers: some of the workers of a pool whose leases run: who was silent for longest comes first. A worker
--- that is heard of meanwhile goes behind all others, and is told again; none is passed over.
+-- pool_workers: some of the workers of a pool whose leases run, the longest silent first. A worker that calls
+-- meanwhile goes behind all others, and is listed again; none is missed.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 pool · 2 how many at most · 3 behind whom to go on, as it was told, '' to begin · 4 until when that
---          one's lease ran, as told
--- returns  { workers }, rows of { name, lease (µs), ends: when it runs out, as it stands in the store; lease_left
---          (µs), held: how many tasks, since: µs since when it holds the oldest of them }
+-- ARGV     1 pool · 2 how many at most · 3 the worker to go on behind, '' to begin · 4 its `ends`, as
+--          returned
+-- returns  { workers }, rows of { name, lease (µs), ends: when it runs out, as the store has it; lease_left (µs),
+--          held: how many tasks, since: when (µs) it claimed the oldest of them }
 local now, pool, looked, rows = clock(), ARGV[1], 0, {}
 local leases = K.pool_pullers .. pool
 local front = 'pool/' .. pool .. '/'

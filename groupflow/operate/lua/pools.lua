@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- pools: what waits for workers that pull, how many these are, and what they hold. Counts and the best of each index.
+-- pools: what waits for workers that pull, how many these are, and what they hold: counts, and the first of each index.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     the pools asked about; where none is named, all that ever had a task or a worker
--- returns  { at (now), held_since: when this server began to lead, where it took over; pools }, rows of { name,
---          plain and groups: how many tasks, and heads of groups, could be claimed; waited: µs for which the one
---          that goes next could have been; held: how many tasks its workers hold; known, and silent: how many
---          workers' leases run, and of how many half of it is over }
+-- ARGV     the pools; if none is named, all that ever had a task or a worker
+-- returns  { at (now), held_since: when this server began to lead, if it took over; pools }, rows of { name,
+--          plain and groups: how many tasks, and heads of groups, could be claimed; waited: µs for which the next
+--          one could have been; held: how many tasks its workers hold; known: how many workers' leases run;
+--          silent: of these, how many have half of it behind them }
 local now, names, rows = clock(), ARGV, {}
 if #names == 0 then names = pools() end
 
@@ -31,7 +31,7 @@ for _, name in ipairs(names) do
     pool.waited = math.max(pool.waited, waited(group and call('LINDEX', K.lane .. group, -1)))
   end
   pool.held = tonumber(call('ZSCORE', K.pool_holders .. name, '') or 0)
-  -- A pool has one lease for all; who was heard of last has the one that it has now.
+  -- All workers of a pool have one lease length; the last to call has the current one.
   local last = call('ZRANGE', leases, -1, -1)[1]
   local lease = last and tonumber(call('HGET', K.daemon .. last, 'lease') or nil) or 0
   pool.silent = call('ZCOUNT', leases, digits(now), '(' .. digits(now + lease / 2))

@@ -1,17 +1,17 @@
 #!lua
 -- redrive: a dead letter becomes a task again, at attempt 1 of its last stage, at its original place
--- in its group: where others have gone on since, that is first. A park that its death laid on the
--- group is lifted. One that died since there was no room for what is delayed gets the rest of its delay.
+-- in its group: first, if later tasks have gone on since. A park that its death laid on the group is
+-- lifted. A letter that died since there was no room for delayed tasks gets the rest of its delay.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, where it was routed anew or its body
---          lies in RabbitMQ, else '' · 4 its priority (µs) where it was routed anew, else '' · 5 its type
+-- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, if it was routed again or its body
+--          lies in RabbitMQ, else '' · 4 its priority (µs) if it was routed again, else '' · 5 its type
 --          · 6 its tenant ('' = none) · 7 its scope
 --          · 8 bytes that may wait for delays · 9 the message id under which what is given lay in
---          RabbitMQ, '' where it lay here · 10 its errors · 11 its context (both JSON) where they lay there
---          · 12 its pool, where it was routed anew and comes to one, else ''
--- returns  1; 0 where no such dead letter is there; -1 where its body lies in RabbitMQ, and was not given;
---          -2 where it would wait for the rest of a delay, and there is no room for that
+--          RabbitMQ, '' if it lay here · 10 its errors · 11 its context (both JSON) if they lay there
+--          · 12 its pool, if it was routed again and comes to one, else ''
+-- returns  1; 0 if there is no such dead letter; -1 if its body lies in RabbitMQ, and was not given;
+--          -2 if it would wait for the rest of a delay, and there is no room for that
 local refusal = other_layout()
 if refusal then return refusal end
 local id, group = ARGV[1], ARGV[2]

@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group, '' for everything
--- returns  1, or 0 where it was not paused
+-- returns  1, or 0 if it was not paused
 local resumed
 call('ZREM', K.resumes, ARGV[1])
 if ARGV[1] == '' then

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- run_now: a task that is delayed, by its message or for its next attempt, is due from now on. One that
--- holds its group stays its head; one that stands aside goes back to its place. Where its rule debounces, its
--- burst is over: what replaces it before it is claimed is due at once too.
+-- run_now: make a task due that is delayed by its message or for its next attempt. A task that holds its group
+-- stays its head; one that stands aside goes back to its place. If its rule debounces, its burst is over: a
+-- task that replaces it before it is claimed is due at once too.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain)
--- returns  1, or 0 where no such task is delayed (any more)
+-- returns  1, or 0 if no such task is delayed (any more)
 local refusal = other_layout()
 if refusal then return refusal end
 local id, group, now = ARGV[1], ARGV[2], clock()

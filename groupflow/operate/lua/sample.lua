@@ -1,6 +1,6 @@
 #!lua
 -- sample: keep the totals of this interval, and add what this daemon measured. The first call in an
--- interval, whoever's it is, writes the totals; all of them add their latencies. The hash is a ring:
+-- interval, of any daemon, writes the totals; all calls add their latencies. The hash is a ring:
 -- a new interval takes the field of the one that has become too old.
 --
 -- KEYS[1]  what all keys of the partition begin with

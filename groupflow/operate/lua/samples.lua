@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- samples: what `sample` has kept, in no order; what is too old for the ring is among it.
+-- samples: what `sample` has kept, in no order, with samples too old for the ring.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none

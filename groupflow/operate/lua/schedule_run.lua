@@ -1,6 +1,6 @@
 #!lua
--- schedule_run: somebody wants a tick of a schedule now, due or not. What is due stays due. Given twice with
--- the same moment it is the same task.
+-- schedule_run: make a tick of a schedule now, due or not. A tick that is due stays due. A second call with the
+-- same moment gives the same task.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 to 5 as of `enqueue` · 6 name · 7 the moment (16 digits) · 8 the same as text

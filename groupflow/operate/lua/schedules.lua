@@ -4,8 +4,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
 -- returns  { at (now), schedules: rows of { name, due, told and runs (JSON), interval, decided, ticks, missed,
---          skipped, paused (JSON), definition, by, presented; rival and rival_at: who has another definition
---          that doesn't count, and when that was last said } }
+--          skipped, paused (JSON), definition, by, presented; rival and rival_at: the daemon with another
+--          definition, which doesn't count, and when it last said so } }
 local now, rows = clock(), {}
 local FIELDS = {
   'told', 'interval', 'decided', 'ticks', 'missed', 'skipped', 'paused', 'definition', 'by', 'presented',

@@ -1,10 +1,10 @@
 #!lua flags=no-writes
--- shards: how the tasks are that shards of scans are.
+-- shards: the states of tasks that are shards of scans.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     an id and its group each
 -- returns  { now (µs), a named list a task: place: 'running', 'asleep', 'waiting', 'dead' or 'gone'; context
---          (JSON), due (µs), daemon, where it has them; held: 'paused' or 'parked' where its group is }
+--          (JSON), due (µs), daemon, if it has them; held: 'paused' or 'parked' if its group is }
 local rows = {}
 for i = 1, #ARGV, 2 do
   local id, group = ARGV[i], ARGV[i + 1]

@@ -3,16 +3,17 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
--- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by people
+-- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by operators
 --          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
 --          running_groups: those of which several tasks may run, and that are counted under none of these;
 --          standing: how many of the delayed ones wait since their tenants may start nothing; standing_tenants:
---          tenants of which something waits so; sharing: how many tasks of such groups run;
+--          how many tenants have something that waits so; sharing: how many tasks of such groups run;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed by daemons;
---          recovering: { since, until } (µs) where nothing is claimed, since this server may have lost writes;
+--          recovering: { since, until } (µs) if nothing is claimed, since this server may have lost writes;
 --          limited_groups, limited_tenants: how many have limits by hand; by_hand: some of those, the first to end
 --          first, each by `g` and a group or `t` and a tenant's name, and what `by_hand` has of it;
---          everything_paused (JSON), daemons: rows of { name, lease_left (µs), info (JSON) } }
+--          everything_paused (JSON), everything_ends (µs), if any;
+--          daemons: rows of { name, lease_left (µs), info (JSON) } }
 local SHOWN_BY_HAND = 20
 local now, daemons = clock(), {}
 local known = call('ZRANGE', K.daemons, 0, 999, 'WITHSCORES')
@@ -25,8 +26,8 @@ local function runs(group)
   return call('EXISTS', K.lock .. group) == 1
 end
 
--- Groups in which several run may be ready or delayed as well, and are counted there; parked and paused ones
--- too. As many as workers at most.
+-- A group that runs several tasks may also be ready, delayed or parked, and is counted there. There are as many as
+-- workers at most.
 local shared, sharing, running_groups = nil, call('ZCARD', K.sharing), 0
 for _, member in ipairs(sharing > 0 and call('ZRANGE', K.sharing, 0, 99999) or {}) do
   local group = sub(member, 5, 4 + tonumber(sub(member, 1, 4)))
@@ -40,8 +41,8 @@ for _, member in ipairs(sharing > 0 and call('ZRANGE', K.sharing, 0, 99999) or {
   end
 end
 
--- Groups that wait for their tenants' turns: those whose tenant may start nothing, and the others but for
--- those whose turn it is, which stand in the indexes. Of many tenants it is an estimate.
+-- Groups that wait for their tenants' turns: those whose tenant may start nothing, and the others without those
+-- that have the turn, which stand in the indexes. With many tenants it is an estimate.
 local lined_up, standing = call('HLEN', K.waiting_groups), 0
 for _, tenant in ipairs(lined_up > 0 and call('ZRANGE', K.standing, 0, 1999) or {}) do
   standing = standing + call('ZCARD', K.waits .. 'g' .. tenant) + call('ZCARD', K.waits .. 'G' .. tenant)
@@ -51,14 +52,14 @@ for _, turn in ipairs(lined_up > 0 and call('HLEN', K.turns) <= 2000 and call('H
   if byte(turn) == 103 or byte(turn) == 71 then lined_up = lined_up - 1 end
 end
 
--- Groups that people paused are few. One that runs to its end, or is parked as well, counts as that.
+-- Operators pause few groups. One that still runs, or is parked too, counts as that.
 local paused = 0
 for _, group in ipairs(call('HLEN', K.paused) <= 1000 and call('HKEYS', K.paused) or {}) do
   local is_more = runs(group) or call('HEXISTS', K.parked, group) == 1
   if not is_more then paused = paused + 1 end
 end
 
--- What stands first has been waiting longest, unless priorities say otherwise.
+-- The first one has waited longest, unless priorities say otherwise.
 local function waited(element)
   if not element then return 0 end
   local due = has_life(element) and call('HGET', K.life .. id_of(element), 'due')

@@ -1,7 +1,7 @@
 #!lua
--- survey: keep a list of the longest lanes without ever walking all of them. Each call looks at those
--- that are known, those that run, and the next so many of `ready` and `held`, from where the last
--- call ended: with few groups that is all of them, with many it takes several calls.
+-- survey: keep a list of the longest lanes without walking all of them at once. Each call looks at the known
+-- ones, those that run, are parked or paused, and the next so many of `ready` and `held`, from where the last
+-- call ended: few groups take one call, many take several.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many groups to walk on · 2 how many to keep

@@ -7,7 +7,7 @@
 local now = clock()
 local ids = call('ZRANGEBYSCORE', K.dead, '-inf', digits(now - ARGV[1]), 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(ids) do forget(id, ARGV[3], now) end
--- Versions that knew nothing of what stays leave its entry behind when they end a letter.
+-- Older versions don't know `staying`, and leave an entry there when they end a letter.
 local first = call('ZRANGE', K.staying, 0, 0)[1]
 if first and not call('ZSCORE', K.dead, first) then call('ZREM', K.staying, first) end
 return ids

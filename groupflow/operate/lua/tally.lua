@@ -1,12 +1,12 @@
 #!lua
--- tally: add what a daemon's handlers did to the interval that it is in. The hash is a ring: a new interval takes
+-- tally: add what a daemon's handlers did to the current interval. The hash is a ring: a new interval takes
 -- the field of the one that has become too old.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 length of an interval (µs) · 2 how many are kept · 3 a JSON object: busy and capacity (seconds of
 --          workers), types: by name a list of counts
 -- returns  1
-local MOST = 100 -- types of an interval; what is of more is counted as one
+local MOST = 100 -- types of an interval; further ones count as one
 local number = math.floor(clock() / ARGV[1])
 local field = tostring(number % tonumber(ARGV[2]))
 local told = cjson.decode(ARGV[3])

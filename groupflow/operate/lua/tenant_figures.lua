@@ -1,12 +1,12 @@
 #!lua flags=no-writes
--- tenant_figures: what of some tenants waits for its turn and runs, and what they may.
+-- tenant_figures: what of some tenants waits for its turn and runs, and their limits.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     the tenants, each its scope and name
--- returns  { at (now), rows, one a tenant, empty where nothing of it waits or runs: groups and plain tasks that wait
+-- returns  { at (now), rows, one a tenant, empty if nothing of it waits or runs: groups and plain tasks that wait
 --          for its turn, running, concurrency (0 for any; this partition's share), rate (as it was written),
---          free (µs): from when on it may start something, none at its concurrency; limited_by, 'rate' or
---          'closed', where that is to come; oldest: arrival of what is its next group's, or plain task;
+--          free (µs): when it may start something, none at its concurrency; limited_by, 'rate' or 'closed',
+--          if that is to come; oldest: arrival of its next group's head, or next plain task, the lower one;
 --          by_hand: until when (µs) its limits are by hand }
 local now, rows = clock(), {}
 

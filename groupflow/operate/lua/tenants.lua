@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- tenants: a page of those that are counted apart: with a limit, closed by a handler, or all, where they take turns.
+-- tenants: a page of those that are counted apart: with a limit, closed by a handler, or all, if they take turns.
 -- First those that stand, the first that may go on first; then those that have a turn; then those that only
--- run. It looks at so many entries and no more. Who comes or goes meanwhile may be missed, or told twice.
+-- run. It looks at so many entries at most. A tenant that comes or goes meanwhile may be missed, or shown twice.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 cursor, '0' to begin: a place times three, and what is walked (0 standing, 1 turns, 2 charged)
@@ -17,7 +17,7 @@ local function add(tenant)
   if name == '' or sub(tenant, 9) == name then found[#found + 1] = tenant end
 end
 
--- Of the kinds of which something has a turn, one tells of its tenant.
+-- A tenant may have turns of several kinds: only the first kind adds it.
 local function is_first_turn(kind, tenant)
   for _, each in ipairs(KINDS) do
     if each == kind then return true end

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tops: the groups whose tasks have waited longest, and those with the longest lanes, among those
--- that are looked at: never all of them. The former are sought among the first of `ready` and `held`,
--- what runs, and what people or deaths hold; the latter are those that `survey` has found.
+-- that are looked at: never all of them. The former are among the first of `ready` and `held`, the running,
+-- the paused and the parked; the latter are those that `survey` has found.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many of each to return · 2 how many of each index to look at
@@ -27,7 +27,7 @@ local function state_of_group(group)
   return 'ready'
 end
 
--- The first of some groups by one fact, the name deciding between equals.
+-- The first of some groups by one fact; the name decides between equals.
 local function first(groups, comes_first)
   table.sort(groups, function(a, b)
     if comes_first(a, b) or comes_first(b, a) then return comes_first(a, b) end

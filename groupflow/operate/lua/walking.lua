@@ -1,7 +1,7 @@
--- Behind the session rules in the scripts that look at many groups: who runs, and who is held.
+-- Behind the session rules in scripts that look at many groups: which run, and which are held.
 
--- The live claims, `most` of them at most, over every slot of every daemon and of workers that pull and hold
--- something; of groups alone where that is asked.
+-- The live claims, `most` of them at most, over every slot of every daemon and of pullers that hold tasks;
+-- `of_groups`: of groups only.
 local function claims(most, of_groups)
   local found, looked = {}, 0
   local function look(daemon)
@@ -27,8 +27,8 @@ local function claims(most, of_groups)
   return found
 end
 
--- The claim that a lock is of, or what stands in its place; without its element where the checkpoint says
--- nothing of it.
+-- The claim that a lock, or a holder of `limits`, names; without its element if the checkpoint says nothing of
+-- it.
 local function claim_by(lock)
   local slot = string.match(lock, '[^ ]+$')
   local daemon = string.sub(lock, 18, -(#slot + 2))

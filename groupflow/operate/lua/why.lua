@@ -5,15 +5,15 @@
 -- ARGV     1 group
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
---          ready, pool: whose workers may claim it, where daemons may not; until (µs), parked, paused,
---          everything_paused (JSON), each where it is, and pause_ends, everything_ends (µs) where those pauses end
+--          ready, pool: whose workers may claim it, if daemons may not; until (µs), parked, paused,
+--          everything_paused (JSON), each if it is, and pause_ends, everything_ends (µs) if those pauses end
 --          by themselves; recovering: { since,
---          until } (µs) where nothing is claimed, since this server may have lost writes; busy: where its head
---          waits as a suspect, the daemons that run another one; running: how many tasks of it; where it has a
---          limit: concurrency, rate (as it was written); and where that sets `until`: limited_by, 'rate' or
---          'closed'; where it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
---          waiting: groups; free (µs), none at its concurrency; limited_by, as above; by_hand: until when (µs)
---          limits that somebody set for it hold }; by_hand: the same of the group }
+--          until } (µs) if nothing is claimed, since this server may have lost writes; busy: if its head
+--          waits as a suspect, the daemons that run another one; running: how many tasks of it; if it has a
+--          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
+--          or 'batch'; if it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
+--          waiting: groups; free (µs), none at its concurrency; limited_by, 'rate' or 'closed'; by_hand: until
+--          when (µs) its limits are by hand }; by_hand: the same of the group }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)

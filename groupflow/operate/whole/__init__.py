@@ -1,1 +1,1 @@
-"""All partitions of a namespace as of one: what each answers, put together."""
+"""All partitions of a namespace as one: the answers of each, put together."""

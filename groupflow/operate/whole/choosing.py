@@ -1,4 +1,4 @@
-"""Which task an id means: each partition knows its own ids, so two may have a task of one id."""
+"""Which task an id means: each partition knows only its own ids, so two may have the same id."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from groupflow.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of several tasks that have one id; what is ``None`` lets all pass."""
+    """Which of several tasks with one id is meant; an attribute that is ``None`` lets all pass."""
 
-    tenant: str | None = None  # its name; empty for those that name none
+    tenant: str | None = None  # its name; empty for tasks that name none
     partition: int | None = None
 
     def passes(self, found: Found) -> bool:
-        """Whether it may be that one; of a task that is over the tenant isn't known."""
+        """Whether it may be meant; the tenant of a task that is over isn't known."""
         is_known = self.tenant is not None and found.state not in OVER
         return not is_known or (found.tenant or "") == self.tenant
 
@@ -29,11 +29,11 @@ ANY = Choice()
 
 
 async def choose(namespace: Namespace, id_: str, choice: Choice = ANY) -> tuple[int, Found] | None:
-    """Find the task of an id, and its partition; ``None`` where there is none that is meant.
+    """Find the task of an id, and its partition; ``None`` if none is meant.
 
     Raises:
         AmbiguousId: there are several.
-        StoreUnavailable: it is nowhere where somebody answers, and some partition is away.
+        StoreUnavailable: no partition that answers has it, and some partition is away.
     """
 
     async def look(client: StoreClient) -> Found | None:
@@ -55,7 +55,7 @@ async def choose(namespace: Namespace, id_: str, choice: Choice = ANY) -> tuple[
 
 
 def _meant(found: Mapping[int, Found], choice: Choice) -> Mapping[int, Found]:
-    """Those that may be meant: of one owner, what is over makes way for what lives on elsewhere."""
+    """Those that may be meant: of one owner's tasks, living ones go before those that are over."""
     living = {number: each for number, each in found.items() if each.state not in OVER}
     has_one_owner = len({each.scope for each in found.values()}) == 1
     if living and (has_one_owner or choice.tenant is not None):
@@ -64,7 +64,7 @@ def _meant(found: Mapping[int, Found], choice: Choice) -> Mapping[int, Found]:
 
 
 async def _described(namespace: Namespace, number: int, found: Found) -> str:
-    """What tells one of several from the others, in words."""
+    """How one of several differs from the others, in words."""
     facts = [f"partition {number}: {found.state}", f"type {found.type or 'none'}"]
     facts += [f"group {found.group}"] if found.group else []
     if found.state in OVER:
@@ -76,7 +76,7 @@ async def _described(namespace: Namespace, number: int, found: Found) -> str:
 
 
 async def _application(namespace: Namespace, number: int, found: Found) -> str:
-    """What its body or headers name, where that is here, and what its scope was made of."""
+    """The application that its body or headers name, if its scope was made of that."""
     app = None
     try:
         envelope = await namespace.ask(number, lambda client: read_envelope(client, found.id))

@@ -1,4 +1,4 @@
-"""Figures of a whole namespace: summed, or the first of what each partition puts first."""
+"""Figures of a whole namespace: sums, or the first of each partition's first ones."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ async def read_totals(namespace: Namespace) -> Totals:
 
 
 def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
-    """Totals of several partitions together; one alone is left as it is.
+    """Totals of several partitions together; those of one alone stay as they are.
 
     Args:
-        parts: theirs, by partition.
-        away: those that are missing from it.
+        parts: the totals, by partition.
+        away: the partitions that are missing.
     """
     first, *others = parts.values()
     if not others:
@@ -55,7 +55,7 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         **largest,
         everything_paused=min(holds, key=lambda hold: hold.since, default=None),
         daemons=_by_name(chain.from_iterable(part.daemons for part in every)),
-        # A daemon tells all partitions the same.
+        # A daemon reports the same to all partitions.
         intake=[*{each.daemon: each for part in every for each in part.intake}.values()],
         by_hand=together_by_hand(part.by_hand for part in every),
         held_back=[each for part in every for each in part.held_back],
@@ -64,7 +64,7 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
 
 
 def _by_name(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
-    """Each daemon once, as its newest session tells of it, silent for as long as anywhere."""
+    """Each daemon once, as its newest session reports it, with its longest silence anywhere."""
     found: dict[str, DaemonStatus] = {}
     silence: dict[str, float] = {}
     for each in told:
@@ -76,7 +76,7 @@ def _by_name(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
 
 
 async def read_daemons(namespace: Namespace) -> list[KnownDaemon]:
-    """The daemons whose lease runs somewhere, each as its newest session tells of it.
+    """The daemons whose lease runs in any partition, each as its newest session reports it.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -100,7 +100,7 @@ async def read_configuration(namespace: Namespace, daemon: str) -> dict[str, Any
 
 
 async def read_busy(namespace: Namespace) -> list[Busy]:
-    """What `busy.read_busy` tells of each partition, one behind the other.
+    """What `busy.read_busy` returns for each partition, one after another.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -138,8 +138,8 @@ async def read_samples(namespace: Namespace) -> list[Sample]:
 def together(parts: Sequence[Sequence[Row]]) -> list[Row]:
     """One row for each interval, with the sums of all partitions.
 
-    Where a partition has no row, nobody could write there: its totals were then about what they
-    were before, and nothing was measured.
+    If a partition has no row, no daemon could write there: its totals then were about the same as
+    before, and nothing was measured.
     """
     if len(parts) == 1:
         return [*parts[0]]
@@ -157,6 +157,6 @@ def together(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _added(counts: Sequence[Any]) -> Any:
-    """Lists of counts, place by place; those that are shorter have nothing there."""
+    """The sums of lists of counts, place by place; shorter lists add nothing."""
     longest = max(map(len, counts))
     return [sum(row[n] for row in counts if n < len(row)) for n in range(longest)]

@@ -1,4 +1,4 @@
-"""Groups of a whole namespace: each lies in one partition, and everything in all of them."""
+"""Groups of a whole namespace: each lies in one partition; `ALL` means all partitions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class AllGroups:
         self._namespace = namespace
 
     async def pause(self, group: str, by: str, for_: float | None = None) -> bool:
-        """Hold a group, or everything (`ALL`): for so many seconds, or until somebody resumes it.
+        """Hold a group, or everything (`ALL`): for so many seconds, or until it is resumed.
 
         Returns:
-            Whether anything is different now: it wasn't paused, or not everywhere.
+            Whether anything changed, in any partition.
 
         Raises:
-            StoreUnavailable: its partition is away; of everything, one is, and the rest is paused.
+            StoreUnavailable: its partition is away; for `ALL`, one is, and the rest is paused.
         """
         return await self._change(group, lambda groups: groups.pause(group, by, for_))
 
@@ -35,7 +35,7 @@ class AllGroups:
             Whether it was paused, or some of it.
 
         Raises:
-            StoreUnavailable: its partition is away; of everything, one is, and the rest goes on.
+            StoreUnavailable: its partition is away; for `ALL`, one is, and the rest goes on.
         """
         return await self._change(group, lambda groups: groups.resume(group))
 
@@ -48,7 +48,7 @@ class AllGroups:
         return any(answers.all)
 
     async def why(self, group: str, *, with_words: bool = True) -> Why:
-        """Say what state a group is in, and why; see `Groups.why`.
+        """The state that a group is in, and why; see `Groups.why`.
 
         Raises:
             StoreUnavailable: its partition is away.
@@ -59,7 +59,7 @@ class AllGroups:
         )
 
     async def lane(self, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
-        """What waits in a group; see `listing.list_lane`.
+        """The tasks that wait in a group; see `listing.list_lane`.
 
         Raises:
             StoreUnavailable: its partition is away.

@@ -18,9 +18,9 @@ from groupflow.operate.whole.namespace import Namespace, missing
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 
-_PAGES = 4  # that kinds are counted in
+_PAGES = 4  # that a count of kinds reads
 _A_PAGE = 500
-_ALIKE = 60  # characters of a reason by which letters without a kind are told apart
+_ALIKE = 60  # characters of a reason that tell letters without a kind apart
 _SHOWN = 200  # characters of a reason
 
 _Letter = TypeVar("_Letter", DeadLetter, DeadStory)
@@ -28,14 +28,14 @@ _Letter = TypeVar("_Letter", DeadLetter, DeadStory)
 
 @dataclass(frozen=True, slots=True)
 class Lying(Generic[_Letter]):
-    """A dead letter, and where it lies."""
+    """A dead letter, and the partition where it lies."""
 
     partition: int
     letter: _Letter
 
 
 def _beginning(one: str, other: str) -> str:
-    """How both texts begin."""
+    """The beginning that both texts share."""
     pairs = enumerate(zip(one, other, strict=False))
     length = next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
     return one[:length]
@@ -55,7 +55,7 @@ class AllLetters:
         """The matching dead letters, the latest death first; see `DeadLetters.each`.
 
         Raises:
-            StoreUnavailable: no partition answers. One that stops to answer is left.
+            StoreUnavailable: no partition answers. One that stops answering is left out.
         """
         streams = [store.each(wanted) for store in self._stores]
 
@@ -81,7 +81,7 @@ class AllLetters:
 
         Raises:
             StoreUnavailable: no partition answers.
-            ValueError: `passed` is neither a number nor what a page has said.
+            ValueError: `passed` is neither a number nor the `next` of a page.
         """
         stores = self._stores
         if len(stores) == 1:
@@ -103,7 +103,7 @@ class AllLetters:
         """What the matching dead letters died of, by a bounded look at the latest of them.
 
         Returns:
-            How many were looked at, whether these were all, and the kinds, the most frequent first.
+            How many were looked at, whether they were all, and the kinds, the most frequent first.
 
         Raises:
             StoreUnavailable: no partition answers.
@@ -136,8 +136,8 @@ class AllLetters:
         """The dead letter of that id, or ``None``.
 
         Raises:
-            AmbiguousId: several tasks have the id, dead or not: who named it may mean either.
-            StoreUnavailable: it is nowhere where somebody answers, and some partition is away.
+            AmbiguousId: several tasks have the id, dead or not: the caller may mean either.
+            StoreUnavailable: no partition that answers has it, and some partition is away.
         """
         found = await choose(self._namespace, id_, choice)
         if found is None or found[1].state != "dead":
@@ -170,5 +170,5 @@ class AllLetters:
         redriver = Redriver(settings, self._stores[here], forward)
         try:
             return await redriver.redrive(lying.letter)
-        except KeyError:  # somebody else took it a moment ago
+        except KeyError:  # another process took it a moment ago
             return False

@@ -18,9 +18,9 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class AllByHand(ByHand):
-    """Those of all partitions."""
+    """The limits by hand of all partitions."""
 
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
 class LimitsByHand:
@@ -34,17 +34,17 @@ class LimitsByHand:
 
         Raises:
             ValueError: it can't hold; the text says why.
-            TooManyByHand: as many hold as may.
+            TooManyByHand: as many limits hold as may.
             StoreUnavailable: a partition that has to know is away; others know already.
         """
         limit.check(for_)
         await self._tell(limit.kind, limit.name, lambda client: one.begin(client, limit, by, for_))
 
     async def end(self, kind: Limited, name: str, by: str) -> bool:
-        """Let what was set by hand hold no more.
+        """End the limits by hand of a group or a tenant.
 
         Returns:
-            Whether anything was.
+            Whether there were any.
 
         Raises:
             StoreUnavailable: a partition that has to know is away; others know already.
@@ -52,7 +52,7 @@ class LimitsByHand:
         return any(await self._tell(kind, name, lambda client: one.end(client, kind, name, by)))
 
     async def every(self) -> AllByHand:
-        """Those that hold, the first to end first.
+        """The limits by hand that hold, the first to end first.
 
         Raises:
             StoreUnavailable: no partition answers.
@@ -72,7 +72,7 @@ class LimitsByHand:
 
 
 def together(parts: Iterable[Iterable[SetByHand]]) -> list[SetByHand]:
-    """Each once, as it holds longest, the first to end first."""
+    """Each limit once, with its latest end, the first to end first."""
     found: dict[tuple[str, str], SetByHand] = {}
     for each in (limit for part in parts for limit in part):
         known = found.get((each.kind, each.name))

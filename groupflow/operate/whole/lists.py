@@ -1,4 +1,4 @@
-"""Pages of a whole namespace's groups, and some of its tasks, in the order that partitions have."""
+"""Pages of a whole namespace's groups, and some of its tasks, in the order of each partition."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ async def list_groups(
     text: str = "",
     tenant: str = "",
 ) -> GroupPage:
-    """A page of the groups in a state, as `listing.look_at_groups` sees those of one store.
+    """A page of the groups in a state; `listing.look_at_groups` has those of one store.
 
-    Where that state has no order, partitions come one behind the other.
+    If that state has no order, partitions come one after another.
 
     Raises:
         StoreUnavailable: no partition answers.
-        ValueError: the cursor was written by nobody.
+        ValueError: the cursor isn't valid here.
     """
 
     def page_at(place: str) -> Callable[[StoreClient], Awaitable[GroupLook]]:
@@ -73,7 +73,7 @@ async def list_groups(
 
 
 def _joined(slices: dict[int, Slice[GroupRow]], cursor: Cursor) -> Merged[GroupRow]:
-    """All rows of a slice: Redis walks a hash in steps, and begins none in its middle."""
+    """All rows of a slice: Redis walks a hash in steps, and can't begin within one."""
     moved = {n: None if each.next is None else int(each.next) for n, each in slices.items()}
     rows = [row for each in slices.values() for row in each.rows]
     return Merged(rows, sum(each.looked for each in slices.values()), cursor.after(moved))
@@ -88,7 +88,7 @@ class Tasks:
 
 
 async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> Tasks:
-    """Some tasks of a state, as `tasks.list_tasks` has those of one store.
+    """Some tasks of a state; `tasks.list_tasks` has those of one store.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -100,10 +100,10 @@ async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> Ta
 
 
 async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[Tasks]:
-    """All tasks of a state, page by page, one partition behind the other.
+    """All tasks of a state, page by page, one partition after another.
 
-    What moves meanwhile may be missed, or told twice; of several partitions, one that doesn't
-    answer is left out, and `namespace.away` names it.
+    A task that moves meanwhile may be missed, or given twice. Of several partitions, one that
+    doesn't answer is left out, and `namespace.away` names it.
 
     Raises:
         StoreUnavailable: the only one doesn't answer.

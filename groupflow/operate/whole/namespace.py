@@ -1,7 +1,7 @@
 """A namespace as operators see it: its partitions, asked side by side, and which of them are away.
 
-The rest of `operate` is about one store. Here is the only place that asks several, and the only one
-that decides what it means that one of them gives no answer.
+The rest of `operate` is about one store. Only this module asks several, and decides what it means
+if one of them gives no answer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from groupflow.store.layout import compare
 from groupflow.store.partitions import Partitions, open_client, partition_of
 
 RECALL = 1.0
-"""Seconds for which everybody waits for a partition that was away when it was last asked."""
+"""Seconds for which each caller waits for a partition that was away when it was last asked."""
 
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Answers(Generic[_Answer]):
-    """What partitions answered to one question."""
+    """The partitions' answers to one question."""
 
     by_partition: dict[int, _Answer]  # those that did, in order
     away: list[Away]  # those that didn't
@@ -46,9 +46,9 @@ class Namespace:
     def __init__(
         self, clients: Sequence[StoreClient], router: Callable[[], Router] | None = None
     ) -> None:
-        """Takes the clients in the order of the partitions; whoever made them closes them.
+        """Takes the clients in the order of the partitions; the caller closes them.
 
-        `router` gives that of the loaded configuration, by which messages name an application.
+        `router` gives the loaded configuration's, which finds the application of a message.
         """
         self.clients = clients
         self.router = router
@@ -63,7 +63,7 @@ class Namespace:
         return [self._away[number] for number in sorted(self._away)]
 
     def place_of(self, group: str | None, id_: str = "") -> int:
-        """The partition in which a task is to lie: by its group, and without one by its id."""
+        """The partition in which a task belongs: by its group, or without one by its id."""
         return partition_of(group, id_, len(self.clients))
 
     async def ask(
@@ -88,7 +88,7 @@ class Namespace:
 
         Args:
             question: asked of each.
-            patience: seconds for each of them, besides what its client waits for.
+            patience: seconds for each of them, besides its client's own timeout.
 
         Raises:
             StoreUnavailable: none answers.
@@ -127,7 +127,7 @@ class Namespace:
             What those that have it say, by partition.
 
         Raises:
-            StoreUnavailable: nobody who answers has it, and one that is away may.
+            StoreUnavailable: no partition that answers has it, and one that is away may.
         """
         answers = await self.ask_all(question)
         found = {n: each for n, each in answers.by_partition.items() if each is not None}
@@ -141,7 +141,7 @@ class Namespace:
         question: Callable[[StoreClient], Awaitable[_Answer]],
         patience: float | None,
     ) -> _Answer | Away:
-        """A partition's answer, or that it is away; where there is but one, its error is raised."""
+        """A partition's answer, or that it is away; an only partition raises its error."""
         if number in self._away:
             patience = min(patience or RECALL, RECALL)
         try:
@@ -157,9 +157,9 @@ class Namespace:
 
 
 async def check_number(settings: Settings, partitions: Partitions) -> None:
-    """Make sure that the configured number of partitions is the namespace's, where it has one.
+    """Check that the configured number of partitions is the namespace's, if it has one.
 
-    What is common to all partitions lies on one node; where that is away, the number stays open.
+    What is common to all partitions lies on one node; if that is away, the number stays unchecked.
 
     Raises:
         ConfigError: the namespace has another number of them, or is being moved.
@@ -181,7 +181,7 @@ async def check_number(settings: Settings, partitions: Partitions) -> None:
 
 
 def missing(away: Sequence[Away]) -> None:
-    """Complain where something had to be asked of all.
+    """Raise an error if a question to all partitions lacks answers.
 
     Raises:
         StoreUnavailable: some are away.

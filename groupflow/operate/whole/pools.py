@@ -11,7 +11,7 @@ from groupflow.operate.whole.namespace import Namespace
 
 
 async def read_all_pools(namespace: Namespace, names: Sequence[str]) -> list[PoolStatus]:
-    """These pools, in that order, without what lies in partitions that are away.
+    """These pools, in that order, without the parts in partitions that are away.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -24,7 +24,7 @@ async def read_all_pools(namespace: Namespace, names: Sequence[str]) -> list[Poo
 
 
 def sum_of_pools(parts: Iterable[PoolStatus]) -> dict[str, PoolStatus]:
-    """What partitions tell of pools, as of whole pools, by name."""
+    """Whole pools by name, from each partition's part of them."""
     found: dict[str, PoolStatus] = {}
     for pool in parts:
         known = found.get(pool.name)
@@ -50,7 +50,7 @@ def _together(one: PoolStatus, other: PoolStatus) -> PoolStatus:
 
 
 def _same(one: PoolWorker, other: PoolWorker) -> PoolWorker:
-    """A worker by its later call, holding what it holds anywhere."""
+    """A worker by its later call, with the tasks that it holds anywhere."""
     later = min(one, other, key=lambda each: each.heard)
     starts = [each.since for each in (one, other) if each.since is not None]
     return replace(later, held=one.held + other.held, since=min(starts, default=None))

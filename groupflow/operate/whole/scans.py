@@ -22,7 +22,7 @@ class AllScans:
 
     @asynccontextmanager
     async def _records(self) -> AsyncIterator[ScanRecords]:
-        """What is agreed about scans lies where what is common to all partitions does."""
+        """The records of scans lie with the keys that all partitions share."""
         clients = self._namespace.clients
         if len(clients) == 1:
             yield ScanRecords(clients[0])
@@ -48,7 +48,7 @@ class AllScans:
         return await self._shards(await self._record(name))
 
     async def shard(self, group: str) -> ShardStory | None:
-        """The shard that a group is, or ``None`` where it is none."""
+        """The shard that a group is, or ``None`` if it is none."""
         front, _, index = group.rpartition(":")
         name = front.partition(":")[2]
         if not index.isdigit() or group_of(name, int(index)) != group:
@@ -81,7 +81,7 @@ class AllScans:
         missing(answers.away)
 
     async def drop(self, name: str) -> bool:
-        """Forget a scan that no daemon has any more. Whether there was one."""
+        """Forget a scan that no daemon has any more. Returns whether there was one."""
         async with self._records() as records:
             return await records.drop(name)
 

@@ -34,7 +34,7 @@ class StillOpen(GroupflowError):
 
 
 async def read_schedules(namespace: Namespace) -> list[Schedule]:
-    """All of them, by name.
+    """All schedules, by name.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -50,11 +50,11 @@ class AllSchedules:
         self._namespace = namespace
 
     async def run(self, name: str) -> str:
-        """Make a tick now, whatever is due; the id of its task.
+        """Make a tick now, due or not; returns the id of its task.
 
         Raises:
             NoSchedule: nothing is known of it.
-            StillOpen: they mustn't overlap, and the last one isn't over.
+            StillOpen: its ticks mustn't overlap, and the last one isn't over.
             StoreUnavailable: no answer; it may have been made.
         """
         is_made, task = await self._act(name, lambda client: OneStoresSchedules(client).run(name))
@@ -63,11 +63,11 @@ class AllSchedules:
         return task
 
     async def pause(self, name: str, by: str) -> bool:
-        """Let its ticks pass by; whether it wasn't paused already. Errors as of `run`."""
+        """Make no ticks of it; returns whether it wasn't paused already. Errors as of `run`."""
         return await self._act(name, lambda client: OneStoresSchedules(client).pause(name, by))
 
     async def resume(self, name: str) -> bool:
-        """Let it go on; whether it was paused. Errors as of `run`."""
+        """Let it go on; returns whether it was paused. Errors as of `run`."""
         return await self._act(name, lambda client: OneStoresSchedules(client).resume(name))
 
     async def drop(self, name: str) -> None:

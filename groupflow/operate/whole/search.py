@@ -1,4 +1,4 @@
-"""Tasks that match, of all partitions: looked for page by page, so many of them and no more."""
+"""Tasks of all partitions that match: searched for page by page, so many pages at most."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from groupflow.operate.tasks import ListedState, TaskRow
 from groupflow.operate.whole.namespace import Namespace, missing
 
 CHUNK = 200  # tasks a script: bounds how long one may block Redis
-LOOKS = 20  # scripts a search: bounds how long it is tried
+LOOKS = 20  # scripts a search: bounds how long it takes
 _PARTS = 4  # of a cursor
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which tasks; what is empty lets all pass."""
+    """Which tasks to find; an attribute that is empty lets all pass."""
 
     id: str = ""  # a part of the id
-    type: str = ""  # the type, or how it begins: ``import.*``
+    type: str = ""  # the type, or its beginning: ``import.*``
     tenant: str = ""
     group: str = ""  # a part of the group
-    older: float = 0.0  # seconds that it has waited, or is over, at least
+    older: float = 0.0  # seconds for which it has waited, or is over, at least
 
     @property
     def is_set(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether it filters at all."""
         return self != Wanted()
 
     def passes(self, row: TaskRow, now: float) -> bool:
-        """Whether a task is one of them; `now` is Redis's clock."""
+        """Whether a task matches; `now` is Redis's clock."""
         came = row.enqueued_at if row.enqueued_at is not None else row.since
         return (
             self.id in row.id
@@ -56,7 +56,7 @@ class TasksFound:
     looked_at: int  # how many were tried
     next: str | None  # where to look on, None at the end
     rows: list[TaskRow]
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
 async def search_tasks(
@@ -67,14 +67,14 @@ async def search_tasks(
     cursor: str = "0",
     limit: int = 100,
 ) -> TasksFound:
-    """Look for tasks, one partition behind the other, the next to run first in each.
+    """Look for tasks, one partition after another, the next to run first in each.
 
-    It may return up to `CHUNK` more than `limit`, since it goes on only where a page has ended; and
+    It may return up to `CHUNK` more than `limit`, since it ends only with a page. It may return
     fewer, or none, and yet have a `next`.
 
     Raises:
-        StoreUnavailable: nobody that was asked answers.
-        ValueError: the cursor was written by nobody.
+        StoreUnavailable: no partition that was asked answers.
+        ValueError: the cursor isn't valid here.
     """
     place, begin = _parse(cursor, len(namespace))
     chunk = min(limit, CHUNK) if not wanted.is_set else CHUNK

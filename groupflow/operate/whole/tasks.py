@@ -1,4 +1,4 @@
-"""Tasks of a whole namespace. An id doesn't say where it lies, so it is looked for everywhere."""
+"""Tasks of a whole namespace. An id doesn't tell its partition, so all are searched."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from groupflow.store.envelope import Envelope
 
 
 class AllTasks:
-    """The tasks of a namespace; a `Choice` says which, where several may have one id."""
+    """The tasks of a namespace; a `Choice` says which one, if several have one id."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
     async def find(self, id_: str, choice: Choice = ANY) -> Found | None:
-        """Find a task by its id, or ``None``: it never was, or its history has rolled away.
+        """Find a task by its id, or ``None``: it never was, or isn't in the history any more.
 
         Raises:
             AmbiguousId: several tasks have it.
-            StoreUnavailable: it is nowhere where somebody answers.
+            StoreUnavailable: no partition that answers has it, and some partition is away.
         """
         found = await choose(self._namespace, id_, choice)
         return None if found is None else found[1]
@@ -32,7 +32,7 @@ class AllTasks:
 
         Raises:
             AmbiguousId: several tasks have the id.
-            StoreUnavailable: it is nowhere where somebody answers, and some partition is away.
+            StoreUnavailable: no partition that answers has it, and some partition is away.
         """
         found = await choose(self._namespace, id_, choice)
         if found is None:
@@ -64,7 +64,7 @@ class AllTasks:
         return await self._namespace.ask(place, lambda client: act(WaitingTasks(client)))
 
     def choice_of(self, group: str) -> Choice:
-        """Chooses what lies where a group does."""
+        """Chooses the task in the partition of a group."""
         return Choice(partition=self._namespace.place_of(group))
 
     async def delayed_of(self, group: str) -> list[str]:

@@ -20,23 +20,23 @@ class TenantPage:
     looked_at: int  # entries that were looked at for this page
     next: str | None  # cursor of the next page, None at the end
     tenants: list[TenantRow]
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
 async def list_tenants(
     namespace: Namespace, *, cursor: str = "0", limit: int = 50, name: str = ""
 ) -> TenantPage:
-    """A page of them: partitions come one behind the other, each tenant with what all have of it.
+    """A page of them, one partition after another; each tenant with its sums over all partitions.
 
     Args:
-        namespace: where.
+        namespace: the partitions.
         cursor: ``0``, or `next` of the page before.
-        limit: tenants at most, but for those of one step of Redis's.
+        limit: tenants at most; the last step of HSCAN may bring more.
         name: that they must have; empty for any.
 
     Raises:
         StoreUnavailable: no partition answers.
-        ValueError: the cursor was written by nobody.
+        ValueError: the cursor isn't valid here.
     """
     partition, place = _place(cursor, len(namespace))
     question = {
@@ -54,7 +54,7 @@ async def list_tenants(
     for number in range(len(names.tenants)):
         known = {n: found[number] for n, (_, found) in parts.by_partition.items()}
         held = [(n, row) for n, row in known.items() if row is not None]
-        if held and held[0][0] >= partition:  # else it was told with an earlier one
+        if held and held[0][0] >= partition:  # else an earlier partition's page had it
             rows.append(_sum([row for _, row in held], len(namespace)))
     following = names.next if names.next is not None else 0
     behind = partition if names.next is not None else partition + 1
@@ -68,7 +68,7 @@ async def list_tenants(
 
 
 def _place(cursor: str, count: int) -> tuple[int, int]:
-    """The partition that a page begins in, and where there."""
+    """The partition in which a page begins, and the place there."""
     if cursor == "0":
         return 0, 0
     place, _, partition = cursor.partition("-")
@@ -78,7 +78,7 @@ def _place(cursor: str, count: int) -> tuple[int, int]:
 
 
 def _sum(rows: Sequence[TenantRow], partitions: int) -> TenantRow:
-    """One row of a tenant's shares; it stands still where it does in all that have something."""
+    """One row of a tenant's shares; it stands if it stands in all partitions where tasks wait."""
     waiting = [row for row in rows if row.groups + row.plain]
     stands = bool(waiting) and all(row.limited_by for row in waiting)
     last = max(waiting, key=lambda row: row.until or 0.0) if stands else None

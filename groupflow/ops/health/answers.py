@@ -18,7 +18,7 @@ from groupflow.store.client import StoreClient
 
 PATHS = ("/livez", "/startupz", "/readyz", "/metrics")
 _PATIENCE = 2.0  # seconds for the store's answer: below any probe's own limit
-# Seconds for which an answer is given again: who asks a thousand times a second costs no more.
+# Seconds for which an answer is given again: a thousand requests a second cost no more.
 _READY_AGE = 0.25
 _METRICS_AGE = 0.5
 _TEXT = "text/plain; charset=utf-8"
@@ -33,14 +33,14 @@ class Answer:
 
 
 class Health(Protocol):
-    """Whoever knows how the daemon is."""
+    """Knows how the daemon is."""
 
     async def of(self, path: str) -> Answer:
         """The answer to one of `PATHS`; raises nothing."""
 
 
 class Answers:
-    """What a process says of itself."""
+    """The health of a daemon's own process."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Answers:
         namespace: Namespace,
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
-        """Binds what is told; each partition is asked, and reading the metrics raises nothing."""
+        """Binds the sources; it asks each partition, and `metrics` raises nothing."""
         self._started = started
         self._checks = checks
         self._store = Snapshot[Check](lambda: check_store(namespace), _READY_AGE)
@@ -73,11 +73,11 @@ class Answers:
 
 
 ALIVE = Answer(HTTPStatus.OK, _TEXT, b"ok\n")
-"""The loop runs, or this would not be answered; nothing else is asked."""
+"""An answer shows that the loop runs; nothing else is asked."""
 
 
 def unheard(detail: str) -> Answer:
-    """What is said in place of a daemon that doesn't answer."""
+    """The answer in place of a daemon that doesn't answer."""
     return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{detail}\n".encode())
 
 

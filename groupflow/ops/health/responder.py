@@ -1,10 +1,10 @@
 """Health and metrics at an address of the daemon's own, `[http] health`: for probes alone.
 
-As little HTTP as a probe needs: the head of a request is read, answered, and the connection closed.
-Nothing that comes here may cost tasks their loop. At a pace all that wait are accepted and read, as
-bare sockets, at some microseconds each; who has said nothing yet is kept for the next time.
-Where there are too many, the one that has been silent longest makes way: so neither silence nor
-connects alone keep a probe out.
+As little HTTP as a probe needs: it reads the head of a request, answers, and closes the connection.
+No request may cost tasks their loop. At each `PACE` it accepts and reads all waiting connections,
+as bare sockets, at some microseconds each; it keeps silent ones for the next time. At the limit it
+closes the connection that has been silent longest: so neither silence nor connects alone keep a
+probe out.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = structlog.get_logger("groupflow.http")
 
 MOST = 64  # connections that are answered at a time
 SILENT = BACKLOG  # connections whose request hasn't come yet
-BATCH = BACKLOG + 1  # connections that are accepted at a time: as many as the system lets wait
+BATCH = BACKLOG + 1  # connections accepted at a time: as many as the system lets wait
 HEAD = 4096  # bytes of a request's head: a probe's has a few hundred
-PATIENCE = 5.0  # seconds for a whole request, and as many for its answer to be taken
+PATIENCE = 5.0  # seconds for a whole request, and as many for the caller to take its answer
 PACE = 0.05  # seconds between two times of accepting and reading
 _PLAIN = "text/plain; charset=utf-8"
 
@@ -36,8 +36,8 @@ _PLAIN = "text/plain; charset=utf-8"
 class _Caller:
     """A connection whose request hasn't come yet."""
 
-    until: float  # when the loop's clock says that it has had its time
-    head: bytes = b""  # what has come of it
+    until: float  # its deadline, by the loop's clock
+    head: bytes = b""  # what has come of its request's head
 
 
 class Responder:
@@ -48,7 +48,7 @@ class Responder:
         self._listen = listen
         self._health = health
         self._silent: dict[socket.socket, _Caller] = {}  # the oldest first
-        self._answering: dict[asyncio.Task[None], None] = {}  # likewise
+        self._answering: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -81,7 +81,7 @@ class Responder:
             await asyncio.sleep(PACE)
 
     def _make_way(self) -> None:
-        """End the answers that have taken longest where they would leave too little room."""
+        """Cancel the answers that have taken longest, so that half of the room is free."""
         for oldest in list(self._answering)[: -MOST // 2]:
             oldest.cancel()
             del self._answering[oldest]
@@ -97,7 +97,7 @@ class Responder:
                 if len(self._silent) >= SILENT:
                     self._close(next(iter(self._silent)))
                 self._silent[connection] = caller
-            elif len(self._answering) >= MOST:  # whoever still waits is next
+            elif len(self._answering) >= MOST:  # connections that still wait are next
                 return
 
     def _read(self, now: float) -> None:

@@ -1,8 +1,8 @@
-"""Who may look, who may act: the host that was called, the token, the site that a browser is on.
+"""Which callers may look or act: by the called host, the token, the browser's site.
 
-A page in a browser is a way for strangers' sites to reach services inside. So the host's name must
-be known (a name of the stranger's own may be pointed here), there are no cookies (nothing that
-a browser sends unasked proves anything), and what acts comes from our own page or no browser.
+Through a browser strangers' sites can reach services inside. So the host's name must be known (a
+stranger may point a name of his own here); there are no cookies (what a browser sends unasked
+proves nothing); and actions come from our own page or no browser.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Gate:
 
     @property
     def has_token(self) -> bool:
-        """Whether there is anything to show."""
+        """Whether any token is configured."""
         return bool(self._tokens)
 
     def has(self, right: Right) -> bool:
-        """Whether anybody may do something at all."""
+        """Whether any token gives a right."""
         return self._tokens.grant(right)
 
     def knows_host(self, host: str) -> bool:
@@ -58,15 +58,15 @@ class Gate:
         return name == "localhost" or name in self._names or _is_address(name)
 
     def holder(self, headers: Headers) -> Holder | None:
-        """Who shows a token; ``None`` for nobody."""
+        """The holder of the token that a request shows; ``None`` without a right one."""
         return self._tokens.holder(headers)
 
     def shows_wrong_token(self, headers: Headers) -> bool:
-        """Whether a request carries what is meant as a token, and isn't one."""
+        """Whether a request carries a wrong token."""
         return self._tokens.is_wrong(headers)
 
     def check_reading(self, request: Request) -> None:
-        """Let a look through.
+        """Check that a request may read.
 
         Raises:
             Refused: it needs a token that lets its holder look.
@@ -82,10 +82,10 @@ class Gate:
         self._check(request, "look", "Looking")
 
     def check(self, request: Request, right: Right, or_right: Right | None = None) -> None:
-        """Let something through that only some may do; either right will do.
+        """Check that a request has a right; either one will do.
 
         Raises:
-            Refused: nobody may, or the token is missing, wrong, or another's.
+            Refused: no token gives the right, or the token is missing, wrong, or another's.
         """
         holder = self.holder(request.headers)
         if or_right is not None and holder is not None and or_right in holder.rights:
@@ -112,7 +112,7 @@ class Gate:
             )
 
     def check_origin(self, request: Request) -> None:
-        """Refuse what another site makes a browser send.
+        """Refuse requests that another site makes a browser send.
 
         Raises:
             Refused: it does not come from our own page.

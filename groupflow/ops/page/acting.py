@@ -1,4 +1,4 @@
-"""What the API does: to dead letters, to tasks that wait, to groups; logged with who and what."""
+"""The API's actions on dead letters, waiting tasks and groups; each logged with its caller."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Acting:
     async def _to_waiting(
         self, order: WaitingTask, act: Callable[[str, Choice], Awaitable[Left | None]]
     ) -> Result:
-        """Act on each that is named, `MOST_IDS` of a group's delayed ones at most."""
+        """Act on each named task, or on up to `MOST_IDS` of a group's delayed ones."""
         if bool(order.ids) == (order.delayed is not None):
             raise Refused(
                 HTTPStatus.BAD_REQUEST, "Name ids, or a group as delayed: one of the two."
@@ -164,11 +164,11 @@ class Acting:
     def _leave(
         self, result: Result, order: Letters | WaitingTask, id_: str, error: GroupflowError
     ) -> None:
-        """A partition is away, or an id is that of several: no reason to leave others alone.
+        """Note a task that stays, its partition being away or its id ambiguous; the others go on.
 
         Raises:
-            AmbiguousId: it is the only one that was named.
-            StoreUnavailable: there is but one partition.
+            AmbiguousId: it is the only named id.
+            StoreUnavailable: there is only one partition.
         """
         is_only = self._is_one if isinstance(error, StoreUnavailable) else len({*order.ids}) == 1
         if is_only:

@@ -1,9 +1,9 @@
 """The private channel between a daemon and its page's process: a socket that only the two have.
 
-Messages are JSON behind their length. Down come the facts (what the daemon runs by, again after
-each reload) and the answers to what the page asks about health and metrics; up come those
-questions, and a sign of life. Its end is the sign that the other process is gone: the kernel closes
-it, however a process ends.
+Messages are JSON behind their length. The daemon sends the facts (its configuration, again after
+each reload) and answers about health and metrics; the page sends those questions, and a sign of
+life. The channel's end says that the other process is gone: the kernel closes it, however a process
+ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST = 64 * 1024 * 1024  # bytes of a message: all handlers and rules of a l
 
 
 class Channel:
-    """One end of it."""
+    """One end of the channel."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -30,7 +30,7 @@ class Channel:
 
     @classmethod
     async def open(cls, sock: socket.socket) -> Channel:
-        """An end of a socket pair, which is the channel's from now on."""
+        """The channel on an end of a socket pair, which it owns from now on."""
         sock.setblocking(False)
         return cls(*await asyncio.open_unix_connection(sock=sock))
 
@@ -51,5 +51,5 @@ class Channel:
         return message
 
     def close(self) -> None:
-        """End it; the other end is told by that."""
+        """Close it, which tells the other end."""
         self._writer.close()

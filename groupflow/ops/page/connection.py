@@ -1,10 +1,9 @@
-"""One connection: uvicorn's, with the door's eye on it and a short way with bodies nobody reads.
+"""One connection: uvicorn's, watched by the door, and without reading costly or late bodies.
 
-- A body that comes in chunks is not read: parsing a chunk costs the same whether it holds a byte or
-  a kilobyte, so such bodies are the dearest that can be sent. The guard answers 411.
-- A body that is still coming when the answer is complete is not read either: the answer goes out,
-  what comes then is thrown away unparsed for a moment, so that a client that still sends can read
-  its answer, and the connection is closed.
+- It doesn't read a body in chunks: parsing a chunk costs the same for a byte as for a kilobyte, so
+  such bodies cost the most. The guard answers 411.
+- It doesn't read a body that still comes when the answer is complete: it sends the answer, drops
+  unparsed bytes for a moment, so that a client that still sends can read its answer, and closes.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from uvicorn.server import ServerState
 from groupflow.ops.page.door import Door, Phase
 
 HEAD_BYTES = 16 * 1024  # of a request's head, which may have a group key in it
-THROWN_AWAY = 256 * 1024  # bytes of a body that nobody reads
+THROWN_AWAY = 256 * 1024  # bytes of an unread body, beyond which the connection is cut
 EVENTS = "/api/events"
 LINGERS = "groupflow.lingers"
-"""What a request's scope has where its caller was let in, and may take its time."""
+"""The key that a request's scope has where its caller may take its time."""
 
 
 class _Requests(h11.Connection):
-    """A connection's requests, which stop at a body of chunks."""
+    """A connection's requests; stops before a body of chunks."""
 
     has_chunks = False
 
     def next_event(self) -> Any:
-        """The next part of a request; ``PAUSED``, so that no more is read, before a chunk."""
+        """The next part of a request; ``PAUSED`` before a chunk, so that no more is read."""
         if self.has_chunks:
             return h11.PAUSED
         event = super().next_event()
@@ -44,7 +43,7 @@ class _Requests(h11.Connection):
 
 
 class _Transport:
-    """The transport, whose closing is a parting."""
+    """The transport, with `part` in place of `close`."""
 
     def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
         self._transport = transport
@@ -81,7 +80,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Something has come: parsed, unless nobody is going to read it."""
+        """Parse what has come, unless the connection is parting."""
         if self.phase is Phase.PARTING:
             self._thrown_away += len(data)
             if self._thrown_away > THROWN_AWAY:
@@ -104,7 +103,7 @@ class Connection(H11Protocol):
         self._notice()
 
     def pause_writing(self) -> None:
-        """The other side does not take what it asked for."""
+        """Note since when the client doesn't take its answer."""
         self.stalled = monotonic()
         super().pause_writing()
 
@@ -117,7 +116,7 @@ class Connection(H11Protocol):
             self._raw.abort()
 
     def _notice(self) -> None:
-        """A request's head is complete: its time goes on as the request's."""
+        """Begin the request's phase once its head is complete; its time goes on from the head's."""
         is_under_way = self.cycle is not None and not self.cycle.response_complete
         if is_under_way and self.phase in (Phase.HEAD, Phase.IDLE):
             if self.phase is Phase.IDLE:
@@ -129,7 +128,7 @@ class Connection(H11Protocol):
         self.since = monotonic()
 
     def _part(self) -> None:
-        """Close, and let the other side read its answer first where it still sends."""
+        """Close; a client that still sends may read its answer first."""
         if self._raw is None or self._raw.is_closing() or self.phase is Phase.PARTING:
             return
         still_sends = self.conn.their_state is h11.SEND_BODY

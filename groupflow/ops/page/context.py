@@ -1,4 +1,4 @@
-"""What the page works with: what it shows, what it acts through, whom it asks about health."""
+"""What the page works with: what it shows, acts through, and asks about health."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PageContext:
     that fails."""
 
     whole_letter: Callable[[AnyLying], Awaitable[Whole]]
-    """All of a dead letter, wherever its body lies; raises `KeyError` where there is none,
-    `ServerUnreachable` where its body lies with who doesn't answer."""
+    """All of a dead letter, with its body from Redis or RabbitMQ; raises `KeyError` where there is
+    none, `ServerUnreachable` where the server that has the body doesn't answer."""
 
     health: Health  # answers for health and metrics

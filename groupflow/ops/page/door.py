@@ -1,8 +1,8 @@
-"""Who is connected, and for how long each may keep a connection without making use of it.
+"""Bounds the open connections, and how long each may stay unused.
 
-A connection costs a file and some memory, whoever holds it. So there are so many and no more; where
-one more comes, the one that has owed us a request longest makes way, so that any number of silent
-ones keeps nobody out. And each has its time: for the first byte, the head, the whole request.
+A connection costs a file and some memory. So there is a limit; at the limit, the door closes the
+connection that has gone longest without an answered request, so that silent ones keep no caller
+out. Each has a time limit for the first byte, the head, and the whole request.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Protocol
 MOST = 512  # connections
 MOST_PULLING = 8192  # where there are pools: each worker that waits has one
 _FEWEST = 16
-_OTHER_FILES = 128  # for Redis, the log, and what has been accepted but not yet been turned away
-FIRST_BYTE = 5.0  # seconds: who connects has something to say
+_OTHER_FILES = 128  # for Redis, the log, and connections accepted but not yet turned away
+FIRST_BYTE = 5.0  # seconds: a client that connects has something to say
 HEAD = 10.0  # seconds for a request's head, from its first byte on
 REQUEST = 30.0  # seconds for all of a request and its answer, event streams apart
-PARTING = 10.0  # seconds for the last bytes of an answer to be taken
+PARTING = 10.0  # seconds for the client to take the last bytes of an answer
 _LOOK = 0.5  # seconds between two looks at all of them
 
 
 class Phase(Enum):
-    """What a connection is at: from saying nothing to having had its answer."""
+    """The phases of a connection, from its first silence to after an answer."""
 
     SILENT = "silent"
     HEAD = "head"
@@ -41,7 +41,7 @@ _LIMITS = {
     Phase.HEAD: HEAD,
     Phase.REQUEST: REQUEST,
     Phase.PARTING: PARTING,
-    Phase.IDLE: float("inf"),  # uvicorn closes those, after 5 s
+    Phase.IDLE: float("inf"),  # uvicorn closes them after 5 s
 }
 
 
@@ -51,7 +51,7 @@ class Guest(Protocol):
     phase: Phase  # what it is at
     since: float  # since when, by the monotonic clock
     stalled: float | None
-    """Since when what was written for it has not been taken; ``None`` where it is."""
+    """Since when the client hasn't taken what was written; ``None`` where it takes it."""
 
     @property
     def is_stream(self) -> bool:
@@ -61,10 +61,10 @@ class Guest(Protocol):
 
 
 class Door:
-    """The open connections, those first that have gone without an answered request longest."""
+    """The open connections, the longest without an answered request first."""
 
     def __init__(self, most: int | None = None) -> None:
-        """Nobody is in; by default so many may be as the process may have files, up to `MOST`."""
+        """Starts empty; the default limit is what the process's files allow, up to `MOST`."""
         self._most = most or allowed(MOST)
         self._guests: dict[Guest, None] = {}
 
@@ -72,7 +72,7 @@ class Door:
         return len(self._guests)
 
     def enter(self, guest: Guest) -> None:
-        """One comes; another makes way where it must."""
+        """Add a connection; at the limit, cut the oldest, streams last."""
         if len(self._guests) >= self._most:
             streams = (each for each in self._guests if each.is_stream)
             others = (each for each in self._guests if not each.is_stream)
@@ -82,7 +82,7 @@ class Door:
         self._guests[guest] = None
 
     def served(self, guest: Guest) -> None:
-        """One has had an answer: it is as good as new."""
+        """Move a connection that had an answer to the end."""
         if guest in self._guests:
             del self._guests[guest]
             self._guests[guest] = None
@@ -119,9 +119,9 @@ def _is_over(guest: Guest, now: float) -> bool:
 
 
 def allowed(most: int) -> int:
-    """Connections, up to so many, that leave enough of the process's files for all else.
+    """How many connections, up to `most`, leave enough of the process's files for all else.
 
-    Where they are more than it has by default it takes as many as it is let have.
+    Raises the process's limit of files, as far as it may, where `most` is over `MOST`.
     """
     files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""An endpoint: one entry says how it is reached, what it takes and gives, and who may call it.
+"""An endpoint: one entry has its method, path, input, output and the rights to call it.
 
 The routes are made of these entries, and so is `openapi.json`, by docs/openapi.py.
 """
@@ -48,16 +48,16 @@ class Caller:
     holder: Holder | None  # whose token was shown
     sees_contents: bool
     """Whether bodies, headers and errors' words may be shown: with a token that lets its holder
-    look, and where there is none at all."""
+    look, or where no token is configured."""
     path: Mapping[str, str] = field(default_factory=dict)  # what stands in the path's braces
     gone: Receive | None = None
     """Once the body is read: answers when the caller hangs up."""
     linger: Callable[[], None] = lambda: None
-    """Lets its request take its time, in a place that no stranger's connection takes away."""
+    """Lets its request take its time: a new connection doesn't displace it."""
 
     @property
     def shows_token(self) -> bool:
-        """Whether it may do more than others, and so is trusted with more of Redis's time."""
+        """Whether its token lets it look or act, and so take more of Redis's time."""
         return self.may("look") or self.may("act")
 
     def may(self, right: Right) -> bool:
@@ -75,12 +75,12 @@ class Endpoint:
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str  # below /api; {names} in it come to `handle` with the caller
     summary: str  # what it is for, as a sentence without its full stop
-    handle: Handle  # serves it; how it is annotated says what comes in and goes out
-    right: Right | None = None  # what it takes to call it, where it does more than show
-    or_right: Right | None = None  # what will do as well
+    handle: Handle  # serves it; its annotations are the input and the output
+    right: Right | None = None  # needed to call it, where it does more than show
+    or_right: Right | None = None  # will do in its place
     most_bytes: int = MAX_INPUT  # of a request's body
     may_miss: bool = False  # it answers 404 for what isn't there
-    may_be_unfit: bool = False  # it answers 422 for what can't become, or go on as, a task
+    may_be_unfit: bool = False  # it answers 422 for input that can't become, or go on as, a task
     may_be_ambiguous: bool = False  # it answers 409 for an id that several tasks have
     is_public: bool = False  # it is answered without the token where looking needs one
     reads: bool = False  # each call asks the store, or computes, and so waits for its turn
@@ -94,7 +94,7 @@ class Endpoint:
 
 
 def routes_of(endpoints: Iterable[Endpoint], gate: Gate, turns: Turns) -> list[Route]:
-    """A route a path, of all its methods: so that one that isn't allowed is told which are."""
+    """A route a path, of all its methods: so a refusal of another method names those allowed."""
     paths: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
@@ -121,7 +121,7 @@ def _linger_of(request: Request) -> Callable[[], None]:
 
 
 async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request) -> Response:
-    """Every end that a request may come to."""
+    """The response to a request, errors included."""
     try:
         if endpoint.method != "GET":
             gate.check_origin(request)
@@ -152,7 +152,7 @@ async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request
 
 
 def refused_response(refusal: Refused) -> Response:
-    """A refusal as a response; one that a token would have helped says so."""
+    """A refusal as a response; says where a token would have helped."""
     is_token = refusal.status == HTTPStatus.UNAUTHORIZED
     headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else {}
     if refusal.retry_after is not None:
@@ -168,7 +168,7 @@ async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: 
         if not endpoint.reads:
             return await endpoint.handle(query, caller)
         async with turns.turn(is_trusted=caller.shows_token):
-            if await request.is_disconnected():  # its turn is the next one's
+            if await request.is_disconnected():  # the next caller gets its turn
                 raise ClientDisconnect
             return await endpoint.handle(query, caller)
 
@@ -201,7 +201,7 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     if not body and not asks.model_fields:
         return {}
     if has_over(body, MOST_VALUES):
-        # A list is too long; an object with so many is none that any model has.
+        # A list is too long; an object with so many values fits no model.
         is_list = issubclass(asks, RootModel)
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_list else HTTPStatus.BAD_REQUEST
         raise Refused(status, f"The body has over {MOST_VALUES} JSON values.")
@@ -227,10 +227,10 @@ def _body_size(request: Request, endpoint: Endpoint) -> int:
     """
     size = int(request.headers.get("content-length", "0"))
     if size == 0 and not endpoint.asks.model_fields:
-        return 0  # there is nothing to say
+        return 0  # no body is needed
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        # A form of another site's can't send this without asking first.
+        # Another site's form can't send this type without a preflight.
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send it as application/json.")
     if size > endpoint.most_bytes:
         raise Refused(

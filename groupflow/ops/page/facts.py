@@ -14,18 +14,18 @@ _NEEDED = ("redis", "rabbitmq", "http")  # sections whose secrets the page's pro
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A daemon, as far as its page shows it."""
+    """What its page knows of a daemon."""
 
     daemon: str  # its name
-    settings: Settings  # what it runs by just now
+    settings: Settings  # its current configuration
     functions: dict[str, str]  # its Python handlers' names, by task type
 
     def packed(self) -> dict[str, Any]:
-        """What JSON can carry, for the private channel alone.
+        """The facts as a JSON value, for the private channel alone.
 
-        With the secrets that the page itself needs: to reach Redis, RabbitMQ (where bodies of dead
-        letters may lie), and to know the token. Those of handlers stay with the daemon: what
-        strangers reach by HTTP has no use for them, and shows no more of them than this.
+        It has the secrets that the page needs: to reach Redis, RabbitMQ (where bodies of dead
+        letters may lie), and to know the token. Handlers' secrets stay with the daemon: the page,
+        which strangers reach by HTTP, has no use for them.
         """
         settings = self.settings.model_dump(mode="json")
         for section in _NEEDED:

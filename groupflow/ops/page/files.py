@@ -1,8 +1,8 @@
 """The page's own files, read once and served from memory.
 
-All of them are named under a digest of them all, so a browser keeps them for good, and a new
-version of groupflow is a new name. The modules import each other by relative names, so nothing is
-rewritten but the addresses in `index.html`.
+Their addresses have a digest of them all, so a browser keeps them for good, and a new version of
+groupflow has new addresses. The modules import each other by relative names, so only the addresses
+in `index.html` are rewritten.
 """
 
 from __future__ import annotations

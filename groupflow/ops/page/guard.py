@@ -1,4 +1,4 @@
-"""Around every request: hosts are known, wrong tokens wait, headers tie a browser's hands."""
+"""Around each request: checks the host, delays wrong tokens, adds headers that bind browsers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Middleware: refuses hosts that are not ours, lets wrong tokens wait, adds the headers."""
+    """Middleware: refuses hosts that are not ours, delays wrong tokens, adds the headers."""
 
     def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app
@@ -48,8 +48,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        # Behind an answer to a request whose body nobody read the connection is closed (see
-        # `connection`): said in the answer, or its client sends the next request there in vain.
+        # The server closes the connection behind an answer to a request whose body it didn't read
+        # (see `connection`). The answer says so, or the client's next request would be lost.
         is_whole = Headers(scope=scope).get("content-length", "0") == "0"
 
         async def receive_noted() -> Message:
@@ -79,7 +79,7 @@ class Guard:
             await refusal(scope, receive_noted, send_guarded)
             return
         if "transfer-encoding" in headers:
-            # Each chunk costs, however small: see `connection`.
+            # Even a small chunk costs: see `connection`.
             refusal = problem_response(
                 HTTPStatus.LENGTH_REQUIRED, "Send the body with its Content-Length, not in chunks."
             )
@@ -97,7 +97,7 @@ class Guard:
         await self._app(scope, receive_noted, send_guarded)
 
     async def _may_pass(self, headers: Headers, peer: str) -> bool:
-        """Whether a request is served; one with a wrong token after its wait."""
+        """Whether to serve a request; one with a wrong token waits first."""
         is_right = self._gate.holder(headers) is not None
         is_wrong = not is_right and self._gate.shows_wrong_token(headers)
         if not (is_right or is_wrong):

@@ -1,4 +1,4 @@
-"""Health and metrics at the page's address: what the daemon says, handed on."""
+"""Health and metrics at the page's address: the daemon's answers, handed on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from groupflow.ops.page.channel import Channel
 from groupflow.ops.snapshots import Snapshot
 
 _PATIENCE = 4.0  # seconds for the daemon's answer: below a probe's limit of 5
-# Seconds for which an answer is handed on again: a flood of probes is a few a second to the daemon.
+# Seconds for which an answer is reused: of a flood of probes the daemon gets a few a second.
 _AGE = {"/livez": 0.25, "/startupz": 0.25, "/readyz": 0.25, "/metrics": 1.0}
 
 
 def health_routes(health: Health) -> list[Route]:
-    """`/livez`, `/startupz`, `/readyz` and `/metrics`: open to all who reach the address."""
+    """`/livez`, `/startupz`, `/readyz` and `/metrics`: open to every caller at the address."""
 
     async def serve(request: Request) -> Response:
         found = await health.of(request.url.path)
@@ -40,7 +40,7 @@ class HandedOn:
         }
 
     async def of(self, path: str) -> Answer:
-        """The daemon's answer; 503 where its loop doesn't turn."""
+        """The daemon's answer; 503 where its loop is blocked."""
         return await self._latest[path].get()
 
     def heard(self, number: int, answer: Answer) -> None:

@@ -61,7 +61,7 @@ class Live:
             self._streams.leave(stream)
 
     async def _event(self) -> bytes:
-        """The totals, or why there are none: the page stays, and says so."""
+        """The totals, or why there are none, which the page shows."""
         try:
             found = orjson.dumps(await self._overview.get())
         except GroupflowError as error:

@@ -1,9 +1,9 @@
-"""Wrong tokens: each address waits longer for its next answer, and the log says who tried.
+"""Wrong tokens: each address waits longer for its next answer, and the log names it.
 
-So many wait at a time for each address. What comes on top is refused unread, right or wrong: else
-who sends a thousand guesses at once would hear of the right one at once. Only an address that has
-shown the right token not long ago is always read, whoever else tries from there. What is remembered
-is bounded: the address that has been quiet longest is forgotten.
+`WAITING` tokens wait at a time for each address. More are refused unread, right or wrong: else a
+caller that sends a thousand guesses at once would learn the right one at once. Only an address that
+showed the right token within `KNOWN` seconds is always read, even if another caller guesses from
+there. The memory is bounded: the address that has been quiet longest is forgotten.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ log = structlog.get_logger("groupflow.http")
 
 FIRST_WAIT = 0.25  # seconds for the first wrong token; doubled with each
 LONGEST_WAIT = 5.0  # seconds
-FORGOTTEN = 300.0  # seconds of quiet after which an address starts anew
+FORGOTTEN = 300.0  # seconds of quiet after which an address starts over
 REMEMBERED = 1024  # addresses
 WAITING = 4  # answers at a time to one address
 WAITING_IN_ALL = 128
-KNOWN = 3600.0  # seconds for which an address that showed the right token is known by it
+KNOWN = 3600.0  # seconds for which an address that showed the right token is always read
 LINES = 60  # in the log within a minute, about all addresses
 _MINUTE = 60.0
 SAID_AGAIN = 10.0  # seconds between two lines about one address, beyond its first three
@@ -47,7 +47,7 @@ class Patience:
         self._lines, self._minute = 0, float("-inf")
 
     def is_read(self, peer: str) -> bool:
-        """Whether a token from there is looked at just now."""
+        """Whether a token from this address is read now."""
         if monotonic() - self._known.get(peer, float("-inf")) < KNOWN:
             return True
         return self._waiting.get(peer, 0) < WAITING and self._waiting.total() < WAITING_IN_ALL
@@ -65,14 +65,14 @@ class Patience:
             await asyncio.sleep(wait)
         finally:
             self._waiting[peer] -= 1
-            self._waiting += Counter()  # forgets those at 0
+            self._waiting += Counter()  # forgets addresses at 0
         return True
 
     def __len__(self) -> int:
         return len(self._tries)
 
     def right(self, peer: str) -> None:
-        """The right token came from there: the next slip is the first again."""
+        """Note the right token from an address: its next wrong one counts as the first."""
         self._tries.pop(peer, None)
         self._known[peer] = monotonic()
         self._known.move_to_end(peer)
@@ -80,7 +80,7 @@ class Patience:
             self._known.popitem(last=False)
 
     def noted(self, peer: str) -> float:
-        """Count a wrong token, and say so in the log where that is due; seconds to wait for it."""
+        """Count a wrong token, and log it where that is due; returns the seconds to wait."""
         now = monotonic()
         tries = self._tries.get(peer)
         if tries is None or now - tries.last > FORGOTTEN:

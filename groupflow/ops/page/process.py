@@ -1,8 +1,8 @@
-"""The page's process, as the daemon sees it: started beside the work, and never in its way.
+"""The page's process, as the daemon sees it: it runs beside the work, and never in its way.
 
-What comes by HTTP is answered there, so that no request, however many or however strange, takes
-the daemon's loop, files or memory. It is started once work has begun, again whenever it ends, and
-it ends with the daemon: it reads a socket that only the two of them have, to its end.
+It answers HTTP, so that no request, however many or strange, takes the daemon's loop, files or
+memory. The daemon starts it once work has begun, and again whenever it ends. It ends with the
+daemon: it reads a socket that only the two have, to its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from groupflow.settings.model import Http
 
 log = structlog.get_logger("groupflow.http")
 
-# What an interpreter and TLS need. Whatever else stands there may be a secret of the handlers'.
+# What an interpreter and TLS need. Any other variable may be a secret of the handlers.
 _INHERITED = frozenset(
     {"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TERM", "NO_COLOR", "TMPDIR", "VIRTUAL_ENV"}
     | {"LD_LIBRARY_PATH"}
@@ -34,7 +34,7 @@ _WORK_COMES_FIRST = 1.0  # seconds that the page waits for work to begin
 _GOODBYE = 4.0  # seconds for it to end by itself
 _FIRST_WAIT = 1.0  # seconds until it is started again; doubled each time
 _LONGEST_WAIT = 30.0  # seconds
-_STEADY = 60.0  # seconds after which one that ends is started again as if it were the first
+_STEADY = 60.0  # seconds after which a process that ends is started again with the first wait
 
 
 class PageProcess:
@@ -48,7 +48,7 @@ class PageProcess:
         Raises:
             ConfigError: a token's file can't be used.
         """
-        http.read_holders()  # a daemon whose page would never open says so at its start
+        http.read_holders()  # so that a daemon whose page can't open fails at its start
         self._listen = http.listen
         self._health = health
         self._facts = facts
@@ -59,7 +59,7 @@ class PageProcess:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Keep it running until the block ends; nothing, where `listen` is empty."""
+        """Keep the page running until the block ends; does nothing where `listen` is empty."""
         if not self._listen:
             yield
             return
@@ -86,7 +86,7 @@ class PageProcess:
             began = loop.time()
             try:
                 ended = await self._live()
-            except Exception as error:  # noqa: BLE001  no fault of the page's ends the daemon
+            except Exception as error:  # noqa: BLE001  no fault of the page ends the daemon
                 ended = repr(error)
             if self._closing.is_set():
                 break
@@ -102,7 +102,7 @@ class PageProcess:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     async def _live(self) -> str:
-        """From its start to its end; says how it ended."""
+        """Run the process once; returns how it ended."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.to_thread(_start, theirs)
@@ -149,12 +149,12 @@ class PageProcess:
 
 
 def _start(channel: socket.socket) -> subprocess.Popen[bytes]:
-    """Start it. It inherits the log (stderr), the channel, and little of the environment.
+    """Start the page. It inherits the log (stderr), the channel, and little of the environment.
 
-    That may hold secrets that it has no use for; what it needs of ours comes by the channel.
+    The environment may hold secrets that the page doesn't need; those it needs come by the channel.
     """
     number = channel.fileno()
-    # -P: what lies in the working directory is the handlers', and no module of the page's.
+    # -P: the working directory has the handlers' modules, not the page's.
     command = [sys.executable, "-P", "-m", "groupflow", "page", "--channel", str(number)]
     return subprocess.Popen(  # noqa: S603  our own interpreter
         command,
@@ -171,7 +171,7 @@ def _is_inherited(name: str) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """Wait for its end, and bring it about where it doesn't come; its exit code."""
+    """Wait for the process's end, and kill it after `_GOODBYE`; returns its exit code."""
     try:
         return process.wait(_GOODBYE)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What the API publishes: a task, through RabbitMQ and with its confirm, as any publisher's."""
+"""Publishes a task for the API, through RabbitMQ and with its confirm, like any publisher."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Publishing:
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
-        self._settings: Settings | None = None  # those that the publisher was made by
+        self._settings: Settings | None = None  # the settings that the publisher was made from
         self._publisher: Publisher | None = None
 
     def endpoints(self) -> list[Endpoint]:
@@ -100,7 +100,7 @@ class Publishing:
         return Published(id_)
 
     async def _publisher_by(self, settings: Settings) -> Publisher:
-        """The publisher; a new one where a reload has changed what groups there are."""
+        """The publisher; a new one after a reload, which may have changed the groups."""
         if self._publisher is None or self._settings is not settings:
             before, self._settings = self._publisher, settings
             self._publisher = Publisher.from_settings(settings, timeout=CONFIRM)
@@ -110,7 +110,7 @@ class Publishing:
 
 
 def _check(message: Message, settings: Settings) -> None:
-    """Look whether it would become a task.
+    """Check that it would become a task.
 
     Raises:
         Unroutable: it would be a dead letter from the start; the reason says why.

@@ -1,4 +1,4 @@
-"""What the API shows: everything that an operator asks, each by one bounded look at the store."""
+"""What the API shows: all that an operator asks, each by bounded looks at the store."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ from groupflow.settings.changes import public_values
 from groupflow.settings.dry_run import DryRun, Way
 
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
-_TOTALS_AGE = 0.8  # seconds; less than the second between two events, or one would repeat the other
+_TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
 
 
 @contextmanager
 def _known_cursor() -> Iterator[None]:
-    """Turns a cursor that no page has given into an answer."""
+    """Refuses a cursor that no page has given."""
     try:
         yield
     except ValueError as error:
@@ -79,7 +79,7 @@ def _known_cursor() -> Iterator[None]:
 
 
 def _filter(query: DeadQuery | ReasonsQuery, caller: Caller) -> Filter:
-    """Whoever isn't shown the words must not find them by trying parts of them either."""
+    """A caller that isn't shown the words must not find them by trying parts of them."""
     sought = query.reason or None
     return Filter(
         reason=sought if caller.sees_contents else None,

@@ -24,7 +24,7 @@ GOODBYE = 1  # seconds for open answers at the end
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its hands on the process's signals, which are its owner's."""
+    """uvicorn that leaves the process's signals to their owner."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -35,7 +35,7 @@ class _Uvicorn(uvicorn.Server):
 async def serve_page(
     context: PageContext, extensions: Sequence[Callable[[PageContext], Extension]] = ()
 ) -> AsyncIterator[None]:
-    """Serve a page, and whatever extends its API, until the block ends."""
+    """Serve a page, and the extensions of its API, until the block ends."""
     http = context.facts.settings.http
     end = asyncio.Event()
 
@@ -58,7 +58,7 @@ async def serve_page(
 
 
 async def _serve(site: Site, door: Door, sock: socket.socket, end: asyncio.Event) -> None:
-    """Answer on a socket until told to end; open answers may end then, streams first."""
+    """Answer on a socket until told to end; then open answers may finish, streams first."""
     config = uvicorn.Config(
         site.app,
         http=connections_of(door),

@@ -1,4 +1,4 @@
-"""What the API is asked and what it answers, beside what the store's own readers give."""
+"""The API's inputs and answers, beside the shapes of the store's own readers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _place(value: str) -> str:
 
 
 Key = Annotated[str, Field(min_length=1, max_length=1024)]
-# As long as the longest id, and what a derived one has behind it.
+# The longest id, and what a derived id appends.
 TaskId = Annotated[str, Field(min_length=1, max_length=1024 + 17)]
 Text = Annotated[str, Field(max_length=1024)]
 Limit = Annotated[int, Field(ge=1, le=500)]
@@ -262,7 +262,7 @@ class Letter:
     group: str | None
     tenant: str | None
     reason: str  # why it died; its kind, where words are withheld
-    kind: str  # what it died of, without anybody's words
+    kind: str  # what it died of, without a handler's or stranger's words
     attempts: int
     died_at: float
     errors: list[dict[str, Any]]
@@ -275,7 +275,7 @@ class Letter:
     """How long the body is in all; where it is withheld, what Redis holds of it, with its
     headers."""
     is_cut: bool  # whether a part of it is shown
-    routed_first: bool  # whether a redrive routes it anew, since it never had a route
+    routed_first: bool  # whether a redrive routes it, since it never had a route
     is_withheld: bool
     """Whether body, headers, and the words of reason and errors are left out, since there is a
     token and the caller has not shown it."""

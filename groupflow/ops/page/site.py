@@ -31,15 +31,15 @@ from groupflow.ops.page.turns import Turns
 
 
 class Extension(Protocol):
-    """More of the API, of which the page knows no more than this."""
+    """An extension of the API, as far as the page knows it."""
 
     def endpoints(self) -> list[Endpoint]: ...
 
     def routes(self, gate: Gate) -> list[Route]:
-        """What is no question with an answer in JSON."""
+        """Routes that don't answer a question in JSON."""
 
     async def hurry(self) -> None:
-        """Answer those who wait: it is about to end."""
+        """Answer callers that wait: the server is about to end."""
 
     async def close(self) -> None: ...
 
@@ -83,7 +83,7 @@ class Site:
         self.app: ASGIApp = Guard(inner, gate)
 
     async def hurry(self) -> None:
-        """Answer those who wait for something."""
+        """Answer callers that wait for something."""
         for extension in self._extensions:
             await extension.hurry()
 
@@ -97,7 +97,7 @@ class Site:
 def endpoints_of(
     context: PageContext, gate: Gate, reading: Reading, publishing: Publishing
 ) -> list[Endpoint]:
-    """All that is asked and answered in JSON."""
+    """All endpoints that answer in JSON."""
 
     async def access(_: Nothing, caller: Caller) -> Access:
         return Access(

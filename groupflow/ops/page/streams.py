@@ -1,8 +1,8 @@
-"""Which event streams are open: so many and no more, and never full for who comes next.
+"""Bounds the open event streams, with room for a newcomer.
 
-A stream costs little, but each is a connection that stays. Where there are too many, the oldest
-that showed no token is ended for the new one (its page, if it is one, opens another), so that
-neither a hundred idle streams nor one address can keep the others out.
+A stream costs little, but each is a connection that stays. At the limit, a new one ends the oldest
+that showed no token (its page, if it is one, opens another). So neither a hundred idle streams nor
+one address can keep the others out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from groupflow.ops.page.endpoints import Caller
 
 MOST = 100  # in all
-MOST_OF_ONE = 20  # of one address: the open tabs of one person, or of the few behind a proxy
+MOST_OF_ONE = 20  # of one address: the open tabs of one person, or of a few behind a proxy
 
 
 @dataclass(eq=False, slots=True)
@@ -33,9 +33,9 @@ class Streams:
         return len(self._open)
 
     def admit(self, caller: Caller) -> Stream | None:
-        """Open one, at the cost of another where there are too many; ``None`` where it can't be.
+        """Open a stream, and end another at the limit; ``None`` where none may be ended.
 
-        Those with the token only ever make way for others with the token.
+        A stream with the token is only ended for another with the token.
         """
         peers = Counter(stream.caller.peer for stream in self._open)
         crowded = [s for s in self._open if s.caller.peer == caller.peer]

@@ -1,4 +1,4 @@
-"""Who shows which token, and what it lets them do."""
+"""Tokens, their holders and their rights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEARER = "bearer "
 
 
 class Tokens:
-    """All that callers may show. Files are read again when they change."""
+    """All tokens. Files are read again when they change."""
 
     def __init__(self, http: Http) -> None:
         """Read them.
@@ -38,27 +38,27 @@ class Tokens:
         return bool(self._holders)
 
     def grant(self, right: Right) -> bool:
-        """Whether anybody may do something."""
+        """Whether any token gives a right."""
         return any(right in holder.rights for holder in self._holders.values())
 
     def holder(self, headers: Headers) -> Holder | None:
-        """Who a caller is by what it shows; `None` for nothing, or nothing that is right."""
+        """The holder of the token that a caller shows; `None` without one, or with a wrong one."""
         given = _shown(headers)
         if not given:
             return None
         self._look()
         found = None
-        for token, holder in self._holders.items():  # all of them: how long it takes tells nothing
+        for token, holder in self._holders.items():  # all: the time it takes tells nothing
             if hmac.compare_digest(given, token.encode()):
                 found = holder
         return found
 
     def is_wrong(self, headers: Headers) -> bool:
-        """Whether a caller shows what is meant as a token, and isn't one."""
+        """Whether a caller shows a wrong token."""
         return bool(self and _shown(headers)) and self.holder(headers) is None
 
     def _look(self) -> None:
-        """Read them anew where a file has changed; one that can't be used changes nothing."""
+        """Read changed files again; one that can't be used changes nothing."""
         now = monotonic()
         if now - self._looked < LOOK:
             return
@@ -76,7 +76,7 @@ class Tokens:
             log.info("http.tokens_read", tokens=sorted(names))
 
     def _versions(self) -> list[tuple[int, int, int] | None]:
-        """What each file looks like from outside."""
+        """Each file's inode, time and size."""
         tables = (self._http, *self._http.tokens.values())
         return [_version(table.token_file) for table in tables if table.token_file]
 

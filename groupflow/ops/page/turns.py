@@ -1,11 +1,11 @@
-"""How much of the store's time callers may take: tasks come first, whoever looks.
+"""How much of the store's time callers of the page may take: tasks come first.
 
-Redis does one thing at a time. So those without the token read one after another, and for a share
-of the time only: who asks for a little is answered at once, and a flood waits for itself. Those
-with the token are trusted with more.
+Redis does one thing at a time. So callers without the token read one after another, and for a share
+of the time only: small requests are answered at once, and a flood waits for itself. Callers with
+the token get more.
 
-A page gives way to everything else on its machine. What it waits for a core is no time of Redis's:
-counted as such, a look on a busy machine would have the next one wait for minutes.
+A page gives way to everything else on its machine. Its wait for a core takes none of Redis's time:
+if it counted, a look on a busy machine would make the next one wait for minutes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from time import monotonic
 from groupflow.ops.page.problems import Refused
 
 SHARE = 0.05  # of the time, for all callers without the token
-SAVED = 0.5  # seconds of reading that a quiet while saves up
+SAVED = 0.5  # seconds of reading that quiet saves up, at most
 WAITING = 64  # callers without the token that wait for their turn
 AT_ONCE = 4  # reads of callers with the token
 BODIES = 16 * 1024 * 1024  # bytes of bodies that callers without the token send at a time
-_SHORTEST = 0.001  # seconds of a wait: one that rounds to nothing would be for ever
+_SHORTEST = 0.001  # seconds of a wait: one that rounds to 0 would loop for ever
 _SCHEDULED = Path("/proc/thread-self/schedstat")  # ns on a core, ns of waiting for one, times
 _BUSY = "Too many look at this page just now. Try again soon, or show the token."
 
 
 class Turns:
-    """Who reads when."""
+    """Decides when each caller reads."""
 
     def __init__(self) -> None:
         self._trusted = asyncio.Semaphore(AT_ONCE)
@@ -69,7 +69,7 @@ class Turns:
             self._one.release()
 
     async def _save_up(self) -> None:
-        """Until there is time to spend."""
+        """Wait until there is time to spend."""
         while True:
             now = monotonic()
             self._saved = min(SAVED, self._saved + (now - self._counted) * SHARE)

@@ -1,8 +1,8 @@
-"""What a caller without the token is not shown of a task, where there is a token.
+"""What is withheld of a task from a caller without the token, where there is one.
 
-A body, its headers and what a handler said of them are a tenant's own: looking at the queue, which
-may be open to all of a machine, is no reason to show them. A reason repeats such words (a command's
-stderr, an answer that echoes the body, a value that could not be routed): its kind is shown.
+A body, its headers and a handler's words about them belong to a tenant. Looking at the queue, which
+may be open to all of a machine, doesn't show them. A reason repeats such words (a command's stderr,
+an answer that echoes the body, a value that could not be routed): its kind is shown.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _Shown = TypeVar("_Shown", Found, Waiting)
 
 
 def without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Failed attempts by their number, kind, time and daemon; what they said is left out."""
+    """Failed attempts by their number, kind, time and daemon, without their words."""
     shown = ({name: fact for name, fact in e.items() if name != "traceback"} for e in errors)
     return [{**error, "message": WITHHELD} for error in shown]
 
 
 def withheld(tasks: Sequence[_Shown]) -> list[_Shown]:
-    """Tasks without what their failed attempts said."""
+    """Tasks without the words of their failed attempts."""
     return [replace(task, errors=without_words(task.errors)) for task in tasks]
 
 
 def withheld_find(found: Found) -> Found:
-    """The same for one task, whose reason to be dead is told by its kind."""
+    """The same for one task, with the kind in place of a dead one's reason."""
     kind = found.errors[-1]["error"] if found.errors else ""
     reason = None if found.reason is None else kind or WITHHELD
     return replace(found, reason=reason, errors=without_words(found.errors))
@@ -47,5 +47,5 @@ def withheld_page(page: DeadPage) -> DeadPage:
 
 
 def withheld_scans(scans: Sequence[ScanStory]) -> list[ScanStory]:
-    """Scans without what their databases said."""
+    """Scans without their databases' words."""
     return [replace(scan, trouble=WITHHELD if scan.trouble else "") for scan in scans]

@@ -1,12 +1,12 @@
 #!lua
--- define: write a schedule's definition: it begins here, or another configuration has changed it. What is due
--- stays due, unless the timing has changed.
+-- define: write the definition of a schedule that begins here, or that a configuration has changed. Its due
+-- time stays, unless the timing has changed.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 name · 3 definition · 4 timing (digests) · 5 when its configuration was loaded (µs)
---          · 6 when it is due, where it begins here or its timing has changed (µs) · 7 what `retire` packed
+--          · 6 when it is due, if it begins here or its timing has changed (µs) · 7 what `retire` packed
 --          in the partition where it lay before, '' for none · then its message, in the order of MESSAGE
--- returns  { now (µs), 1 where it is written, 0 where that of another configuration counts, due (µs) }
+-- returns  { now (µs), 1 if it is written, 0 if that of another configuration counts, due (µs) }
 local refusal = other_layout()
 if refusal then return refusal end
 local now, daemon, name, definition = clock(), ARGV[1], ARGV[2], ARGV[3]

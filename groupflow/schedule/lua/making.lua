@@ -1,4 +1,4 @@
--- Behind the rows and `taking` where ticks are made.
+-- Behind the rows and `taking` in scripts that make ticks.
 
 -- What `take_in` takes for one tick of a row: its message, with the tick's time in its header.
 local function message_of(row, id, text)
@@ -19,7 +19,7 @@ local function make(row, runs, ticks)
   local reply = take_in(list, 1)
   local taken = reply[2]
   for n, tick in ipairs(ticks) do
-    if taken[n] ~= 0 then -- else its task is known already: somebody wrote to our keys
+    if taken[n] ~= 0 then -- else its task is known already: another program wrote to our keys
       local id = type(taken[n]) == 'string' and taken[n] or tick[2]
       ids[#ids + 1] = id
       table.insert(runs, 1, { tick[1], id, tick[3], '', '' })

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- present: a daemon says which schedules its configuration has in this partition, and hears which of them
--- are its own to make ticks of. What nobody has presented for long ends.
+-- present: a daemon says which schedules its configuration has in this partition, and learns of which of them
+-- it makes the ticks. A schedule that no daemon has presented for long ends.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 daemon · 2 µs after which a schedule that nobody presents ends, '' for this call to end none
+-- ARGV     1 daemon · 2 µs after which a schedule that no daemon presents ends, '' for this call to end none
 --          · then four a schedule: name · definition · timing (digests) · when its configuration was loaded (µs)
--- returns  { now (µs), one row a schedule: { state, due (µs), decided (µs), who presents it, 1 where it is
---          paused }, names that have ended }. The state is OURS, NEW (there is no such row here), CHANGED (its
+-- returns  { now (µs), one row a schedule: { state, due (µs), decided (µs), the daemon that presents it, 1 if
+--          it is paused }, names that have ended }. The state is OURS, NEW (there is no such row here), CHANGED (its
 --          definition is to be written by `define`) or OUTDONE (of a configuration that was loaded later)
 local now, daemon = clock(), ARGV[1]
 local rows, ended, own = {}, {}, {}

@@ -1,11 +1,11 @@
 #!lua
 -- retire: a schedule is to lie in another partition, since its ticks have another group now. From here on
--- no configuration that was loaded earlier makes ticks of it in this one, whether it ever did or not.
+-- no configuration that was loaded earlier makes ticks of it in this one, even if none ever did.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 name · 3 definition · 4 when its configuration was loaded (µs)
--- returns  { 1, due (µs), decided (µs), what `define` takes of it, packed: '' where nothing was here };
---          { 0, 0, 0, who presents it } where that of another configuration counts
+-- returns  { 1, due (µs), decided (µs), what `define` takes of it, packed: '' if nothing was here };
+--          { 0, 0, 0, the daemon that presents it } if that of another configuration counts
 local refusal = other_layout()
 if refusal then return refusal end
 local now, daemon, name, definition, loaded = clock(), ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -25,7 +25,7 @@ for _, field in ipairs({ 'decided', 'runs', 'ticks', 'missed', 'skipped', 'pause
   end
 end
 if not call('HGET', row, 'gone') then
-  -- When it was due is kept beside: this may have to be done again.
+  -- The row keeps the due time: this script may run again.
   local due = call('ZSCORE', K.schedules, name)
   if due then call('HSET', row, 'due', digits(due)) end
 end

@@ -1,16 +1,16 @@
--- Behind the prelude where schedules are looked at. A schedule is a row, `schedule:<name>`, and its place in
--- `schedules`, whose score is when it is due next: the one fact that says whether a tick has been made.
--- Who makes one shows the due time that it has seen, and changes it in the same script.
+-- Behind the prelude in scripts that look at schedules. A schedule is a row, `schedule:<name>`, and its place in
+-- `schedules`, whose score is when it is due next: only that says whether a tick has been made. A daemon that
+-- makes one passes the due time that it has seen, and the same script changes it.
 --
 -- A row has: its definition and its timing (digests), when the configuration that it is of was loaded, and
 -- when and by whom it was last presented; what its ticks are made of (MESSAGE); `decided`, the last tick of
 -- which anything was decided; its newest runs (JSON, each { tick, id, kind, outcome, at }, times as digits);
--- totals; who paused it and since when. With `gone` it lies in another partition, or is about to.
+-- totals; which operator paused it and since when. With `gone` it lies in another partition, or is about to.
 
 local MESSAGE = { 'told', 'interval', 'overlap', 'group', 'priority', 'delay', 'aside', 'envelope', 'facts', 'scope' }
 local RUNS = 20
-local OUTLIVED = 60000000 -- µs without a word from whoever presents a definition, until an older one may have it
-local NOT_DUE = '8000000000000000' -- what has no tick before it
+local OUTLIVED = 60000000 -- µs without a daemon that presents a definition, until an older one may have the row
+local NOT_DUE = '8000000000000000' -- no tick comes before that
 
 local function runs_of(row)
   local kept = call('HGET', row, 'runs')
@@ -27,8 +27,8 @@ local function is_open(run)
   return run ~= nil and call('HEXISTS', K.tasks, run[2]) == 1 and not call('ZSCORE', K.dead, run[2])
 end
 
--- How a run has ended, and when: 'done', 'superseded', 'dropped', 'dead', or 'over' where nothing is known of it
--- any more; '' of one that hasn't. A dead letter may be redriven, so only what has left is looked at no more.
+-- How a run has ended, and when: 'done', 'superseded', 'dropped', 'dead', or 'over' if nothing is known of it any
+-- more; '' if it hasn't. A dead letter may be redriven, so its outcome is looked up again.
 local function outcome_of(run, now)
   if run[4] ~= '' and run[4] ~= 'dead' then return run[4], run[5] end
   local id = run[2]
@@ -56,8 +56,8 @@ local function look_after(runs, now)
   return has_changed
 end
 
--- Whether a definition may have a row that has another one: it is of the configuration that was loaded last,
--- or nobody presents the other one any more.
+-- Whether a definition may have a row that has another one: its configuration was loaded later, or no daemon
+-- presents the other one any more.
 local function may_take(row, definition, loaded, now)
   local known = call('HMGET', row, 'definition', 'loaded', 'presented')
   return not known[1] or known[1] == definition or tonumber(loaded) > tonumber(known[2])

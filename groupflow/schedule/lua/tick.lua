@@ -1,6 +1,6 @@
 #!lua
--- tick: what was due of a schedule is decided: its ticks become tasks, and it is due again later, in one step.
--- Whoever comes second finds another due time, and changes nothing.
+-- tick: carry out what was decided for a due schedule: its ticks become tasks, and it gets its next due time, in one
+-- step. A second call finds another due time, and changes nothing.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 to 5 as of `enqueue` · 6 name · 7 definition (digest) · 8 when it is due, as the caller knows it
@@ -8,8 +8,8 @@
 --          to the tick behind it · 12 how many weren't made when they were due · then two for each tick that
 --          is to be made, the oldest first: when it was due (16 digits) · the same as text
 -- returns  { state, now (µs), due (µs), ids of the tasks made, how many were left out since the last one isn't
---          over, 1 where it is paused, the arrival (µs) of the newest, 0 where none was made }. The state is MADE,
---          EARLY (by Redis's clock it isn't due yet), PASSED (somebody else has decided) or OTHER (another
+--          over, 1 if it is paused, the arrival (µs) of the newest, 0 if none was made }. The state is MADE,
+--          EARLY (by Redis's clock it isn't due yet), PASSED (that due time is decided already) or OTHER (another
 --          definition counts)
 local refusal = other_layout()
 if refusal then return refusal end

@@ -1,4 +1,4 @@
-"""Which messages a rule takes, within what earlier rules leave to it, and which keys they make."""
+"""Which messages a rule takes of those that earlier rules leave, and which keys they make."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Case:
     fields: tuple[FieldPath, ...]  # the fields of its key, from the left
     shape: Shape  # its key without their names
     texts: tuple[Texts, ...]  # what each field can hold, as rendered
-    held: tuple[tuple[FieldPath, str], ...]  # what app and tenant are where the key doesn't say it
+    held: tuple[tuple[FieldPath, str], ...]  # app and tenant, where the key doesn't name them
 
     def message(self, texts: Sequence[str]) -> tuple[bytes, dict[str, Any], dict[str, str]]:
         """A message whose key's parts are these texts: body, headers, and fields by their names."""
@@ -48,7 +48,7 @@ class Case:
 
 
 def cases_of(settings: Settings) -> list[Case]:
-    """Those of all rules that don't share; of one rule only such as make keys of their own."""
+    """The cases of all rules that don't share; of one rule, only those with keys of their own."""
     rules = _Rules(settings)
     found: list[Case] = []
     for index, rule in enumerate(settings.groups):
@@ -59,7 +59,7 @@ def cases_of(settings: Settings) -> list[Case]:
 
 
 class _Rules:
-    """The rules in their order, and whom the earlier ones have taken."""
+    """The rules in their order, and the tenants that earlier ones have taken."""
 
     def __init__(self, settings: Settings) -> None:
         paths = settings.fields.paths()
@@ -70,7 +70,7 @@ class _Rules:
         self._rendered: dict[tuple[frozenset[str], frozenset[int]], frozenset[str]] = {}
 
     def cases_of(self, index: int, rule: GroupRule) -> Iterator[Case]:
-        """What this rule takes; to be asked in the rules' order."""
+        """What this rule takes; call it in the rules' order."""
         template = Template.parse(rule.key)
         shape, fields = _shape(template), template.fields
         owners = [path for path in (self._app, self._tenant) if path]
@@ -104,7 +104,7 @@ class _Rules:
 
 
 def _widest(cases: list[Case]) -> list[Case]:
-    """Without those whose keys another of the same rule makes, too."""
+    """The cases without those whose keys another case of the same rule makes too."""
     widest: list[Case] = []
     for case in {case.texts: case for case in reversed(cases)}.values():
         if not any(_within(case, other) for other in widest):
@@ -118,7 +118,7 @@ def _within(case: Case, other: Case) -> bool:
 
 
 def _overlap(paths: Sequence[FieldPath]) -> bool:
-    """Whether one lies within another: then no message has both."""
+    """Whether one path lies within another: then no message has both."""
     inside = [path.steps for path in paths if not path.in_headers]
     return any(len(a) < len(b) and b[: len(a)] == a for a, b in permutations(inside, 2))
 

@@ -1,8 +1,8 @@
 """The keys that a template can make, as an automaton, and a key that two of them share.
 
 A template's keys are a regular language: literal text, and between it fields, each of them any text
-(less what must be percent-encoded there), any but some, or one of some. So whether two languages
-have a key in common can be decided, and the shortest one found, by walking both side by side.
+(less what must be percent-encoded there), any but some, or one of some. So a walk through both side
+by side decides whether two languages share a key, and finds the shortest one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST = 10_000  # steps of one walk, each of one character from one pair of pl
 
 
 class Undecided(Exception):
-    """The walk has ended before it was known whether there is a shared key."""
+    """The walk ended before it found a shared key or a proof of none."""
 
 
 class Budget:
@@ -72,14 +72,14 @@ class Trie:
 
 
 class Piece(Protocol):
-    """A part of a key; what its places are is its own business."""
+    """A part of a key; only it knows what its places are."""
 
     @property
     def start(self) -> Any:
         """The place before its first character."""
 
     def step(self, at: Any, character: str) -> Any:
-        """The place behind a character; ``None`` where it can't stand."""
+        """The place behind a character; ``None`` where the character can't stand."""
 
     def ends(self, at: Any) -> bool:
         """Whether it may end here."""
@@ -88,12 +88,12 @@ class Piece(Protocol):
         """The characters that lead on, ``None`` where too many do."""
 
     def characters(self) -> set[str]:
-        """Those that it tells from others."""
+        """The characters that it tells from others."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some texts, as rendered. A place is a node of theirs."""
+    """One of some texts, as rendered. A place is a node of their trie."""
 
     texts: Trie
 
@@ -183,7 +183,7 @@ def find_shared(
 
 
 def _characters(one: Sequence[Piece], other: Sequence[Piece]) -> list[str]:
-    """One of each kind that either language tells apart; first one that stands for all others."""
+    """The characters that either language tells apart; first one that stands for all others."""
     known: set[str] = set().union(*(piece.characters() for piece in (*one, *other)))
     spare = next(
         c for c in map(chr, [*range(ord("a"), 0x7F), *range(0xC0, 0xFFFF)]) if c not in known
@@ -222,7 +222,7 @@ def _texts(
     came_from: Mapping[tuple[Place, Place], tuple[tuple[Place, Place], str]],
     *lengths: int,
 ) -> tuple[list[str], list[str]]:
-    """What each piece holds on the way to this pair; a character is of the piece that it left."""
+    """The text of each piece on the way to this pair; a character belongs to the piece it left."""
     one, other = ([""] * length for length in lengths)
     while pair in came_from:
         pair, character = came_from[pair]

@@ -1,9 +1,9 @@
 """Rules whose keys can meet: a message of one and a message of the other make the same group.
 
-Then whoever publishes for the one can hold, pause or park a group of the other. Rendering keeps the
-fields of one template apart; between two templates only the operator can, by texts of their own. No
-pair is refused on suspicion: for each there are two messages, routed as they will be, with one key.
-What could not be decided is told as a doubt.
+Then a publisher for one can hold, pause or park a group of the other. Rendering keeps the fields of
+one template apart; between two templates only the operator can, by texts of their own. No pair is
+refused on suspicion: for each there are two messages that routing gives one key. An undecided pair
+is reported as a doubt.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from groupflow.settings.model import Settings
     from groupflow.settings.rules import GroupRule
 
-MOST = 10  # meetings that are named, and doubts
+MOST = 10  # meetings, and doubts, that are named
 MOST_COMPARED = 20_000  # pairs that are compared before the rest is in doubt
 
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """What to say of rules that can meet, unless one of the two says ``shares = true``."""
+    """What to report of rules that can meet, unless one of the two has ``shares = true``."""
 
-    problems: list[Problem]  # for each two rules that can, with a key that both make; ten at most
-    doubts: list[str]  # of which rules it isn't known
+    problems: list[Problem]  # for each pair that can, with a key that both make; ten at most
+    doubts: list[str]  # for pairs that are undecided
     steps: int = 0  # how many pairs were compared and how many characters walked
 
 
@@ -51,8 +51,8 @@ class _Node:
 
     cases: list[Case]
     texts: tuple[Texts, ...]
-    halves: tuple[_Node, ...] = ()  # the same cases in two parts; none where there is one case
-    rule: int | None = None  # whose all of them are; None where they are of several
+    halves: tuple[_Node, ...] = ()  # the same cases in two parts; empty for one case
+    rule: int | None = None  # their rule; None where they are of several
 
     @classmethod
     def of(cls, cases: list[Case]) -> _Node:
@@ -78,7 +78,7 @@ class _Search:
         self.witnesses = Witnesses(self.settings.router())
 
     def run(self) -> None:
-        """Compare, until all are, enough were found, or the bound is reached."""
+        """Compare until all are compared, enough are found, or the bound is reached."""
         by_shape: dict[Shape, list[Case]] = {}
         for case in cases_of(self.settings):
             by_shape.setdefault(case.shape, []).append(case)
@@ -158,7 +158,7 @@ class _Search:
         )
 
     def doubts(self) -> list[str]:
-        """What to say of those of which it isn't known."""
+        """What to say of undecided pairs."""
         rules = self.settings.groups
         unknown = sorted(self.unknown - self.found.keys())
         lines = [
@@ -190,7 +190,7 @@ class _EnoughError(Exception):
 
 
 def _may_begin_alike(shapes: list[Shape]) -> Iterator[tuple[Shape, Shape]]:
-    """The pairs of which neither begins with a text that the other can't begin with."""
+    """The pairs where the first text of one begins the first text of the other."""
     shapes = sorted(shapes, key=lambda shape: shape.begin)
     for at, one in enumerate(shapes):
         behind = (shapes[n] for n in range(at + 1, len(shapes)))

@@ -1,8 +1,8 @@
-"""What of two keys must be one text, so that most pairs of rules are told apart without a search.
+"""Which parts of two equal keys must be one text: tells most pairs of rules apart without a search.
 
-A character that neither template's fields may hold bare stands in a key only where the text around
-the fields has it. So two keys that are one have it in the same places, and what is between these
-places must be one text too: two texts that must be equal, two fields, or a text and a field.
+A character that neither template's fields may hold bare stands in a key only where the literal text
+has it. So two equal keys have it in the same places, and between these places they must be equal
+too: two texts, two fields, or a text and a field.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from groupflow.settings.meetings.languages import AnyBut, Trie
 
-_HEX = frozenset("%0123456789ABCDEF")  # these stand in what is percent-encoded
+_HEX = frozenset("%0123456789ABCDEF")  # characters of a percent-encoding
 
 Part: TypeAlias = str | int
 """Literal text, or which of a key's fields."""
@@ -46,7 +46,7 @@ class Texts:
         return not self.names.isdisjoint(other.names)
 
     def narrowed(self, other: Texts) -> Texts:
-        """Those that the other has too; all but some stay as they are."""
+        """The texts that the other has too; "all but some" stays as it is."""
         return (
             self if self.but else Texts(frozenset(n for n in self.names if n in other), but=False)
         )
@@ -64,7 +64,7 @@ class Shape:
 
     parts: tuple[Part, ...]  # literal text and fields, by their numbers from the left
     escapes: Mapping[int, str] = field(compare=False)
-    """What is percent-encoded in the fields; it follows from the parts of a template."""
+    """What is percent-encoded in the fields; it follows from the parts."""
 
     @property
     def begin(self) -> str:
@@ -72,7 +72,7 @@ class Shape:
         return _edge(self.parts, 0)
 
     def filled(self, texts: tuple[Texts, ...]) -> Shape:
-        """The same with those fields as literal text that can hold one text only."""
+        """The same, with fields that can hold only one text as literal text."""
         parts: list[Part] = []
         for part in self.parts:
             can = texts[part] if isinstance(part, int) else None
@@ -84,7 +84,7 @@ class Shape:
         return Shape(tuple(parts), self.escapes)
 
     def bare(self) -> frozenset[str] | None:
-        """The characters that no field holds bare; ``None``: there is no field, so all of them."""
+        """The characters that no field holds bare; ``None`` without a field: all of them."""
         if not any(isinstance(part, int) for part in self.parts):
             return None
         return frozenset(map(chr, self.escapes)) - _HEX
@@ -92,7 +92,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What must hold where keys of two shapes are one."""
+    """What must hold where keys of two shapes are equal."""
 
     fields: tuple[tuple[int, int], ...] = ()
     """Which field of the one must hold the text that a field of the other holds."""
@@ -105,7 +105,7 @@ class Alignment:
         return Alignment(turned, self.of_other, self.of_one)
 
     def allows(self, one: tuple[Texts, ...], other: tuple[Texts, ...]) -> bool:
-        """Whether it can hold for fields that can hold these texts."""
+        """Whether it can hold for fields with these texts."""
         return (
             all(one[here].meets(other[there]) for here, there in self.fields)
             and all(text in one[number] for number, text in self.of_one)
@@ -114,7 +114,7 @@ class Alignment:
 
 
 def align(one: Shape, other: Shape) -> Alignment | None:
-    """What must hold where keys of these shapes are one; ``None``: they never are."""
+    """What must hold where keys of these shapes are equal; ``None``: they never are."""
     if one == other:  # rendering is injective
         return Alignment(tuple((part, part) for part in one.parts if isinstance(part, int)))
     here, there = one.bare(), other.bare()
@@ -145,7 +145,7 @@ def align(one: Shape, other: Shape) -> Alignment | None:
 
 
 def _only(parts: list[Part]) -> Part | None:
-    """The text or the field that this is; ``None`` where it is more."""
+    """The one text or field; ``None`` where there are more."""
     return None if parts[1:] else (parts or [""])[0]
 
 

@@ -24,15 +24,15 @@ from groupflow.settings.meetings.shapes import Alignment, Texts, align
 
 STEPS = 20_000  # in all walks of one check
 TRIES = 200  # walks for one pair of rules whose keys name a field twice
-_FEW = 8  # of many names, those that are tried before all are
+_FEW = 8  # of many names, how many are tried before all are
 
 _Fixed: TypeAlias = frozenset[tuple[FieldPath, str]]
-"""Fields that occur twice in a key, each with the one text that is tried for it."""
+"""Fields that occur twice in a key, each with the text tried for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A key of two rules, and what the fields of either's message hold."""
+    """A key of two rules, and the fields of both messages."""
 
     key: str
     of_one: dict[str, Any]
@@ -40,7 +40,7 @@ class Meeting:
 
 
 class Witnesses:
-    """Looks for messages, within one budget for all that is asked."""
+    """Looks for messages, within one budget for all pairs."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -53,10 +53,10 @@ class Witnesses:
         return STEPS - self._budget.left
 
     def find(self, one: Case, other: Case, how: Alignment) -> Meeting | None:
-        """Two messages with one key; ``None``: there are none.
+        """Two messages with one key; ``None``: proven that there are none.
 
         Raises:
-            Undecided: that isn't known.
+            Undecided: neither was found.
         """
         again = align(one.shape.filled(one.texts), other.shape.filled(other.texts))
         if again is None or not again.allows(one.texts, other.texts):
@@ -115,7 +115,7 @@ class Witnesses:
     def _route(
         self, cases: tuple[Case, Case], texts: tuple[list[str], list[str]]
     ) -> Meeting | None:
-        """The two messages as they are routed, if they come to one key."""
+        """The two messages as routed, if they have one key."""
         named, routes = [], []
         try:
             for case, each in zip(cases, texts, strict=True):
@@ -145,7 +145,7 @@ class _Fields:
 
 
 def _agreeing(one: Case, other: Case, how: Alignment) -> tuple[_Fields, _Fields]:
-    """Both with no names that the other's field in the same place can't hold."""
+    """Both without names that the other's field in the same place can't hold."""
     here, there = list(one.texts), list(other.texts)
     for mine, its in how.fields:
         here[mine] = here[mine].narrowed(there[its])

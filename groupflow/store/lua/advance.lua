@@ -1,9 +1,8 @@
 #!lua flags=allow-oom
--- advance: this stage is done; the task waits again, for its next stage, at attempt 1. In a group it
--- stays the head, or lines up at the back, so that others get their turn. With a delay it waits as after
--- a failure, as the head or aside; but not at all where somebody hastened it while it ran.
--- Where there is no room for what it then carries, the attempt has failed instead: which of the two, this
--- one call decides.
+-- advance: this stage is done; the task waits again, for its next stage, at attempt 1. In a group it stays the head, or
+-- lines up at the back, so that others get their turn. With a delay it waits as after a failure, as the head or aside;
+-- but not at all where `hasten` met it while it ran. Where there is no room for what it then carries, the attempt has
+-- failed instead: this one call decides which.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
@@ -21,7 +20,7 @@ if state ~= 'OK' then return { state, {} } end
 local element, group = ARGV[5], ARGV[6]
 local id, tenant, now = id_of(element), tenant_named(ARGV[12], ARGV[13]), clock()
 
--- What a task carries already makes room for what it carries then: so one that grows no larger always finds some.
+-- The room counts what a task carries already: so a task that grows no larger always finds some.
 local function finds_room()
   if ARGV[14] == '' then return true end
   local before = tonumber(call('HGET', K.life .. id, 'carried_bytes') or nil) or 0
@@ -36,7 +35,7 @@ local function go_on()
   local priority = tonumber(call('HGET', K.life .. id, 'priority') or 0)
   local waiting = with_life(element)
   if group ~= '' and ARGV[9] == 'step-aside' then
-    -- A new place in the line needs an arrival of its own; when it came first is kept beside it.
+    -- A new place in line needs a new arrival; the task's life keeps the first one.
     call('HSETNX', K.life .. id, 'enqueued', string.sub(element, 1, 16))
     local arrival = digits(math.max(now, tonumber(call('HGET', K.count, 'arrival') or 0) + 1))
     call('HSET', K.count, 'arrival', arrival)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- agree: note how many partitions a namespace has, unless that is known. One that was written before
--- anybody noted it has a single one. Runs with the keys of the namespace itself, not of a partition.
+-- agree: note how many partitions a namespace has, unless that is known. A namespace written before that was ever noted
+-- has one. Runs with the keys of the namespace itself, not of a partition.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many the caller's configuration says; 0 to ask only

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- bury_row: a row of a table that a shard works through has failed for good, and becomes a dead letter
--- of the shard's group. Only who holds that group may say so.
+-- bury_row: a row of a table that a shard works through has failed for good, and becomes a dead letter of the shard's
+-- group. Only the holder of that group may bury it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 fence of the claim that holds it · 3 id · 4 envelope and body · 5 type · 6 scope

@@ -1,10 +1,10 @@
--- Behind the prelude in the scripts by which limits that somebody set by hand begin and end.
+-- Behind the prelude in the scripts that begin and end limits set by hand.
 --
--- `by_hand` has them by `g` and a group, or `t` and a tenant's name, of whatever application: until when (µs, 16
--- digits), tasks at once, µs between two starts (0: no rate), µs that a start may come before its time, since
--- when (µs), and the rate as it was written; behind a line feed, by whom. A `-` in place of the second to fourth:
--- that is as configured. A tenant's are for all partitions together (`tenants.lua` takes its share).
--- `by_hand_ends` has when each ends. One that is over holds nothing any more, whether it was removed or not.
+-- `by_hand` has them by `g` and a group, or `t` and a tenant's name, in all applications: until when (µs, 16 digits),
+-- tasks at once, µs between two starts (0: no rate), µs that a start may come before its time, since when (µs), and the
+-- rate as it was written; behind a line feed, who set it. A `-` in place of the second to fourth means: as configured.
+-- A tenant's are for all partitions together (`tenants.lua` takes its share). `by_hand_ends` has when each ends. A
+-- limit that is over holds nothing, even before it is removed.
 --
 -- `by_hand_news` has which began and ended, by `g` or `t` again, until a daemon has told its log (JSON).
 
@@ -20,7 +20,7 @@ end
 
 local function set_by(text) return string.match(text, '\n(.*)$') or '' end
 
--- The limits of these have changed: what they hold back, or let go, is seen to at once.
+-- The limits of these have changed: places at once what they hold back, or let go.
 local function look_again(changed, now)
   may_limit, limits_made, tenants_made = true, nil, nil -- true: what was limited until now is placed as such
   local names, has_tenants = {}, false
@@ -47,7 +47,7 @@ local function look_again(changed, now)
   tell('due')
 end
 
--- Who runs of a tenant from before it had a limit counts from now on.
+-- Tasks of a tenant that ran before it had a limit count from now on.
 local function charge_running(name)
   for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
     for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
@@ -60,7 +60,7 @@ local function charge_running(name)
   end
 end
 
--- Limits begin, in place of what was set by hand before.
+-- Limits begin, and replace what was set by hand before.
 local function begin_by_hand(whose, text, now)
   call('HSET', K.by_hand, whose, text)
   call('ZADD', K.by_hand_ends, sub(text, 1, 16), whose)
@@ -70,7 +70,7 @@ local function begin_by_hand(whose, text, now)
   hold_back(byte(whose) == OF_GROUP and sub(whose, 2) or '')
 end
 
--- Those of these end; by whom, or '' where their time is over.
+-- Limits end; `by` is the operator, or '' where their time is over.
 local function end_by_hand(ended, by, now)
   for _, whose in ipairs(ended) do
     local text = call('HGET', K.by_hand, whose)

@@ -1,7 +1,7 @@
--- Behind the session rules in `exchange`: what handing tasks to slots means.
+-- Behind the session rules in `exchange` and `holdings`: what handing tasks to slots means.
 
--- From where tasks are claimed: a worker that pulls finds in the indexes of its pool what a daemon's workers
--- find in those of all. No pool has a list in order of arrival.
+-- Where tasks are claimed from: a puller claims from the indexes of its pool, a daemon from those of all. No pool has a
+-- list in order of arrival.
 local pool_asked = pool_of(ARGV[1])
 local FROM = {
   ready = index_of('ready', pool_asked), suspect_groups = index_of('suspect_groups', pool_asked),
@@ -9,9 +9,9 @@ local FROM = {
   plain = pool_asked and TAG or K.plain,
 }
 
--- Bytes of envelopes and contexts that this script may still read. What goes beyond is for the caller to fetch, by
--- a command each: Lua copies what it reads, three times, and a claim may be of hundreds of tasks. What has no
--- life is small (`READ_WHOLE` in `enqueue.py`), as is what is not counted.
+-- Bytes of envelopes and contexts that this script may still read. The caller fetches what goes beyond, by a command
+-- each: Lua copies what it reads three times, and a claim may be of hundreds of tasks. A task without a life is small
+-- (`READ_WHOLE` in `enqueue.py`), as is what is not counted.
 local may_read, SMALL = 4194304, 4096
 
 local function lies_apart(bytes)
@@ -20,7 +20,7 @@ local function lies_apart(bytes)
   return false
 end
 
--- What is known of a task, without a context that is to be fetched; and how many bytes that has.
+-- The life of a task, without a context that the caller has to fetch; and the bytes of that context.
 local function life_of(id)
   local key = K.life .. id
   local apart = call('HSTRLEN', key, 'context')
@@ -34,16 +34,15 @@ local function life_of(id)
   return flat, apart
 end
 
--- How many bytes of an envelope are to be fetched: all of them, or none.
+-- How many bytes of an envelope the caller has to fetch: all of them, or none.
 local function bytes_apart(element, id)
   if not has_life(element) then return 0 end
   local bytes = call('HSTRLEN', K.tasks, id)
   return bytes > SMALL and lies_apart(bytes) and bytes or 0
 end
 
--- Appends what the caller has to know of a claim: seven values, of which the last, the rest of
--- its run, is filled in where there is one (`running.lua`). The envelope of one that is to be fetched
--- is a number, its bytes and its context's, in place of a text.
+-- Appends what the caller has to know of a claim: seven values. The last is the rest of its run, which `running.lua`
+-- fills in. Where the caller has to fetch the envelope or the context, the envelope is a number: the bytes of both.
 local last = 0
 local function add_row(rows, slot, fence, element, group, id, envelope)
   local life, apart = '', 0
@@ -57,16 +56,16 @@ local function add_row(rows, slot, fence, element, group, id, envelope)
   last = last + 7
 end
 
--- The envelope of a task, or its bytes where it is to be fetched; '' where it is gone.
+-- The envelope of a task, or its bytes where the caller has to fetch it; '' where it is gone.
 local function envelope_of(element, id)
   local apart = bytes_apart(element, id)
   return apart > 0 and apart or call('HGET', K.tasks, id) or ''
 end
 
--- Splits the slots: those that hold a claim already, since its first reply was lost on the way, get
--- that one again. One that an earlier server gave goes back, for a new fence: it may be that its settle was lost, and a
--- later claim of its group with it. The rest is idle, unless the lease is over, when a new claim might be taken away
--- at once. Returns the rows of the former, the latter, and by slot what its checkpoint says.
+-- Splits the slots. A slot that holds a claim already, since the first reply was lost on the way, gets that claim
+-- again. A claim that an earlier server gave goes back, for a new fence: its settle may be lost, and a later claim of
+-- its group with it. The rest is idle, unless nothing may be claimed, or the lease is over: then a new claim might be
+-- taken away at once. Returns the rows of the first, the idle slots, and by slot what its checkpoint says.
 local function split_slots(daemon, slots, now)
   local rows, idle, before, count, found = {}, {}, {}, 0, nil
   local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
@@ -85,7 +84,7 @@ local function split_slots(daemon, slots, now)
     if claim then
       local id = id_of(claim.element)
       add_row(rows, slot, claim.fence, claim.element, claim.group, id, envelope_of(claim.element, id))
-      if claim.group ~= '' then call('HDEL', K.runs, claim.group) end -- nobody knows of its rest
+      if claim.group ~= '' then call('HDEL', K.runs, claim.group) end -- no caller knows its rest
     else
       count = count + 1
       idle[count], before[slot] = slot, checkpoint
@@ -96,7 +95,7 @@ local function split_slots(daemon, slots, now)
   return rows, idle, before
 end
 
--- The same of many, in one command where all are read here.
+-- The same of many, in one command where this script reads all.
 local function envelopes_of(elements, ids)
   local apart
   for i = 1, #elements do
@@ -111,10 +110,10 @@ local function envelopes_of(elements, ids)
   return apart
 end
 
--- Writes the checkpoints of new claims and appends their rows. A task whose envelope is gone (somebody
--- deleted keys) is passed over: there is nothing to run, and nothing to hold.
--- `claims` has four lists: slots, fences (16 digits), elements, groups; `before` is by slot what its
--- checkpoint says. Returns the places in the lists of those passed over.
+-- Writes the checkpoints of new claims and appends their rows. Passes over a task whose envelope is gone (an operator
+-- deleted keys): there is nothing to run, and nothing to hold. `claims` has four lists: slots, fences (16 digits),
+-- elements, groups; `before` has by slot what its checkpoint says. Returns the places in the lists of those passed
+-- over.
 local function give(daemon, claims, before, rows, now)
   if #claims.elements == 0 then return {} end
   local slots, fences, elements, groups = claims.slots, claims.fences, claims.elements, claims.groups
@@ -141,13 +140,13 @@ local function give(daemon, claims, before, rows, now)
   count_held(daemon, set / 2)
   if #passed > 0 then
     call('HINCRBY', K.count, 'missing', #passed)
-    wake_for(groups[1]) -- their slots are idle still
+    wake_for(groups[1]) -- their slots are still idle
   end
   return passed
 end
 
--- Takes the best suspect out of its index, unless the daemon runs one. Whoever gives one gives nothing
--- beside it: of what is asked for, some may only lie ready for a while, and would be taken along.
+-- Takes the best suspect out of its index, unless the daemon runs one. A suspect is claimed alone: of other claims,
+-- some may only lie ready for a while, and would end in its crash.
 local function take_suspect(index)
   if mark then return nil end
   local best = call('ZRANGE', index, 0, 0)[1]

@@ -1,6 +1,6 @@
--- Behind what claiming means: which groups are given to the idle slots, by `exchange`.
+-- Behind what claiming means, in `exchange`: which groups the idle slots get.
 
--- Gives so many ready groups, the best first, each with its head, to as many slots, each under its lock.
+-- Gives the heads of the ready groups `best`, the best first, to as many slots, each under its group's lock.
 local function take_heads(daemon, best, idle, claims)
   local first, holder, lane = take_fences(#best), ' ' .. daemon .. ' ', K.lane
   local locks, told, count = {}, {}, 0
@@ -9,7 +9,7 @@ local function take_heads(daemon, best, idle, claims)
     told[i], locks[2 * i - 1], locks[2 * i] = fence, K.lock .. best[i], fence .. holder .. idle[i]
   end
   local slots, fences, elements, groups = claims.slots, claims.fences, claims.elements, claims.groups
-  -- No group that is ready has a lock. Should one have, each is asked for by itself.
+  -- No ready group has a lock. If one has, the script sets each lock by itself.
   local all_locked = call('MSETNX', unpack(locks)) == 1
   for i = 1, #best do
     if all_locked or call('SETNX', locks[2 * i - 1], locks[2 * i]) == 1 then
@@ -24,9 +24,8 @@ local function take_heads(daemon, best, idle, claims)
   end
 end
 
--- The same where there are limits: one by one, since one start may end another's turn, or leave its group
--- ready. A group that may not start, whatever it was ready for, is put where it belongs. Returns whether the
--- suspect was given.
+-- The same where there are limits, one by one: a start may end another's turn, or leave its group ready. Places a group
+-- that may not start. Returns whether it gave the suspect.
 local function take_limited_heads(daemon, idle, suspect, claims, now)
   local looks, count, lane = 2 * #idle + 100, 0, K.lane
   repeat
@@ -58,8 +57,8 @@ local function take_limited_heads(daemon, idle, suspect, claims, now)
   return suspect ~= nil
 end
 
--- The claims, as `give` takes them: of one suspect, where there is one, or of as many groups as there are slots.
--- Also whether it is the suspect's.
+-- The claims, as `give` takes them: of the suspect, if any, or of as many groups as there are slots. Also whether it is
+-- the suspect's.
 local function claim_groups(daemon, idle, suspect, now)
   local claims = { slots = {}, fences = {}, elements = {}, groups = {} }
   if is_limiting() then

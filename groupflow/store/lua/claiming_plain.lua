@@ -1,7 +1,6 @@
--- Behind what claiming means: which plain tasks are given to the idle slots, by `exchange`.
+-- Behind what claiming means, in `exchange`: which plain tasks the idle slots get.
 
--- The list is in order of arrival by itself; the zset holds what isn't. The smaller of the two heads
--- goes first.
+-- The list is in order of arrival; the zset holds the other tasks. The smaller of the two heads goes first.
 local function next_element()
   local best = call('ZRANGE', FROM.ordered, 0, 0, 'WITHSCORES')
   local oldest = call('LINDEX', FROM.plain, -1)
@@ -23,8 +22,8 @@ local function next_elements(number)
   return elements
 end
 
--- Where tenants have limits: one by one. A task whose tenant may not start it waits for that from here on.
--- Returns the tasks, their fences, and whether the suspect is among them.
+-- Where tenants have limits: one by one. A task that its tenant may not start now waits for the tenant's turn. Returns
+-- the tasks, their fences, and whether the suspect is among them.
 local function next_limited_elements(number, suspect, now)
   local elements, starts, looks = {}, {}, 2 * number + 100
   repeat
@@ -47,8 +46,8 @@ local function next_limited_elements(number, suspect, now)
   return elements, starts, suspect ~= nil
 end
 
--- The claims, as `give` takes them: of one suspect, where there is one, or of as many tasks as there are slots.
--- Also whether it is the suspect's.
+-- The claims, as `give` takes them: of the suspect, if any, or of as many tasks as there are slots. Also whether it is
+-- the suspect's.
 local function claim_plain(_, idle, suspect, now)
   local elements, fences, is_suspects, groups
   if is_limiting() then

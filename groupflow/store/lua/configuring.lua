@@ -1,8 +1,8 @@
--- Behind the session rules in the scripts by which a daemon tells what it runs by.
+-- Behind the session rules in `register` and `tell`.
 
--- Replaces the limits by those of this daemon's configuration: a flat list of names and values (JSON), ''
--- where it has nothing to say. Groups that run are placed anew, since more may run in them now, and the first
--- that are held; all others are when they are met, or when what they were held for is over.
+-- Replaces the limits by those of this daemon's configuration: a flat list of names and values (JSON), '' where it says
+-- nothing. Places groups that run, since more may run in them now, and the first that are held; a script places all
+-- others when it meets them, or when their hold is over.
 local function configure(packed, now)
   if packed == '' then return end
   local flat, known = cjson.decode(packed), call('HLEN', K.limits)
@@ -14,7 +14,7 @@ local function configure(packed, now)
   call('DEL', K.limits)
   for i = 1, #flat, 2 do call('HSET', K.limits, flat[i], flat[i + 1]) end
   may_limit, limits_made, tenants_made = nil, nil, nil
-  -- What waited for a tenant's turn by the old ones is looked at again; more of them when they are met.
+  -- Looks again at what waited for a tenant's turn by the old limits; at more of it when a script meets it.
   for _, tenant in ipairs(is_limiting() and call('ZRANGE', K.standing, 0, 9999) or {}) do
     tenants().turn(tenant, now)
   end

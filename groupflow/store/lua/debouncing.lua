@@ -1,25 +1,25 @@
--- Behind the prelude where tasks of rules that debounce come, are claimed, or go: of a group's waiting tasks of
--- one type the newest replaces the older ones (docs/debounce.md).
+-- Behind the prelude where tasks of rules that debounce come, are claimed, or go: of a group's waiting tasks of one
+-- type the newest replaces the older ones (docs/debounce.md).
 --
--- `debouncing` has, for each group, scope and type of which a task waits that may be replaced, since when its burst
--- goes on (16 digits) and that task's element. Where tenants have a group in common, none replaces what is
--- another's. It is in no other state than waiting: who claims, drops or moves it takes it out. What was handed
--- back, redriven, or has come to a later stage is not in it, and runs.
+-- `debouncing` has, for each group, scope and type with a waiting task that may be replaced: since when its burst goes
+-- on (16 digits), and the task's element. Tenants that share a group don't replace each other's tasks. The task is in
+-- no other state than waiting: a script that claims, drops or moves it takes it out. A task that was handed back,
+-- redriven, or has come to a later stage is not in it, and runs.
 
--- Nearly always nothing debounces: that is asked once a script, and of tasks with a life only.
+-- Nearly always nothing debounces: a script asks that once, and only for tasks with a life.
 local may_debounce
 local function is_debouncing()
   if may_debounce == nil then may_debounce = call('EXISTS', K.debouncing) == 1 end
   return may_debounce
 end
 
--- So these are made only where something does.
+-- So a script makes these only where something does.
 local bursts_made
 local function bursts()
   if bursts_made then return bursts_made end
   local B = {
-    NONE = NEVER, -- a task that waits for a retry: whatever replaces it begins a burst of its own
-    OVER = '0000000000000001', -- somebody wants it now: whatever replaces it is due at once
+    NONE = NEVER, -- a task that waits for a retry: its replacement begins a burst of its own
+    OVER = '0000000000000001', -- an operator wants it now: its replacement is due at once
   }
   bursts_made = B
 
@@ -28,7 +28,7 @@ local function bursts()
     return format('%04d', #group) .. group .. scope .. ' ' .. task_type
   end
 
-  -- Under which name a task may stand in `debouncing`; false where its rule doesn't debounce, or it has come to a
+  -- The name under which a task may stand in `debouncing`; false where its rule doesn't debounce, or it has come to a
   -- later stage.
   function B.name_of(id)
     local life = call('HMGET', K.life .. id, 'debounce', 'group', 'scope', 'type', 'stage')
@@ -40,7 +40,7 @@ local function bursts()
     may_debounce = true
   end
 
-  -- Since when the burst goes on in which a task stands, and its name.
+  -- Since when the burst of a task goes on, and its name; nil where the task stands in none.
   function B.of(element)
     local name = B.name_of(id_of(element))
     local newest = name and call('HGET', K.debouncing, name)
@@ -48,14 +48,14 @@ local function bursts()
     return nil
   end
 
-  -- A waiting task leaves its place; whether it was there. Nearly always that is at the young end of its lane, and
-  -- never further from it than what has come since into its group.
+  -- A waiting task leaves its place. Returns whether it was there. Nearly always that is at the young end of its lane,
+  -- and never further from it than what has come since into its group.
   local function leave_place(element, group)
     return call('ZREM', K.delayed, element) == 1 or call('LREM', K.lane .. group, 1, element) == 1
   end
 
-  -- A task that neither waits nor runs any more ends, since a newer one of its group and type waits: what is left
-  -- of it is its line in the history, which its scope ends.
+  -- Ends a task that neither waits nor runs any more, since a newer one of its group and type waits. Only its line in
+  -- the history stays, with its scope at the end.
   function B.supersede(element, group, by, now)
     local id = id_of(element)
     local life = call('HMGET', K.life .. id, 'type', 'attempt', 'crashes', 'scope', 'lost_leases')
@@ -71,19 +71,19 @@ local function bursts()
     call('HINCRBY', K.count, 'superseded', 1)
   end
 
-  -- The same for one that waits: it leaves its place first. Whether it was there.
+  -- The same for a task that waits: it leaves its place first. Returns whether it was there.
   function B.supersede_waiting(element, group, by, now)
     if not leave_place(element, group) then return false end
     B.supersede(element, group, by, now)
     call('HINCRBY', K.count, 'queued_grouped', -1)
-    -- It may have been the head that its group was held for.
+    -- It may have been the head for which its group was held.
     call('ZREM', K.held, group)
     return true
   end
   return B
 end
 
--- Since when a task's burst goes on, and its name, where that task is the one that stands in it.
+-- Since when a task's burst goes on, and its name, where that task stands in it.
 local function burst_of(element)
   if not has_life(element) or not is_debouncing() then return nil end
   return bursts().of(element)

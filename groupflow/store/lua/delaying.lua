@@ -1,12 +1,12 @@
--- Behind the prelude where tasks come to wait for a delay, their own or that of one in front of them:
--- which do, until when, and whether there is room for them.
+-- Behind the prelude where tasks come to wait for a delay, their own or that of a task in front: which do, until when,
+-- and whether there is room for them.
 
 local delayed_bytes = tonumber(call('HGET', K.count, 'delayed_bytes') or nil) or 0
 
--- The task whose delay holds whoever comes into a lane now, and until when; nil where none does. The
--- newest there tells: it has a delay of its own, or has noted in its life whose it came behind. What
--- isn't in `late` any more was run, dropped, or is due. Where nothing is delayed at all, that is known
--- without a look. `leaving` is an element that counts as gone.
+-- The task whose delay holds what comes into a lane now, and until when; nil for none. The newest there tells: it has a
+-- delay of its own, or its life notes whose delay it came behind. A task that isn't in `late` any more was run,
+-- dropped, or is due. Where nothing is delayed at all, the script needs no look. `leaving` is an element that counts as
+-- gone.
 local function delay_ahead(group, now, leaving)
   if group == '' or delayed_bytes == 0 then return nil end
   local newest = call('LINDEX', K.lane .. group, 0)
@@ -22,16 +22,16 @@ local function delay_ahead(group, now, leaving)
   return nil
 end
 
--- Whether a task of so many bytes would be more than may wait for delays.
+-- Whether a task of so many bytes exceeds what may wait for delays.
 local function has_no_room(bytes, most) return delayed_bytes + bytes + DELAY_COSTS > most end
 
--- Whether a task waits for nothing but the quiet that its rule asks for.
+-- Whether a task waits only for the quiet that its rule asks for.
 local function waits_for_quiet(id)
   local facts = call('HMGET', K.life .. id, 'latest', 'due')
   return facts[1] and facts[2] and facts[2] <= facts[1]
 end
 
--- A task waits for a delay from here on: `whose`, and until when.
+-- A task waits for a delay from here on: that of `whose`, until `last`.
 local function add_delay(id, bytes, whose, last)
   delayed_bytes = delayed_bytes + bytes + DELAY_COSTS
   call('HSET', K.life .. id, 'late_for', whose)

@@ -1,8 +1,8 @@
 #!lua
--- enqueue: make a batch of messages durable, in the order given. Each becomes a waiting task or a
--- dead letter; one whose id is known already in its scope (waiting, running, dead not longer than the
--- dedup window, or ended within it) is dropped as a duplicate, so a batch may be run again. Where an id
--- is another scope's, or a letter's that died earlier, the task gets a derived one: see `ids.lua`.
+-- enqueue: make a batch of messages durable, in the order given. Each becomes a waiting task or a dead letter. A
+-- message whose id is known already in its scope (waiting, running, dead not longer than the dedup window, or ended
+-- within it) is dropped as a duplicate, so a batch may be run again. Where an id is another scope's, or that of a
+-- letter that died earlier, the task gets a derived one: see `ids.lua`.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the daemon, which claims right behind this call, or '' · 2 the dedup window (µs) · 3 random
@@ -14,7 +14,7 @@
 --          type, tenant, rule, pool, and where its rule debounces, for how long and how long at most (µs)
 --          (JSON), where they are to be known without reading that: of what makes a detour (`placing.lua`) for
 --          more than a priority, and of a large message; else '' · scope
--- returns  { tasks that wait, but for those that wait for delays and shards that sleep; one row of 1 (taken),
+-- returns  { tasks that wait, without those that wait for delays and shards that sleep; one row of 1 (taken),
 --          0 (duplicate), the derived id under which it was taken, or that id in a list where its envelope has to be
 --          put there first, a message; the places (from 1) of those
 --          that there was no such room for; the arrival (µs) of the newest, 0 where none was taken; how many

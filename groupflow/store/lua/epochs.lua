@@ -1,15 +1,15 @@
--- Behind the session rules in the scripts that open, keep and end sessions: may this server have lost
--- what was written, and who may still run something of it (docs/adr/0045).
+-- Behind the session rules in the scripts that open, keep and end sessions: whether this server may have lost writes,
+-- and which daemons may still run something of them (docs/adr/0045).
 --
--- An *epoch* is the time for which one server leads without a restart. Redis gives it an id by itself:
--- `master_replid` changes when a replica is promoted and at every start. The first session script to run
--- in a new one enters it. From then on nothing is claimed (`recovering` exists) until every daemon that
--- is known here has come, with proof that there is no other; or until a lease has passed.
+-- An *epoch* is the time for which one server leads without a restart. Redis gives it an id: `master_replid` changes
+-- when a replica is promoted and at every start. The first session script to run in a new epoch enters it. From then on
+-- nothing is claimed (`recovering` exists) until every daemon known here has come, with proof that there is no other;
+-- or until a lease has passed.
 
-local epoch -- what is known of the one that this script runs in
+local epoch -- what is known of the epoch that this script runs in
 
--- What a daemon shows: the epoch of its session, the highest fence, arrival and number of a session that
--- it was ever told of, and '1' where its own session is a lease old.
+-- What a daemon shows: the epoch of its session, the highest fence, arrival and session number that it was ever told,
+-- and '1' where its session is a lease old.
 local function shown_from(at)
   return {
     epoch = ARGV[at],
@@ -20,7 +20,7 @@ local function shown_from(at)
   }
 end
 
--- The longest lease (µs) of the daemons that are known here, and `lease`.
+-- The longest lease (µs): `lease`, or that of a daemon known here.
 local MOST_DAEMONS = 10000
 local function longest_lease(lease)
   for _, name in ipairs(call('ZRANGE', K.daemons, 0, MOST_DAEMONS - 1)) do
@@ -29,8 +29,8 @@ local function longest_lease(lease)
   return lease
 end
 
--- When this server can have begun to serve us (µs). One that was started, and not promoted, has done so
--- since then at the most; of any other nobody knows. (In a cluster our slot may have come from elsewhere.)
+-- Since when this server serves, at most (µs). A server that was started, and not promoted, serves since its start; of
+-- any other the script can't tell, and takes now. (In a cluster the slot may have come from another node.)
 local function serves_since(now, replication)
   local server = info('server')
   if not string.find(server, '_mode:standalone', 1, true) then return now end
@@ -53,7 +53,7 @@ local function begin_epoch(now, lease, id, before, replication)
   end
 end
 
--- To be called first: which epoch is this.
+-- Call it first: it enters the epoch that this script runs in.
 local function enter_epoch(now, lease)
   note_first_epoch(now)
   local replication = info('replication')
@@ -63,7 +63,7 @@ local function enter_epoch(now, lease)
   epoch = { id = id, before = known[2], fence = tonumber(known[3]), enrolled = known[4] }
 end
 
--- No daemon has seen a number that is given out again.
+-- No number that a daemon has seen is given out again.
 local function raise(shown)
   local behind = shown.fence - tonumber(call('GET', K.fence) or 0)
   if behind > 0 then call('INCRBY', K.fence, behind) end
@@ -72,14 +72,14 @@ local function raise(shown)
   end
 end
 
--- Whether all claims of a session are known here, so that it goes on: it is of this epoch, or of the one
--- before, and no claim of it is younger than what was found of that.
+-- Whether all claims of a session are known here, so that it goes on: it is of this epoch, or of the one before, and no
+-- claim of it is younger than what this server found of that.
 local function goes_on(shown)
   return shown.epoch == epoch.id or (shown.epoch == epoch.before and shown.fence <= epoch.fence)
 end
 
--- Whether a daemon may have lost its lease and a run to others, which this server has lost: these would begin with the
--- first task of the run, and write behind later ones that the daemon has done.
+-- Whether a daemon may have lost its lease and a run to others, in writes that this server lost: these would begin with
+-- the first task of the run, and write behind later ones that the daemon has done.
 local function may_have_lost_a_run(daemon, now)
   if tonumber(call('ZSCORE', K.daemons, daemon) or 0) >= now or call('EXISTS', K.runs) == 0 then return false end
   for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
@@ -94,14 +94,14 @@ local function is_awaited(daemon)
   return call('ZSCORE', K.daemons, daemon) and call('HGET', K.daemon .. daemon, 'epoch') ~= epoch.id
 end
 
--- A daemon proves that nobody has registered whom this server knows nothing of, by what it was told;
--- unless it has slept over its lease: then others may have gone on without it.
+-- A daemon proves, by what it was told, that no daemon unknown to this server has registered; unless it slept over its
+-- lease: then others may have gone on without it.
 local function proves(daemon, shown, now)
   local lease = tonumber(call('ZSCORE', K.daemons, daemon) or 0)
   return goes_on({ epoch = shown.epoch, fence = 0 }) and shown.enrolled <= epoch.enrolled and lease >= now
 end
 
--- Whether a daemon of a version that knew no epochs is here. It never comes, so no recovery ends early.
+-- Whether a daemon whose version knows no epochs is here. It never comes, so no recovery ends early.
 local function has_elder()
   for _, name in ipairs(call('ZRANGE', K.daemons, 0, MOST_DAEMONS - 1)) do
     if not call('HGET', K.daemon .. name, 'epoch') then return true end
@@ -109,14 +109,14 @@ local function has_elder()
   return false
 end
 
--- One that was awaited has come, or has gone.
+-- An awaited daemon has come, or has gone.
 local function arrive(is_proof)
   call('HINCRBY', K.epoch, 'awaited', -1)
   if not is_proof then call('HSET', K.epoch, 'doubt', 1) end
 end
 
--- Ends the recovery where nobody is awaited any more, or a lease has passed. Returns µs until the latter,
--- or -1 where claims are free.
+-- Ends the recovery where all awaited daemons have come, with proof, or a lease has passed. Returns µs until the
+-- latter, or -1 where claims are free.
 local function recover(now)
   local ends = call('GET', K.recovering)
   if not ends then return -1 end

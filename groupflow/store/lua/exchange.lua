@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
--- exchange: what has ended in a pool is settled, then its idle slots are given their next claims. What is done
--- leaves the store but for its line in the history; what goes back unfinished (the daemon stops, or gave up its
--- lease) is the next of its group again; and each group goes on, or its run does. A slot is given the head of a
--- ready group, the best group first, under that group's lock, or the plain task with the smallest order_time; or
--- one of them is given a suspect, where the daemon runs none. A slot that holds a claim already is given that one
--- again, so a lost reply costs nothing.
+-- exchange: what has ended in a pool is settled, then its idle slots get their next claims. What is done leaves the
+-- store, except its line in the history. What goes back unfinished (the daemon stops, or gave up its lease) is the next
+-- of its group again. Each group goes on, or its run does. A slot gets the head of a ready group, the best group first,
+-- under that group's lock, or the plain task with the smallest order_time; or one slot gets a suspect, where the daemon
+-- runs none. A slot that holds a claim already gets it again, so a lost reply costs nothing.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
@@ -16,7 +15,7 @@
 --          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · element · group · envelope and
 --          body, or how many bytes are to be fetched (see `claiming.lua`) · life as a flat list, '' where it has none ·
 --          the rest of its run (see `R.begin`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
---          suspect, in either pool, else 0; a fence that nobody has, so that this server is known to have lost writes
+--          suspect, in either pool, else 0; a fence of no claim, so that this server is known to have lost writes
 --          if it knows a smaller one, or 0; what runs have more (see `R.settle`) }
 local daemon, pool, number_done, number_back = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local number_runs = tonumber(ARGV[7])
@@ -85,7 +84,7 @@ if number_back > 0 then
     local claim = end_claim(daemon, ARGV[n], ARGV[n + 1], group)
     if claim == 'live' then
       back[#back + 1] = { element, group }
-      -- Who pulls may not have heard that its limit gave this one back: nothing that it says of it holds.
+      -- A puller may not have heard that its limit gave this one back: nothing that it says of it holds.
       if pool_of(daemon) then call('HDEL', K.worker .. daemon, ARGV[n]) end
       count_end(group)
     end
@@ -99,14 +98,14 @@ if number_back > 0 then
   write_counts(true)
 end
 
--- What is answered, with these claims.
+-- The answer, with these claims.
 local function answer(rows)
   return { 'OK', verdicts, rows, now, mark and 1 or 0, goes_on and call('INCR', K.fence) or 0, further }
 end
 
 local rows, idle, before = {}, {}, nil
 if ARGV[from_slots] then rows, idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now) end
--- What was freed is for these slots, but for a suspect beside another one. Others hear of what these leave.
+-- What was freed is for these slots, except a suspect beside another one. Other daemons hear of what is left.
 if may_claim and (mark or #idle < number_runs + number_done + number_back) then tell('grouped') end
 if #idle == 0 then return answer(rows) end
 local is_grouped, told_before = pool == 'grouped', last

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- exist: whose message ids have a task, whatever state it is in: it waits, runs, or is a dead letter. A task under
--- a derived id counts, another scope's does not.
+-- exist: which message ids have a task that waits, runs, or is a dead letter. A task under a derived id counts, another
+-- scope's does not.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     two each: id · scope

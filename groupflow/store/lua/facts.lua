@@ -1,11 +1,11 @@
--- Behind the prelude where tasks are looked at: what is known of one, without its headers or body.
+-- Behind the prelude where tasks are looked at: what is known of a task, without its headers or body.
 
--- Bytes of an envelope that is read for that, or of a letter's errors. A field of a hash is read whole,
--- and a body may have megabytes; what is longer has its facts in the task's life, since its enqueue.
+-- Bytes of an envelope, or of a letter's errors, that a script reads for that. Redis reads a field of a hash whole, and
+-- a body may have megabytes; the task's life has the facts of what is longer, since its enqueue.
 local READ = 65536
 
--- The type, tenant and group that an envelope begins with, '' each where there is none; and its scope,
--- nil where a version wrote it that knew none.
+-- The type, tenant and group that an envelope begins with, '' each where there is none; and its scope, nil where a
+-- version that knew none wrote it.
 local function facts_in_envelope(id)
   local length = call('HSTRLEN', K.tasks, id)
   if length == 0 or length > READ then return '', '', '' end
@@ -23,7 +23,7 @@ local function facts_of(id)
   return facts_in_envelope(id)
 end
 
--- Whose a task is, as its enqueue was told; nil where a version wrote it that knew no scopes.
+-- The scope of a task, as its enqueue was told; nil where a version that knew no scopes wrote it.
 local function scope_of(id)
   local kept = call('HGET', K.life .. id, 'scope')
   if kept then return kept end

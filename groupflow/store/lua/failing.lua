@@ -1,11 +1,11 @@
--- Behind the settling and debouncing rules in the scripts that settle a failed attempt: `retry`, `bury`, and
--- `advance`, where there is no room for what the stage hands on. The claim has ended just now. What the script was
--- told of the failure begins at the place `at` of its arguments.
+-- Behind the settling and debouncing rules in the scripts that settle a failed attempt: `retry`, `bury`, and `advance`,
+-- where there is no room for what the stage hands on. The claim has just ended. What the script was told of the failure
+-- begins at the place `at` of its arguments.
 
--- There will be another attempt. Where the task's rule debounces, and a newer one of its group and type waits, there
--- will be none: that one replaces it. Returns whether it did.
+-- There will be another attempt; or none, where the task's rule debounces, and a newer one of its group and type waits:
+-- that one replaces it. Returns whether it did.
 --   at: next attempt's number · delay (µs) · 'hold' or 'step-aside' · the errors of its attempts (JSON) · 'group' or
---   'tenant' where nothing of that may start until then either, else 'task' · tenant · scope, '' each where there is none
+--   'tenant' where nothing of that may start until then either, else 'task' · tenant · scope, '' where there is none
 local function try_again(element, group, at, now)
   local id, due, waiting = id_of(element), digits(now + ARGV[at + 1]), with_life(element)
   local name = group ~= '' and bursts().name_of(id)
@@ -42,7 +42,7 @@ local function try_again(element, group, at, now)
 end
 
 -- There will be none: the task becomes a dead letter, body and all. Its group goes on, or is parked behind the death
--- until somebody redrives or drops it.
+-- until an operator redrives or drops it.
 --   at: reason · the errors of its attempts (JSON) · 'park' or 'skip' · how many attempts failed · type · tenant
 --   ('' = none) · kind: what the last attempt failed of, without its words · scope, where that is known · context
 --   (JSON) that it is to begin with when it is redriven, where that is another

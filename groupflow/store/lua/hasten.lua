@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- hasten: tasks that stand aside until they are due are due now. Of one that runs it is noted, and its next
--- stage has no delay: so whatever has happened before this call is seen by a stage that begins later.
+-- hasten: tasks that stand aside until they are due are due now. Of a task that runs it is noted, and its next stage
+-- has no delay: so a stage that begins later sees all that has happened before this call.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     one id each

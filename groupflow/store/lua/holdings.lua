@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- holdings: what a worker that pulls holds, told to whoever asks; nothing is claimed, and no lease pushed back.
+-- holdings: what a puller holds, told to any caller; claims nothing, and pushes no lease back.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 worker, `pool/<pool>/<worker>` · then the slots asked about, all where none is named

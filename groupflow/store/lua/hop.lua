@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
--- hop: a task is done, and its slot goes on with the next one of its group, under the same lock: an exchange for one
--- slot in the least that it takes, where nothing but groups that run is there, and the next one has neither a life
--- nor limits.
+-- hop: a task is done, and its slot goes on with the next one of its group, under the same lock. It is the cheapest
+-- exchange for one slot, where there are only groups that run, and the next task has neither a life nor limits.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence (16 digits) · 5 element · 6 group · 7 its line for the history
@@ -32,6 +31,6 @@ call('HSET', K.history_new, id, at .. ARGV[7])
 if has_life(element) then end_life(id) end
 call('HINCRBY', K.count, 'done', 1)
 call('HINCRBY', K.count, 'queued_grouped', -1)
--- What is behind it may be of a rule that lets several run at once.
+-- The task behind it may be of a rule that lets several run at once.
 if is_limiting() and place(group, now) then tell('grouped') end
 return { following, now, next_one, envelope }

@@ -1,9 +1,9 @@
--- Behind the facts in the scripts that know ids: whose a message id is. Each message comes with a
--- *scope*, a digest of its application and tenant ('' where it told neither). An id that belongs to
--- another scope is none of ours: the message then gets a derived one, `<message id>~<16 hex digits>`.
+-- Behind the facts in the scripts that know ids: which scope a message id belongs to. Each message comes with a
+-- *scope*, a digest of its application and tenant ('' where it told neither). Where an id belongs to another scope, the
+-- message gets a derived one, `<message id>~<16 hex digits>`.
 --
--- `renamed` holds, for each scope and message id that ever got one, the number of the newest derived
--- id, for as long as any of them is known; so what clashed once is looked up under those names too.
+-- `renamed` holds, for each scope and message id that ever got one, the number of the newest derived id, for as long as
+-- any of them is known; so a script looks up what clashed once under those names too.
 
 local FAMILY = 16 -- derived ids of one scope and message id that are looked at, the newest ones
 
@@ -14,8 +14,8 @@ local function has_ended(id)
   return old_history and call('HEXISTS', K.history_old, id) == 1
 end
 
--- Whether a task that is there belongs to a scope. Nearly always it does, and its envelope's facts end
--- with it, which costs less to see than to parse them.
+-- Whether a task that is there belongs to a scope. Nearly always it does, and its envelope's facts end with the scope,
+-- which is cheaper to see than to parse.
 local function is_of_scope(id, scope)
   local owner = call('HGET', K.life .. id, 'scope')
   if not owner and call('HSTRLEN', K.tasks, id) <= READ then
@@ -27,7 +27,7 @@ local function is_of_scope(id, scope)
   return owner == nil or owner == scope
 end
 
--- The derived id of that number. A secret of this namespace is in it, so nobody can take it beforehand.
+-- The derived id of that number. A secret of this namespace is in it, so no client can take it beforehand.
 local salt
 local function plain_digits(number) return string.format('%.0f', number) end
 local function derived_id(scope, id, number)
@@ -36,10 +36,10 @@ local function derived_id(scope, id, number)
   return id .. '~' .. string.sub(redis.sha1hex(secret), 1, 16)
 end
 
--- Under which name `renamed` holds a scope and message id. A scope has no spaces.
+-- The name under which `renamed` holds a scope and message id. A scope has no spaces.
 local function family(scope, id) return scope .. ' ' .. id end
 
--- Calls `visit` with each derived id that is looked at, the newest first, until it answers true.
+-- Calls `visit` with each derived id that it looks at, the newest first, until `visit` answers true.
 local function any_derived(scope, id, newest, visit)
   for number = newest, math.max(1, newest - FAMILY + 1), -1 do
     if visit(derived_id(scope, id, number)) then return true end
@@ -47,7 +47,7 @@ local function any_derived(scope, id, newest, visit)
   return false
 end
 
--- Whether an id that is known belongs to a scope. Entries of versions that knew no scopes belong to all.
+-- Whether a known id belongs to a scope. Entries of versions that knew no scopes belong to all.
 local function belongs(id, scope)
   local line = call('HGET', K.history_new, id) or (old_history and call('HGET', K.history_old, id))
   if line then
@@ -61,7 +61,7 @@ end
 local function is_here(id) return call('HEXISTS', K.tasks, id) == 1 or call('ZSCORE', K.dead, id) end
 
 -- The ids under which a scope's message id is known: the derived ones, the newest first, and the id itself. Under
--- `laid_at`, where that is given, lies a new envelope, and no task (`keeping.lua`).
+-- `laid_at`, if given, lies a new envelope, and no task (`keeping.lua`).
 local function names_of(id, scope, laid_at)
   local names = {}
   local function note(name)

@@ -3,22 +3,22 @@
 
 local now, any_renamed
 
--- Whether an id that is known is this scope's still: a letter that died long ago has given its own back.
+-- Whether a known id is still this scope's: a letter that died long ago has given its own back.
 local function is_ours(id, scope)
   if not belongs(id, scope) then return false end
   local died = call('ZSCORE', K.dead, id)
   return not died or now - died <= tonumber(ARGV[2])
 end
 
--- What an envelope is in place of which `@`, its bytes, a space and an id are given: the command in front of this
--- script put it there (`run_copied`), as it is too large for a script. Returns bytes and id; nil of any other.
+-- Reads an envelope that is `@`, its bytes, a space and an id: the command in front of this script put the real one
+-- there (`run_copied`), as it is too large for a script. Returns bytes and id; nil of any other.
 local function laid(envelope)
   if byte(envelope) ~= 64 then return nil end
   local bytes, at = string.match(envelope, '^@(%d+) (.*)$')
   return tonumber(bytes), at
 end
 
--- Whether an envelope lies under an id of which no task is known: every large one has a life.
+-- Whether an envelope lies under an id of which no task is known: every large task has a life.
 local function is_laid(id, bytes) return call('HSTRLEN', K.tasks, id) == bytes and call('EXISTS', K.life .. id) == 0 end
 
 -- Whether a task is known under an id.
@@ -27,8 +27,8 @@ local function is_there(id, envelope)
   return call('HEXISTS', K.tasks, id) == 1 and not (at == id and is_laid(id, bytes))
 end
 
--- Takes a free id for an envelope. Returns nil where there is a task of it, and false where the envelope is too large
--- to be brought there.
+-- Takes a free id for an envelope. Returns nil where the id is taken, and false where the envelope is too large to be
+-- brought there.
 local function take(id, envelope)
   if has_ended(id) then return nil end
   local bytes, at = laid(envelope)
@@ -38,8 +38,8 @@ local function take(id, envelope)
   return false
 end
 
--- Keeps the message under the next of its derived ids. That one is free, as nobody could name it before,
--- but for letters that have outlived what `renamed` knew of them: past a few, the clock gives a number.
+-- Keeps the message under the next of its derived ids. That one is free, as no client could name it before. Some
+-- letters have outlived what `renamed` knew of them: past a few, the clock gives a number.
 local function keep_renamed(scope, id, newest, envelope)
   call('HSETNX', K.segments, 'salt', ARGV[3])
   for step = 1, FAMILY + 1 do
@@ -70,8 +70,8 @@ local function keep_somewhere(id, scope, envelope)
   return keep_renamed(scope, id, newest, envelope)
 end
 
--- Keeps a message's envelope, and returns the id that its task has; nil for a duplicate, and nil and an id where a
--- large envelope has to lie under that one.
+-- Keeps a message's envelope. Returns the id that its task has; nil for a duplicate; nil and an id where a large
+-- envelope has to lie under that id.
 local function keep(id, scope, envelope)
   local kept, wanted = keep_somewhere(id, scope, envelope)
   local bytes, at = laid(envelope)

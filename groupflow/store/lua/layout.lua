@@ -1,7 +1,7 @@
--- In front of scripts that put something where nothing was: is this partition still one of as many as the
--- caller believes there are (PARTITIONS; 0 for a caller who doesn't say). Each partition notes that under
--- its own tag, and so does one that has ended. Whoever slept while a namespace was moved is refused
--- here, before anything is written: what it brought would lie where nobody looks any more.
+-- In front of scripts that write where nothing was: whether this partition is still one of as many as the caller
+-- believes (PARTITIONS; 0 for a caller that doesn't say). Each partition notes the number under its own tag, and so
+-- does one that has ended. A daemon that slept while a namespace was moved is refused here, before the script writes
+-- anything: no daemon looks there any more.
 local function other_layout()
   if PARTITIONS == 0 then return nil end
   local known = call('HMGET', K.partitions, 'number', 'moving_to')

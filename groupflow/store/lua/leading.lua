@@ -1,9 +1,8 @@
--- Which server leads here, and since the very first write under which one: in front of the scripts of
--- sessions, and of those that bring tasks, which may come before anybody's session. So wherever there is a
--- task there is an epoch, and a server that falls back to before the first session is known for another
--- one too (docs/adr/0045).
+-- Which server leads here, and which one led at the very first write: in front of the scripts of sessions, and of those
+-- that bring tasks, which may come before any session. So a partition with a task has an epoch, and a server that falls
+-- back to before the first session shows another one too (docs/adr/0045).
 
--- What this server says of itself; nothing to whom it denies that: then there is but one epoch.
+-- What this server says of itself; '' where it denies that to the user: then there is only one epoch.
 local function info(section)
   local said = redis.pcall('INFO', section)
   return type(said) == 'string' and said or ''
@@ -13,12 +12,12 @@ local function leader(replication)
   return string.match(replication, 'master_replid:(%x+)') or ''
 end
 
--- No fence comes twice, whatever was lost, and whoever saw it: each takes more than a microsecond.
+-- No fence comes twice, even after lost writes: it begins at the clock's µs, and each takes more than a microsecond.
 local function begin_fences(now, fence)
   if now > fence then call('INCRBY', K.fence, now - fence) end
 end
 
--- The first epoch waits for nobody: nothing was ever here.
+-- The first epoch waits for no daemon: nothing was ever here.
 local function note_first_epoch(now)
   if call('EXISTS', K.epoch) == 1 then return end
   call('HSET', K.epoch, 'id', leader(info('replication')), 'since', digits(now), 'before', '', 'fence', 0,

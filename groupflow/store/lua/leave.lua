@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- leave: close a daemon's session at its orderly end. Claims that it still holds are handed over
--- at once, as after a crash: whatever they ran, nobody settled it.
+-- leave: close a daemon's session at its orderly end. Hands over the claims that it still holds at once, as after a
+-- crash: the daemon did not settle them.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs)
@@ -10,9 +10,9 @@ if call('EXISTS', K.epoch) == 0 then return {} end -- the namespace was moved aw
 enter_epoch(now, tonumber(ARGV[3]))
 local loser = call('LINDEX', K.lost .. ARGV[1], 0)
 if loser == sub(ARGV[2], 17) then judge_loss(ARGV[1], loser) end -- its last sign of life
--- A daemon that is to stop ends what its own process has opened since, too: it may not have heard of that.
+-- A daemon that stops also ends what its own process has opened since: it may not have heard of that.
 local is_open = session_state(ARGV[1], ARGV[2]) == 'OK'
 local is_own = not pool_of(ARGV[1]) and call('HGET', K.daemon .. ARGV[1], 'process') == sub(ARGV[2], 17)
 if not is_open and not is_own then return {} end
-if is_awaited(ARGV[1]) then arrive(false) end -- what it was told nobody will know
+if is_awaited(ARGV[1]) then arrive(false) end -- no daemon will know what it was told
 return (hand_over(ARGV[1], now, 'died'))

@@ -1,19 +1,18 @@
 -- Behind the prelude, in every script: how many tasks of a group run at once, how often they start, and
 -- until when none may.
 --
--- `limits` is the configuration: by `r` and the name of a rule, how many tasks of one of its groups may
--- run at once, µs between two starts (0: no rate), µs that a start may come before its time, and the rate
--- as it was written; by `b` and the name of a rule, how many tasks make a batch, and µs for which fewer wait for
--- more; by `b` alone, that any do. Which rule a task is of is in its envelope. A group in which more than one
--- may run has no lock: who runs in it stands in `sharing`, a zset of equal scores, one member a claim: the
--- length of the group in 4 digits, the group, and what its lock would say. How many there are is counted there,
--- and nowhere else.
+-- `limits` is the configuration. By `r` and a rule's name: how many tasks of one of its groups may run at once, µs
+-- between two starts (0: no rate), µs that a start may come before its time, and the rate as it was written. By `b` and
+-- a rule's name: how many tasks make a batch, and µs for which fewer wait for more; by `b` alone: that any do. A task's
+-- envelope names its rule. A group in which more than one may run has no lock: its claims stand in `sharing`, a zset of
+-- equal scores, one member a claim: the length of the group in 4 digits, the group, and what its lock would say. Only
+-- there are they counted.
 --
--- What `by_hand` says of a group, for as long as it does, stands before what its rule says (see `by_hand.lua`).
+-- What `by_hand` says of a group, for as long as it does, goes before what its rule says (see `by_hand.lua`).
 --
--- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group, or `t` and
--- the tenant (see `tenants.lua`); one that is past says nothing, and goes. `closed` has until when (µs) nothing
--- starts, by the same.
+-- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group, or `t` and the tenant
+-- (see `tenants.lua`); a time that is past says nothing, and is removed. `closed` has until when (µs) nothing starts,
+-- by the same.
 
 local may_limit
 function is_limiting()
@@ -24,18 +23,17 @@ function is_limiting()
   return may_limit
 end
 
--- Functions are made anew each time a script runs: these only where there are limits.
+-- Lua makes functions each time a script runs: these only where there are limits.
 local limits_made
 function limits()
   if limits_made then return limits_made end
   local L = {}
   limits_made = L
   local NONE = { concurrency = 1, interval = 0, tolerance = 0 }
-  local READ = 65536 -- bytes of an envelope that are read; of a larger message its life knows more
+  local READ = 65536 -- bytes of an envelope that a script reads; of a larger message its life knows more
   local EXPIRED = 2 -- arrival times that are past, removed with each that is written: so they don't pile up
 
-  -- What is known of a task: the name of the rule that it came by, its tenant's name, its scope; each ''
-  -- where nothing tells.
+  -- What is known of a task: its rule's name, its tenant's name, its scope; each '' where nothing tells.
   function L.facts_of(element)
     local id = id_of(element)
     local length = call('HSTRLEN', K.tasks, id)
@@ -68,8 +66,8 @@ function limits()
     return limit
   end
 
-  -- What somebody set for a group, or a tenant, for a while: until when (µs), and what it says of concurrency and
-  -- rate, nil where that stays as configured; nil where nothing holds, though it may not be removed yet.
+  -- What an operator set for a group, or a tenant, for a while: until when (µs), and concurrency and rate, nil where
+  -- that stays as configured; nil where nothing holds, even if it isn't removed yet.
   local is_any, moment
   function L.by_hand(whose)
     if is_any == nil then is_any = call('EXISTS', K.by_hand) == 1 end
@@ -97,8 +95,8 @@ function limits()
   -- The limit of a group of which this is the head.
   function L.of(group, head) return L.under(L.by_hand('g' .. group), limit_of((L.facts_of(head)))) end
 
-  -- Until when the tasks of a group wait for more, of a rule that makes batches; 0 where they don't. Those of a
-  -- pool are pulled one by one.
+  -- Until when the tasks of a group wait for more, where their rule makes batches; 0 where they don't. Pullers claim
+  -- the tasks of a pool one by one.
   local may_gather
   local function gathers_until(group, head)
     if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
@@ -111,7 +109,7 @@ function limits()
     return arrival_of(head) + wait
   end
 
-  -- Whether one more behind others in a group may have made a batch of them.
+  -- Whether one more task behind others in a group may have filled a batch.
   function L.may_fill(group)
     if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
     return may_gather and call('ZSCORE', K.held, group)
@@ -134,7 +132,7 @@ function limits()
       and not call('ZSCORE', K.closed, 'g' .. group) and #L.holders(group) == 0
   end
 
-  -- What locks would say of the tasks of a group that run without one.
+  -- What the locks of a group's running tasks would say, of those that run without one.
   function L.holders(group)
     local front = front_of(group)
     local members = call('ZRANGE', K.sharing, '[' .. front .. '0', '(' .. front .. ':', 'BYLEX')
@@ -142,15 +140,15 @@ function limits()
     return members
   end
 
-  -- When the next start of a group, or a tenant, is due in the long run. No rate leads further ahead than
-  -- this: so where one was changed, the old one doesn't hold on.
+  -- When the next start of a group, or a tenant, is due in the long run. No rate leads further ahead than this, so an
+  -- old rate doesn't hold on after a change.
   local function next_start(whose, limit, now)
     local due = tonumber(call('ZSCORE', K.rates, whose) or 0)
     return math.min(due, now + limit.tolerance + limit.interval)
   end
 
-  -- From when on one may start, by its rate and by what a handler closed: a time that may be past, and which
-  -- of the two sets it ('closed' or 'rate').
+  -- From when on one may start, by its rate and by what a handler closed. That may be past. Also which of the two sets
+  -- it ('closed' or 'rate').
   function L.free_by_clock(whose, limit, now)
     local free, why = tonumber(call('ZSCORE', K.closed, whose) or 0), 'closed'
     if limit.interval > 0 then
@@ -160,21 +158,21 @@ function limits()
     return free, why
   end
 
-  -- Something of it has started.
+  -- A start has happened.
   function L.advance(whose, limit, now)
     call('ZADD', K.rates, math.max(next_start(whose, limit, now), now) + limit.interval, whose)
     L.forget_rates(now, EXPIRED)
   end
 
-  -- From when on the head of a group may start, by its limits alone: a time that may be past, and what
-  -- sets it where it isn't ('closed', 'rate' or 'batch'); nil where as many run as may.
+  -- From when on the head of a group may start, by its limits alone. That may be past. Also what sets it where it isn't
+  -- ('closed', 'rate' or 'batch'); nil where as many run as may.
   function L.free_at(group, head, now)
     local limit = L.of(group, head)
     if L.running(group) >= limit.concurrency then return nil end
-    -- What a run has begun stands in the lane: whatever may run beside others now waits for its end.
+    -- What a run has begun stands in the lane: a head that may now run beside others waits for the run's end.
     if limit.concurrency > 1 and call('HEXISTS', K.runs, group) == 1 then return nil end
     local free, why = L.free_by_clock('g' .. group, limit, now)
-    -- Under a limit by hand its tasks are claimed one by one: no batch will be full.
+    -- Under a limit by hand, tasks are claimed one by one: no batch will be full.
     local full = limit.concurrency == 1 and limit.interval == 0 and gathers_until(group, head) or 0
     if full > free then return full, 'batch' end
     return free, why
@@ -204,7 +202,7 @@ function limits()
     end
   end
 
-  -- Nothing of a group, or a tenant, starts before a time; the latest that was said holds.
+  -- Nothing of a group, or a tenant, starts before a time; the latest time told holds.
   function L.close(whose, till)
     call('ZADD', K.closed, 'GT', digits(till), whose)
     may_limit = true

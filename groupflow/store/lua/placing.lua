@@ -1,13 +1,12 @@
--- Behind what keeps messages, delays and debounces: how a message's task gets to where it waits.
+-- Behind what keeps messages, delays and debounces: how a message's task gets to its place.
 --
--- Nearly all go *straight* to the young end of their lane or list, and nothing but that is noted of them. A
--- message with a priority, a delay, a pool or a rule that debounces, a large one, one behind something that is
--- delayed, and one that is dead on arrival makes a *detour*: its task has a life. ARGV 4 and 5 are as in
--- `enqueue.lua`.
+-- Nearly all go *straight* to the young end of their lane or list, and nothing else is noted of them. A message with a
+-- priority, a delay, a pool or a rule that debounces, a large one, one behind something delayed, and one that is dead
+-- on arrival makes a *detour*: its task has a life. ARGV 4 and 5 are as in `enqueue.lua`.
 
 local arrival -- of the message that is looked at
 
--- Behind all others of its group. Whether something of that may be claimed now.
+-- Puts a task behind all others of its group. Returns whether something of that may be claimed now.
 local function enter_lane(element, group, has_replaced)
   local is_head = call('LPUSH', K.lane .. group, element) == 1
   local may_start = is_head or has_replaced or (is_limiting() and limits().may_fill(group))
@@ -23,7 +22,7 @@ local function enter_plain(element, order, goes_straight)
   end
 end
 
--- Made only where something makes a detour.
+-- A script makes these only where something makes a detour.
 local detours_made
 local function detours()
   if detours_made then return detours_made end
@@ -31,9 +30,8 @@ local function detours()
   detours_made = D
   local most_delayed = tonumber(ARGV[4])
 
-  -- What a message of a rule that debounces comes upon: its burst's name, and since when that goes on; the
-  -- waiting task that it replaces, where there is one; until when it waits for quiet, and until when at the
-  -- latest (µs).
+  -- The burst that a message of a rule that debounces joins: its name, and since when it goes on; the waiting task that
+  -- the message replaces, if any; until when it waits for quiet, and until when at the latest (µs).
   local function burst_met(m)
     local name = bursts().name(m.group, m.scope, m.facts[1])
     local newest = call('HGET', K.debouncing, name)
@@ -46,8 +44,8 @@ local function detours()
     }
   end
 
-  -- Finds out what holds a task: from when on it may run by itself (`due`), and whose delay it waits for until
-  -- when (`whose`, `last`). Sets `is_crowded_out` where there is no room for what waits so.
+  -- Finds out what holds a task: when it may run by itself (`due`), and whose delay it waits for until when (`whose`,
+  -- `last`). Sets `is_crowded_out` where there is no room for that.
   local function look_ahead(m)
     local asked = m.delay ~= '0' and (now + m.delay)
     m.due = asked
@@ -63,11 +61,11 @@ local function detours()
     if not m.whose or not has_no_room(m.bytes - (burst and burst.room or 0), most_delayed) then return end
     m.is_crowded_out = asked or (ahead and not waits_for_quiet(ahead))
     m.due = asked
-    -- Where nobody asked for this delay, it waits as all do that have none, rather than to die of it.
+    -- Where no message asked for this delay, the task waits as all without one do, rather than die of it.
     if not m.is_crowded_out then m.whose = nil end
   end
 
-  -- A task is of a pool: nobody but its workers claims it.
+  -- A task is of a pool: only its pullers claim it.
   local function note_pool(id, pool)
     call('HSET', K.life .. id, 'pool', pool)
     if call('HSETNX', K.pools, pool, digits(now)) == 1 then pools_known = nil end
@@ -83,7 +81,7 @@ local function detours()
     if m.pool then note_pool(m.id, m.pool) end
   end
 
-  -- Its task is the newest of its burst, and the one before it ends. Sets `has_replaced` where there was one.
+  -- A task is the newest of its burst, and the one before it ends. Sets `has_replaced` where there was one.
   local function take_over(m)
     local burst, life = m.burst, K.life .. m.id
     call('HSET', life, 'debounce', m.facts[5])
@@ -109,7 +107,7 @@ local function detours()
     add_letter(m.id, now)
   end
 
-  -- Whether something may be claimed now.
+  -- Returns whether something may be claimed now.
   local function enter(m)
     local element, group = m.element, m.group
     if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end
@@ -128,8 +126,8 @@ local function detours()
     return true
   end
 
-  -- The message that a list has from its place `i` on, as a table: `priority` and `delay` are µs, as text; `bytes`
-  -- are its envelope's, in which `facts` are alone where they are nil here. Its task's id may be another.
+  -- The message at place `i` of a list, as a table: `priority` and `delay` are µs, as text; `bytes` are its envelope's,
+  -- which alone has the `facts` where they are nil here. Its task's id may be another.
   local function message_at(list, i, id)
     return {
       id = id, group = list[i + 1], priority = list[i + 2], delay = list[i + 3], is_aside = list[i + 4] == 'aside',
@@ -138,8 +136,8 @@ local function detours()
     }
   end
 
-  -- A message's task comes to wait, or is a letter (`is_buried`). Returns what has been found out of the message,
-  -- and whether something may be claimed now.
+  -- A message's task comes to wait, or is a letter (`is_buried`). Returns what is known of the message, and whether
+  -- something may be claimed now.
   function D.take(list, i, id)
     local m = message_at(list, i, id)
     look_ahead(m)

@@ -1,14 +1,14 @@
--- What every script begins with, behind what all of the partition's keys begin with (TAG) and the constant
--- ORDER that the loader renders: the clock, the element, and the one rule that says which state a group is
--- in. `K.lane` stands for a key of that kind: the loader writes `TAG .. 'lane:'` in its place.
+-- In front of every script, behind TAG (what all keys of the partition begin with) and the constants that the loader
+-- renders: the clock, the element, and the one rule that says which state a group is in. `K.lane` stands for a key of
+-- that kind: the loader writes `TAG .. 'lane:'` in its place.
 
 local call = redis.call
 
--- What a task costs in Lua is mostly its strings: each one is hashed, byte by byte, and found again or
--- kept. So what a script looks at for each task it looks at as a number (`byte`) where it can.
+-- A task's cost in Lua is mostly its strings: Lua hashes each one, byte by byte, and finds it again or keeps it. So a
+-- script reads what it looks at for each task as a number (`byte`) where it can.
 local byte, sub, format = string.byte, string.sub, string.format
 
--- Redis's clock in microseconds: the only clock there is.
+-- Redis's clock in microseconds: scripts use no other.
 local function clock()
   local t = call('TIME')
   return t[1] * 1000000 + t[2]
@@ -24,8 +24,8 @@ local function id_of(element) return sub(element, 18) end
 local function has_life(element) return byte(element, 17) == LIVES end
 local function with_life(element) return sub(element, 1, 16) .. '+' .. sub(element, 18) end
 
--- The order_time of a task: arrival less its priority, or what its last settle set. Behind it: the
--- priority, whether an attempt has failed, whether the task is a suspect, and its pool, where it is of one.
+-- The order_time of a task: arrival less priority, or what its last settle set. Also the priority, whether an attempt
+-- has failed, whether the task is a suspect, and its pool, if any.
 local function order_of(element)
   local arrival = arrival_of(element)
   if not has_life(element) then return arrival, 0, false, false, nil end
@@ -35,7 +35,7 @@ local function order_of(element)
   return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0, life[5] or nil
 end
 
--- Tells every daemon, once a script, that something may be claimed now, of a plain task or of groups if that is known;
+-- Tells every daemon, once a script, that something may be claimed now (a plain task, or of groups, if that is known),
 -- or that a due time was set which may be the nearest.
 local has_told = {}
 local function tell(what)
@@ -45,16 +45,16 @@ end
 local function wake() tell('ready') end
 local function wake_for(group) tell(group == '' and 'plain' or 'grouped') end
 
--- Somebody holds a group back, '' for all: what was claimed of it and has not begun is to be asked for anew.
+-- A group is held back, '' for all: daemons have to ask again for what they claimed of it and have not begun.
 local function hold_back(group) tell(group == '' and 'hold' or 'hold:' .. group) end
 
--- A due time was written into an index: whoever promotes has to hear of it if it is the nearest one there.
+-- Tells of a due time written into an index, if it is the nearest one there: the daemon that promotes must hear of it.
 local function wake_at_due(index, due)
   if tonumber(call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]) >= tonumber(digits(due)) then tell('due') end
 end
 
--- A task of a pool waits for workers that pull, in indexes of that pool; each is named as the one that it
--- stands in the place of. `pools` has the names of all that ever had a task.
+-- A task of a pool waits for pullers, in indexes of that pool; each is named as the index whose place it takes. `pools`
+-- has the names of all that ever had a task or a puller.
 local pools_known
 local function pools()
   pools_known = pools_known or call('HKEYS', K.pools)
@@ -63,7 +63,7 @@ end
 
 local function index_of(kind, pool) return TAG .. (pool and 'pool_' .. kind .. ':' .. pool or kind) end
 
--- Takes a group out of all pools' indexes but one.
+-- Takes a group out of all pools' indexes except `stays`.
 local function leave_pools(group, stays)
   for _, pool in ipairs(pools()) do
     for _, kind in ipairs({ 'ready', 'suspect_groups' }) do
@@ -73,7 +73,7 @@ local function leave_pools(group, stays)
   end
 end
 
--- Nearly always nothing is parked or paused at all: that is asked once a script, and only then.
+-- Nearly always nothing is parked or paused: a script asks that once, and only when it has to know.
 local may_withhold
 local function is_withheld(group)
   if may_withhold == nil then may_withhold = call('EXISTS', K.parked, K.paused) > 0 end
@@ -81,7 +81,7 @@ local function is_withheld(group)
   return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
 end
 
--- Nor does a suspect wait: that is asked once a script too.
+-- Nor does a suspect wait: a script asks that once too.
 local may_suspect
 local function is_suspected(group)
   if may_suspect == nil then may_suspect = call('EXISTS', K.suspect_groups) == 1 end
@@ -91,13 +91,12 @@ end
 -- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
 local is_limiting, limits, tenants
 
--- Whether anything may go before the next task of a group that runs, and that nothing withholds or limits.
+-- Whether a ready group, a pause of everything or a recovery goes before the next task of a group that runs.
 local function is_beside_others()
   return call('EXISTS', K.ready, K.suspect_groups, K.paused_all, K.recovering) > 0
 end
 
--- Takes a group out of the index in which it is ready: there are two, and two of each pool, and it is in one
--- of them at most.
+-- Takes a group out of the index in which it is ready: it is in at most one of two, or of two for each pool.
 local function unready(group, now)
   if is_limiting() then tenants().leave(group, now) end
   leave_pools(group)
@@ -105,9 +104,9 @@ local function unready(group, now)
   if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
 end
 
--- Puts a group in which one more may run into the one state that the facts about it call for. One whose head
--- is a suspect is ready too, in an index of its own, so that no ordinary claim comes upon it.
--- Returns true where it may now be claimed.
+-- Puts a group in which one more task may run into the one state that its facts call for. A group whose head is a
+-- suspect is ready too, in an index of its own, so that no ordinary claim meets it. Returns true where it may now be
+-- claimed.
 local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
   if not head or is_withheld(group) then
@@ -135,7 +134,7 @@ local function place_unlocked(group, now)
   if has_life(head) or is_limiting() then call('ZREM', K.held, group) end
   local index = index_of(is_suspect and 'suspect_groups' or 'ready', pool)
   leave_pools(group, index)
-  -- One that is ready already keeps its turn, whatever comes back into it meanwhile.
+  -- A group that is ready already keeps its turn, even if a task comes back into it.
   local score = digits(ORDER == 'fair' and (failed and now or (now - priority)) or order)
   if is_limiting() then
     local may_start = tenants().line_up(group, head, score, is_suspect, now)
@@ -159,21 +158,22 @@ local function place_unlocked(group, now)
   return true
 end
 
--- The same for a group that may be running. Whoever changes a fact (the lock, the lane, a hold) calls
--- one of the two right after; nobody else puts a group into `ready`, `suspect_groups` or `held`.
+-- The same for a group that may be running. A script that changes a fact (the lock, the lane, a hold) calls one of the
+-- two right after. Beside these, only `place_freed` and tenants' turns put a group into `ready`, `suspect_groups` or
+-- `held`.
 local function place(group, now)
   if call('EXISTS', K.lock .. group) == 1 and not is_limiting() then return false end
   return place_unlocked(group, now)
 end
 
--- Puts an element into its group's lane where its arrival belongs: a lane is in order of arrival,
--- whatever left it and comes back. Nearly always that is in front.
+-- Puts an element into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
+-- comes back. Nearly always that is in front.
 local function insert(lane, element)
   local arrival = arrival_of(element)
   local head = call('LINDEX', lane, -1)
   if not head or arrival_of(head) > arrival then return call('RPUSH', lane, element) end
-  -- How many are older, counted from the head: halving, so about twenty looks at a million. (Putting
-  -- it there then walks the list from its young end, in C.)
+  -- Counts how many are older, from the head: halving, so about twenty looks at a million. (LINSERT then walks the list
+  -- from its young end, in C.)
   local older, most = 1, call('LLEN', lane)
   while older < most do
     local middle = math.floor((older + most + 1) / 2)
@@ -184,7 +184,7 @@ local function insert(lane, element)
   return call('LPUSH', lane, element)
 end
 
--- Puts a task back where it came from: at its place in its group, or as the next plain one.
+-- Puts a task back to its place in its group, or as the next plain one.
 local function put_back(element, group, now)
   if group ~= '' then
     insert(K.lane .. group, element)
@@ -201,9 +201,9 @@ local function put_back(element, group, now)
   return true
 end
 
--- What may be held for long is counted in bytes: `delayed_bytes` of tasks that wait for their message's
--- own delay, `dead_bytes` of dead letters that are here whole. What a task puts on is noted in its
--- life under the same name, and just that is taken off again, once.
+-- What Redis may hold for long is counted in bytes: `delayed_bytes` of tasks that wait for a message's delay, theirs or
+-- one ahead; `dead_bytes` of dead letters that are here whole. A task's life notes what the task adds, under the same
+-- name; that is taken off again, once.
 local function put_on(total, id, bytes)
   call('HSET', K.life .. id, total, bytes)
   call('HINCRBY', K.count, total, bytes)
@@ -216,15 +216,15 @@ local function take_off(total, id)
   call('HINCRBY', K.count, total, -bytes)
 end
 
--- A tenant is an application and a tenant of its: the 8 digits of its scope (see `ids.lua`), and the tenant's name.
-local NOBODY = '--------' -- the scope of what has none
+-- A tenant is an application and one of its tenants: 8 digits of scope (see `ids.lua`), and the tenant's name.
+local NOBODY = '--------' -- the scope of a task without one
 local function tenant_named(name, scope) return (scope and scope ~= '' and scope or NOBODY) .. (name or '') end
 
--- What a task that waits or runs has of its stages and failed attempts counts too, while it does: `carried_bytes`,
--- and the same by tenant in `carried`. Its life notes both, and just that is taken off again, once.
+-- `carried_bytes` counts the stages, contexts and failed attempts of tasks that wait or run, and `carried` the same by
+-- tenant. A task's life notes both; that is taken off again, once.
 local CARRIED = { 'stage', 'context', 'errors' }
 
--- Nearly always no task carries anything: that is asked once a script, and only where a task has a life.
+-- Nearly always no task carries anything: a script asks that once, and only for a task with a life.
 local may_carry
 local function put_down(id)
   if may_carry == nil then may_carry = call('EXISTS', K.carried) == 1 end
@@ -236,7 +236,7 @@ local function put_down(id)
   if call('HINCRBY', K.carried, whose, -bytes) <= 0 then call('HDEL', K.carried, whose) end
 end
 
--- To be called once the texts are written, in place of what the task carried before.
+-- Call it once the texts are written: it replaces what the task carried before.
 local function carry(id, tenant)
   put_down(id)
   local bytes = 0
@@ -248,18 +248,18 @@ local function carry(id, tenant)
   may_carry = true
 end
 
--- A task that waited or ran is over: its life goes, if it has one.
+-- A task that waited or ran is over: deletes its life, if any.
 local function end_life(id)
   put_down(id)
   call('DEL', K.life .. id)
 end
 
--- What a delayed task takes in Redis beside its envelope, as measured: its life, and its
--- places in lists and indexes.
+-- Bytes that a delayed task takes in Redis beside its envelope, as measured: its life, and its places in lists and
+-- indexes.
 local DELAY_COSTS = 768
 
--- A shard of a scan that found nothing sleeps: a queued task, and still no work that waits. So `asleep`
--- counts it beside, until it is due, whoever made it so, or is gone.
+-- A shard of a scan that found nothing sleeps: it is queued, but no work that waits. So `asleep` counts it until it is
+-- due, by its time or an operator, or is gone.
 local function rouse(id)
   if sub(id, 1, 5) == 'scan:' then take_off('asleep', id) end
 end
@@ -271,13 +271,13 @@ local function remove_delay(id)
   rouse(id)
 end
 
--- What a dead letter takes in Redis beside its texts, as measured: its life, and its places in lists
--- and indexes. Its id stands in four of them.
+-- Bytes that a dead letter takes in Redis beside its texts, as measured: its life, and its places in lists and indexes.
+-- Its id stands in four of them.
 local LETTER_COSTS = 1360
 local LETTER_TEXTS = { 'group', 'type', 'tenant', 'reason', 'kind', 'errors', 'stage', 'context' }
 
--- What stays of an archived letter's reason stands in pieces: Redis keeps a hash whose values are short
--- in half the memory. A version that knows only the first reads its beginning.
+-- An archived letter's reason stands in pieces: Redis keeps a hash of short values in half the memory. A version that
+-- knows only the first piece reads the reason's beginning.
 local function reason_of(id)
   local pieces = call('HMGET', K.life .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
   return (pieces[1] or '') .. (pieces[2] or '') .. (pieces[3] or '') .. (pieces[4] or '')
@@ -287,7 +287,7 @@ local function remove_reason(id)
   call('HDEL', K.life .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
 end
 
--- A dead letter begins, its life written: all that it holds counts, and may leave Redis but for a stub.
+-- A dead letter begins, its life written: all that it holds counts, and all but a stub may leave Redis.
 local function add_letter(id, now)
   local bytes = LETTER_COSTS + 4 * #id + call('HSTRLEN', K.tasks, id)
   for _, text in ipairs(LETTER_TEXTS) do bytes = bytes + call('HSTRLEN', K.life .. id, text) end
@@ -296,7 +296,7 @@ local function add_letter(id, now)
   put_on('dead_bytes', id, bytes)
 end
 
--- Its body leaves, or the letter ends.
+-- The letter's body leaves, or the letter ends.
 local function remove_body(id)
   call('ZREM', K.bodies, id)
   call('ZREM', K.staying, id)

@@ -43,7 +43,7 @@ local over_by_hand = call('ZRANGEBYSCORE', K.by_hand_ends, '-inf', digits(now), 
 end_by_hand(over_by_hand, '', now)
 promoted = promoted + #over_by_hand
 if #over_by_hand > 0 then wake() end
--- These wait for no delay from now on, wherever they stand: maybe in a group that runs or is paused.
+-- These wait for no delay from now on, even in a group that runs or is paused.
 for _, id in ipairs(call('ZRANGEBYSCORE', K.late, '-inf', digits(now), 'LIMIT', 0, ARGV[1])) do
   remove_delay(id)
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- prune: remove from a pool the plain tasks that wait and are in no list since the one of this number: a step of
--- a walk. What has come since that list began is left alone, and what is handed out is in none of these places.
+-- prune: remove from a pool the plain tasks that wait and are in no list since the one of this number: a step of a
+-- walk. What has come since that list began stays; what a puller holds is in none of these places.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 pool · 2 the list's number · 3 where: 'ordered', 'suspect_plain' or 'delayed' · 4 where the walk is,

@@ -1,15 +1,15 @@
 #!lua
--- put: some of the list that the plain tasks of a pool are to be. What isn't known is added; what waits gets its
--- priority, in place; what is handed out is left alone. All of it bears the number of the list, so that
--- `prune` finds what is not in it. Without tasks it gives such a number, higher than all before. Ids are known in
--- their scope, as messages' are: where another scope has one, the task gets a derived id (`ids.lua`).
+-- put: some of the list that the plain tasks of a pool are to be. A task that isn't known is added; one that waits gets
+-- its priority, in place; one that a puller holds is left alone. All of them bear the number of the list, so that
+-- `prune` finds what is not in it. Without tasks it gives such a number, higher than all before. Ids are known in their
+-- scope, as messages' are: where another scope has one, the task gets a derived id (`ids.lua`).
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 pool · 2 for how long a dead letter keeps its id (µs): as long as it is there · 3 random text, for a
 --          salt where there is none yet · 4 the list's number, '' to be given one · then five a task: id · priority
 --          (µs) · envelope and body, or where that was laid (`keeping.lua`) · its type, tenant, rule and pool (JSON)
 --          · scope
--- returns  { the list's number, one word a task: added, kept, assigned (somebody holds it), over (it was done
+-- returns  { the list's number, one word a task: added, kept, assigned (a puller holds it), over (it was done
 --          within the dedup window), dead (it is a dead letter), foreign (its scope's task of that id is none of
 --          the plain ones of this pool), or { the id under which its envelope has to be laid } }
 local refusal = other_layout()
@@ -34,7 +34,7 @@ end
 
 local function add(i)
   local id, wanted = keep(ARGV[i], ARGV[i + 4], ARGV[i + 2])
-  if not id then return wanted and { wanted } or 'foreign' end -- the latter: somebody changed keys by hand
+  if not id then return wanted and { wanted } or 'foreign' end -- the latter: an operator changed keys by hand
   local element, facts = digits(arrival) .. '+' .. id, cjson.decode(ARGV[i + 3])
   call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', '', 'priority', ARGV[i + 1], 'type', facts[1],
     'tenant', facts[2], 'scope', ARGV[i + 4], 'pool', pool, 'list', number)
@@ -43,7 +43,7 @@ local function add(i)
   return 'added'
 end
 
--- Gives what waits its priority. What an earlier attempt has put in line keeps its turn.
+-- Gives a waiting task its priority. A task that an earlier attempt has put in line keeps its turn.
 local function reprioritise(id, life, priority)
   local element = life[2] .. '+' .. id
   call('HSET', K.life .. id, 'list', number)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- reap: take over from daemons, and workers that pull, whose lease has run out. A lease ends here and nowhere
--- else: no key expires by itself, so a group can't come free while somebody still believes to hold it.
+-- reap: take over from daemons, and pullers, whose lease has run out. A lease ends only in a script, and no key expires
+-- by itself: so a group can't come free while a daemon still believes to hold it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many daemons at most · 2 the caller's lease (µs) · 3 'final' where no process that lost its lease can
@@ -8,7 +8,7 @@
 -- returns  { µs until the next lease ends, may be looked at, or counts as a death, or -1, rows of { daemon, id, group,
 --          fence } }
 local now = clock()
-if call('EXISTS', K.epoch) == 0 then return { -1, {} } end -- nobody was ever here, or the namespace was moved away
+if call('EXISTS', K.epoch) == 0 then return { -1, {} } end -- no daemon was ever here, or the namespace was moved away
 enter_epoch(now, tonumber(ARGV[2]))
 local waits = recover(now)
 if waits >= 0 then return { waits, {} } end
@@ -44,9 +44,9 @@ for _, puller in ipairs(call('ZRANGE', K.pullers, 0, MOST_TAKEN - 1)) do
 end
 if call('EXISTS', K.pullers) == 1 then wait = 0 end
 
--- Each pool has the same share of what a script takes, in steps: a session is one, and so is each of its tasks. So
--- no pool waits for another, however many of its workers are gone. Where there are more pools than steps, another
--- one is the first each time.
+-- Each pool has the same share of what a script takes, in steps: a session is one, and so is each of its tasks. So no
+-- pool waits for another, even if many of its workers are gone. Where there are more pools than steps, each call begins
+-- with another one.
 local names, silent = pools(), {}
 for i = 1, #names do
   local leases = K.pool_pullers .. names[(now + i) % #names + 1]

@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
--- register: open a session for a daemon, and take up at once what an earlier process of the same
--- name still held. What its own process opened since is taken for the answer: so a call that comes late,
--- behind the one that was made in its place, takes nothing away from the daemon that lives. Nor does a
--- process take the name from one that was born later, whichever of the two is heard first.
+-- register: open a session for a daemon, and take up at once what an earlier process of the same name still held. What
+-- its own process opened since is the answer: so a late call, behind the one made in its place, takes nothing away from
+-- the daemon that lives. Nor does a process take the name from one born later, in either order of their calls.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 the process, which no other
@@ -28,7 +27,7 @@ local is_own = session and known[2] == process
 if session and came_before(process, known[2] or '') then return { 'REPLACED', {}, '', 0 } end
 local birth = sub(process, 1, 16)
 if birth > (call('HGET', K.epoch, 'birth') or NEVER) then call('HSET', K.epoch, 'birth', birth) end
--- Should this server lose it, its name is awaited; or nobody is known whose coming could end a recovery.
+-- If this server loses it, its name is awaited; or no daemon is known whose coming could end a recovery.
 local witnessed = call('HGET', K.epoch, 'witnessed') or NEVER
 local is_missed = (session and session <= witnessed) or call('ZCARD', K.daemons) == 0 or has_elder()
 if is_awaited(daemon) then arrive(is_own and proves(daemon, shown, now)) end
@@ -36,7 +35,7 @@ raise(shown)
 judge_loss(daemon, process)
 if not is_own or session <= last then
   rows = hand_over(daemon, now, is_own and 'lived' or 'died')
-  -- Nor does a process have a number twice, where the counter has gone back too.
+  -- Nor does a process get a number twice, where the counter has gone back too.
   local behind = tonumber(last) - tonumber(call('GET', K.fence) or 0)
   if behind > 0 then call('INCRBY', K.fence, behind) end
   session = digits(call('INCR', K.fence))

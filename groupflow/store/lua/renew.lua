@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- renew: push back the end of a daemon's lease, which covers every claim that it holds. A suspect's
--- first attempt since its crash that is a lease old is none any more: another suspect may run beside it.
+-- renew: push back the end of a daemon's lease, which covers all its claims. A suspect's first attempt since its crash
+-- is none any more once it is a lease old: another suspect may run beside it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs) · 4… what else it shows (see `shown_from`)
@@ -24,11 +24,11 @@ if has_come then
   call('HSET', K.daemon .. daemon, 'epoch', epoch.id)
 end
 call('ZADD', K.daemons, 'XX', digits(now + lease), daemon)
-call('HDEL', K.daemon .. daemon, 'blocks') -- what blocked its loop does so no more
+call('HDEL', K.daemon .. daemon, 'blocks') -- its loop is not blocked any more
 local since = mark and tonumber(string.sub(mark, 17))
 if since and now - since >= lease then unmark(daemon) end
 
--- Who is missed itself, and knows of a session, would miss that one too: it shows that it was told.
+-- A daemon that is missed, and knows of a session, would miss that one too: it shows that it was told.
 local told = call('HMGET', K.epoch, 'enrolled', 'witnessed')
 local enrolled, witnessed, own = told[1] or NEVER, told[2] or NEVER, sub(ARGV[2], 1, 16)
 local seen = witnessed

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- roll: begin a new history segment and drop the oldest whole, once the newest is full or aged and
--- the oldest has outlived the dedup window. One deletion, whatever the number of tasks in it.
+-- roll: begin a new history segment and drop the oldest whole, once the newest is full or aged and the oldest has
+-- outlived the dedup window. It is one deletion for any number of tasks.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 age at which the newest is closed, and that the oldest must have (µs) · 2 size at which

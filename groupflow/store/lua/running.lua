@@ -1,5 +1,5 @@
--- Behind the session rules: a run, which is a claim of several tasks of a group. Those behind the first wait in
--- their lane, under its lock. What has a life is never of a run: it may be delayed, or a suspect, or large.
+-- Behind the session rules: a run, which is one claim of several tasks of a group. Those behind the first wait in their
+-- lane, under its lock. A task with a life is never of a run: it may be delayed, or a suspect, or large.
 
 local MOST_BEGUN = 500 -- tasks that one script adds to runs
 
@@ -16,16 +16,16 @@ local function runs()
     return limit.concurrency <= 1 and limit.interval == 0
   end
 
-  -- Whether a run may go on with a task: one of that tenant's, or nobody's where it is nil, whose starts nothing
-  -- holds apart. For a tenant's tasks at once, a run is one.
+  -- Whether a run of a tenant's tasks, nil for none, may go on with a task: no rate or closing holds the starts apart.
+  -- A run counts as one of its tenant's tasks at once.
   local function may_run_on(group, element, tenant, now)
     if not is_limiting() then return true end
     return is_serial(group, element) and tenants().of(element) == tenant
       and (not tenant or tenants().is_unpaced(tenant, now))
   end
 
-  -- The next so many elements of a lane behind so many, as a flat list: element · envelope; as far as `may_follow`
-  -- says so.
+  -- The next `most` elements of a lane, behind its first `behind`, as a flat list: element · envelope; as far as
+  -- `may_follow` says so.
   local function next_in_lane(group, behind, most, may_follow)
     if most < 1 then return {} end
     local elements, ids, found = call('LRANGE', K.lane .. group, -most - behind, -1 - behind), {}, {}
@@ -42,14 +42,13 @@ local function runs()
     return found
   end
 
-  -- The `run` of the rule that an envelope names, by the caller's table; nil where it names none of it.
+  -- The `run` of an envelope's rule, by the caller's table; nil where that has none.
   local function run_of(envelope, sizes)
     local is_sound, facts = pcall(cjson.decode, string.match(envelope, '^[^\n]*'))
     return is_sound and type(facts) == 'table' and sizes[facts[4]] or nil
   end
 
-  -- A group's run reaches as far as what was found behind it, each under a fence of its own: the first one goes in
-  -- front.
+  -- A group's run reaches as far as `found`, each task under a fence of its own: puts the first fence in front.
   local function reach(group, found)
     local number = #found / 2
     local fence = take_fences(number)
@@ -58,23 +57,24 @@ local function runs()
   end
 
   -- Settles what runs have done: the first tasks of each are done, and it goes on with the next one, or ends. Its slot
-  -- has begun that one already, so nothing here may stop it: the rest of a run is its own, under its group's lock,
+  -- has begun that one already, so nothing here may stop it: the rest of a run is the slot's, under its group's lock,
   -- though it stands in the lane, until the run ends, or its session.
   --
-  -- So many runs are told from ARGV's place `start` on, each as: slot · group · fence (16 digits) and element of the
-  -- next task, '' each where it ends · how many more it may have, how many it has behind that one, and the element of
-  -- the last of all of these · how many are done · three of each of those, in order: fence (16 digits) · element · its
-  -- line for the history. 500 tasks at most, but for the last run.
+  -- ARGV tells so many runs from place `start` on, each as: slot · group · fence (16 digits) and element of the next
+  -- task, '' each where it ends · how many more it may have, how many it has behind that one, and the element of the
+  -- last of all of these · how many are done · three of each of those, in order: fence (16 digits) · element · its line
+  -- for the history. 500 tasks at most, except in the last run.
   --
-  -- Returns the place behind them, and adds a verdict a run to `verdicts`: 0 (it is lost), 1 (accepted, also a
-  -- repeat), 2 (the same, and it should end soon: somebody paused or limited the group, or an older task stands in
-  -- front of its next one). Also whether any goes on, those that have more now as a flat list (its place, and what it
-  -- has more: a fence, then element and envelope of each in turn), and groups that are to be placed.
+  -- Returns the place behind them, and adds a verdict a run to `verdicts`: 0 (it is lost), 1 (accepted, also a repeat),
+  -- 2 (the same, and it should end soon: an operator paused or limited the group, or an older task stands in front of
+  -- its next one). Also whether any goes on, those that have more now as a flat list (its place, and what it has more:
+  -- a fence, then element and envelope of each in turn), and the groups to place.
   function R.settle(daemon, start, number_runs, verdicts, now)
     local at, freed, lines, ended, goes_on = digits(now), {}, {}, {}, false
     local begun, further, room = 0, {}, MOST_BEGUN
 
-    -- Takes elements out of a lane: nearly always its next ones, in that order. Returns what was not in it, as a set.
+    -- Takes elements out of a lane: nearly always its next ones, in that order. Returns the missing ones, as a set, and
+    -- how many it took.
     local function take_out(lane, elements)
       local missing, popped = {}, call('RPOP', lane, #elements) or {}
       local is_same = #popped == #elements
@@ -88,7 +88,7 @@ local function runs()
       return missing, taken
     end
 
-    -- Which of the fences is the next to be settled; one behind the last where all are; nil where the run is lost.
+    -- Which of the fences to settle next; one behind the last where all are; nil where the run is lost.
     local function place_in(checkpoint, fences, following)
       if not checkpoint then return nil end
       if byte(checkpoint) == LIVE then
@@ -98,12 +98,12 @@ local function runs()
         end
         if fence == following then return #fences + 1 end
       end
-      -- It has ended: with the last of these, or with the next one, by whatever was settled behind this.
+      -- It has ended: with the last of these, or with the next one, settled behind this.
       local ended_with = following == '' and fences[#fences] or following
       return settled_before(checkpoint) == ended_with and #fences + 1 or nil
     end
 
-    -- Whether a run may have what stands behind it in its lane, as nobody waits for anything.
+    -- Whether a run may have what stands behind it in its lane, as nothing else waits.
     local may_go_further
     local function goes_further()
       if may_go_further == nil then
@@ -112,8 +112,8 @@ local function runs()
       return may_go_further
     end
 
-    -- What stands behind a run is its own, too. Whoever didn't hear of it names the same last task again. Where that
-    -- isn't where it stood, somebody came between.
+    -- What stands behind a run becomes its own, too. A caller that didn't hear of it names the same last task again.
+    -- Where the lane has another task in that place, the run gets no more.
     local function lengthen(group, last, has, more)
       if has > 0 and call('LINDEX', K.lane .. group, -has) ~= last then return nil end
       local found = next_in_lane(group, has, more, function() return true end)
@@ -136,7 +136,7 @@ local function runs()
         begun = begun + taken
         if is_limiting() then tenants().run_on(fences[first], taken, now) end
         for i = first, last do
-          if not missing[elements[i]] then -- else somebody dropped it behind our back
+          if not missing[elements[i]] then -- else an operator dropped it meanwhile
             ended[#ended + 1] = id_of(elements[i])
             lines[#lines + 1], lines[#lines + 2] = id_of(elements[i]), at .. told[i]
             if has_life(elements[i]) then end_life(id_of(elements[i])) end
@@ -195,10 +195,10 @@ local function runs()
     return i, goes_on, further, freed
   end
 
-  -- Begins runs, for the claims behind `first` in the rows, of what stands behind them, as far as their rules let
-  -- them: the first one's fence, then element and envelope of each in turn. Its slot goes on with them, one after
-  -- another, and says so behind (`R.settle`). They stay in the lane, where the lock keeps them for it; the key `runs`
-  -- says how far that reaches.
+  -- Begins runs, for the claims behind `first` in the rows, of what stands behind them, as far as their rules let them:
+  -- the first one's fence, then element and envelope of each in turn. The slot goes on with them, one after another,
+  -- and says so later (`R.settle`). They stay in the lane, where the lock keeps them for it; the key `runs` says how
+  -- far that reaches.
   function R.begin(rows, first, sizes, now)
     local room = MOST_BEGUN
     for at = first, #rows - 7, 7 do

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- scan_next: all shards of a generation have ended: the next one begins, with as many as are wanted by
--- now. Runs with the keys of the namespace itself.
+-- scan_next: all shards of a generation have ended, and the next one begins, with as many as are wanted by now. Runs
+-- with the keys of the namespace itself.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the scan · 2 the generation that has ended · 3 from where the next goes on ('' = from the

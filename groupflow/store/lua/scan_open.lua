@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
--- scan_open: a daemon begins to run a scan. The first one makes it; one that wants another number of
--- shards than the scan has lets the present shards end: see `scan_next`. Runs with the keys of the
--- namespace itself, not of a partition.
+-- scan_open: a daemon begins to run a scan. The first daemon makes it; a daemon that wants another number of shards
+-- lets the present ones end: see `scan_next`. Runs with the keys of the namespace itself, not of a partition.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the scan · 2 how many shards it is to have · 3 random text, by which its tasks are known

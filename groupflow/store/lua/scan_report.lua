@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- scan_report: a shard of a generation that closes tells how far it is, or that it has ended. What it told
--- first stands, so it may tell it again; that is written again, so that replicas are waited for. Runs with the
--- keys of the namespace itself.
+-- scan_report: a shard of a closing generation tells how far it is, or that it has ended. What it told first stands, so
+-- it may tell it again; the script writes it again, so that replicas are waited for. Runs with the keys of the
+-- namespace itself.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the scan · 2 the generation · 3 'closed' or 'ended' · 4 the shard · 5 what it tells (JSON)

@@ -1,21 +1,21 @@
--- Behind the prelude in every script that acts for a daemon: is this still its session, and what
--- does a slot's checkpoint say.
+-- Behind the prelude in every script that acts for a daemon: whether this is still its session, and what a slot's
+-- checkpoint says.
 --
--- A checkpoint is `S` (settled) and 16 digits of fence, or `L` (live), 16 digits of fence, 16 of the
--- fence that the slot settled before, 16 of since when (µs), 4 of the element's length, the
--- element, and the group. So the last settled fence is always there: a settle that is run a second
--- time, since its first reply was lost, finds it and answers as it did the first time.
+-- A checkpoint is `S` (settled) and 16 digits of fence, or `L` (live), 16 digits of fence, 16 of the fence that the
+-- slot settled before, 16 of since when (µs), 4 of the element's length, the element, and the group. So the last
+-- settled fence is always there: a settle that runs again, since its first reply was lost, finds it and answers as it
+-- did the first time.
 
--- The pool of a worker that pulls, which the store knows as `pool/<pool>/<worker>`; nil for a daemon.
+-- The pool of a puller, which the store knows as `pool/<pool>/<worker>`; nil for a daemon.
 local function pool_of(daemon) return string.match(daemon, '^pool/([^/]+)/') end
 
--- Where it stands until when a daemon's, or such a worker's, lease runs.
+-- The zset that says until when a daemon's, or a puller's, lease runs.
 local function leases_of(daemon)
   local pool = pool_of(daemon)
   return pool and K.pool_pullers .. pool or K.daemons
 end
 
--- A worker that pulls holds so many tasks more, or fewer: so what a pool's workers hold is known without a walk.
+-- A puller holds so many tasks more, or fewer: so what a pool's workers hold is known without a walk.
 local function count_held(daemon, number)
   local pool = number ~= 0 and pool_of(daemon)
   if not pool then return end
@@ -25,24 +25,23 @@ local function count_held(daemon, number)
   end
 end
 
--- A daemon runs one suspect at a time, a task with crashes: so who kills its daemon again is known, and
--- no other suspect dies with it. Its `suspect` field is the mark of that claim: 16 digits of fence, and
--- 16 of since when (µs) where that is the task's first crash. Then a renewal clears the mark once the
--- claim is a lease old: whoever has run for so long is most likely harmless, and a cluster that lost
--- its power doesn't run hours of tasks one by one. Who has crashed twice keeps it to the end.
+-- A daemon runs one suspect, a task with crashes, at a time: so the task that kills its daemon again is known, and no
+-- other suspect dies with it. The daemon's `suspect` field is the mark of that claim: 16 digits of fence, and 16 of
+-- since when (µs) where that is the task's first crash. Then a renewal clears the mark once the claim is a lease old: a
+-- task that runs for so long is most likely harmless, and a cluster that lost its power doesn't run hours of tasks one
+-- by one. A task with two crashes keeps the mark to the end.
 local mark -- of the daemon that this script acts for, or false
 
--- Whether a process came before another one. Each begins with its birth (see start.lua), by which all
--- partitions know alike which of two with one name lives on; whatever is shorter is of a version that knew none.
+-- Whether a process came before another one. Each begins with its birth (see start.lua), by which all partitions agree
+-- which of two with one name lives on; a shorter one is of a version that knew none.
 local function came_before(one, other)
   if #one ~= #other then return #one < #other end
   return one < other
 end
 
--- A session is a number and the process that opened it, written one behind the other where a daemon
--- shows its own. Only a later process replaces the caller. An earlier one stands here where it found
--- nobody: the caller was reaped, or Redis lost what it had written. And where it is the caller's own
--- process that opened another session, nobody replaced it.
+-- A session is a number and the process that opened it, in this order where a daemon shows its own. Only a later
+-- process replaces the caller. An earlier one stands here where it found no session: the caller was reaped, or Redis
+-- lost what it had written. Nor is the caller replaced where its own process opened another session.
 local function session_state(daemon, session)
   local known = call('HMGET', K.daemon .. daemon, 'session', 'process', 'suspect')
   local number, process = known[1], known[2] or ''
@@ -100,8 +99,8 @@ local function claim_of(checkpoint)
   }
 end
 
--- What a slot's checkpoint says of the claim `fence` (16 digits): 'live', 'settled' for one that it
--- has settled already, 'lost' for one that it doesn't hold any more.
+-- What a slot's checkpoint says of the claim `fence` (16 digits): 'live', 'settled' where the slot has settled it,
+-- 'lost' where it doesn't hold it any more.
 local function state_of(checkpoint, fence)
   if not checkpoint then return 'lost' end
   if byte(checkpoint) == LIVE and sub(checkpoint, 2, 17) == fence then return 'live' end
@@ -118,7 +117,7 @@ local function unlock(group, fence, now)
   tenants().let_go(fence, now)
 end
 
--- So many fences in a row: the first of them.
+-- Takes so many fences in a row; returns the first.
 local function take_fences(number) return call('INCRBY', K.fence, number) - number + 1 end
 
 -- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
@@ -135,17 +134,17 @@ local function end_claim(daemon, slot, fence, group)
   return 'live'
 end
 
--- A daemon whose lease ran out may have died, or may only be slow: nothing tells yet. So that is a *lost lease* of
--- each task that it held, and a death of it only later (`judge_loss`, `count_silent`). A task's life has `crashes`,
--- its claims that ended without a settle, and `lost_leases`: how many of those aren't known to be deaths.
+-- A daemon whose lease ran out may have died, or may only be slow: nothing tells yet. So that is a *lost lease* of each
+-- task that it held, and a death of it only later (`judge_loss`, `count_silent`). A task's life has `crashes`, its
+-- claims that ended without a settle, and `lost_leases`: how many of those aren't known to be deaths.
 --
 -- `lost:<daemon>` has the process that lost the lease, and behind it the id of each task that it held; `losing` has
 -- when that counts as a death by itself (µs).
 
--- So many of its leases without a word of the process, and it counts as dead.
+-- A process silent for so many of its leases counts as dead.
 local SILENT_LEASES = 10
 
--- What a daemon lost was a death of each of its tasks that still lives: of so many of them in one script.
+-- What a daemon lost was a death of each of its tasks that still lives: counts so many in one script.
 local function count_deaths(daemon, most)
   local key = K.lost .. daemon
   for _, id in ipairs(call('RPOP', key, math.min(most, call('LLEN', key) - 1)) or {}) do
@@ -161,8 +160,8 @@ local function count_deaths(daemon, most)
   end
 end
 
--- A process shows itself under a daemon's name: that ends the doubt about what was lost under it. The process that
--- lost it lives, so the lost leases stay what they are; or a later one has come in its place.
+-- A process shows itself under a daemon's name: that ends the doubt about what was lost under it. If it is the process
+-- that lost it, the lost leases stay what they are; if it came later, they were deaths.
 local MOST_DEATHS = 500
 local function judge_loss(daemon, process)
   local loser = call('LINDEX', K.lost .. daemon, 0)
@@ -174,7 +173,7 @@ local function judge_loss(daemon, process)
   end
 end
 
--- Counts what a process lost that has been silent for too long (or every one, with `is_final`), some tasks in one
+-- Counts the losses of a process that has been silent for too long (or of any, with `is_final`), some tasks in one
 -- script. Returns µs until the next may be counted, or -1.
 local function count_silent(now, is_final)
   local silent = call('ZRANGEBYSCORE', K.losing, '-inf', is_final and '+inf' or digits(now), 'LIMIT', 0, 1)[1]
@@ -183,16 +182,17 @@ local function count_silent(now, is_final)
   return nearest and math.max(0, is_final and 0 or tonumber(nearest) - now) or -1
 end
 
--- A daemon's lease has run out: tells of each claim, in turn, that its task has lost a lease, and how many of its claims
--- have ended so or in a crash (`ends`). It waits longer each time, before it may cost the next daemon its lease or its life:
--- not at the first, since the daemon may be dead; then for a lease, two, four, ... So what the last daemon's end was is
--- mostly known before the next one has the task. Returns until when it waits (µs), or nil.
+-- A daemon's lease has run out. Returns a function that tells of each claim, in turn, that its task has lost a lease;
+-- `ends` is how many of its claims have ended so or in a crash. The task waits longer each time, before it may cost the
+-- next daemon its lease or its life: not at the first, since the daemon may be dead; then for a lease, two, four, ...
+-- So the last daemon's end is mostly known before the next one has the task. The function returns until when it waits
+-- (µs), or nil.
 local function losing(daemon, now)
   local known = call('HMGET', K.daemon .. daemon, 'process', 'lease', 'blocks')
   local lease, blocks, key = tonumber(known[2] or nil) or 0, known[3], K.lost .. daemon
   if call('EXISTS', key) == 1 then count_deaths(daemon, call('LLEN', key)) end -- another process's
   return function(claim, id, ends)
-    -- It blocked the loop for longer than it may, or one of them did: that is a death.
+    -- It blocked the loop for longer than it may, or some task of the daemon did: that is a death.
     if blocks == 'all' or blocks == claim.fence .. id then return nil end
     if call('EXISTS', key) == 0 then
       call('RPUSH', key, known[1] or '')
@@ -224,11 +224,11 @@ local function take_back(claim, now, due)
   end
 end
 
--- Takes every claim away from a daemon that can no longer settle them: each task goes back to its
--- place, the first of its group, and the daemon is forgotten. `fate` is what is known of its process: it 'lived', so
--- nothing is counted; it 'died', a crash of each; nil where its lease ran out (of a worker that pulls, which has no
--- process that could be known again, that is a crash too). Where it holds more than `most`, these stay, and so
--- does the session: to be called again. Returns one row a task (id, group, fence), and whether the session is over.
+-- Takes every claim away from a daemon that can no longer settle them: each task goes back to its place, the first of
+-- its group, and the daemon is forgotten. `fate` is what is known of its process: it 'lived', so nothing is counted; it
+-- 'died', a crash of each; nil where its lease ran out (of a puller, which has no process to know again, that is a
+-- crash too). Where it holds more than `most`, the rest and the session stay: call it again. Returns one row a task
+-- (id, group, fence), and whether the session is over.
 local function hand_over(daemon, now, fate, most)
   local rows, claims, slots, pool = {}, {}, {}, pool_of(daemon)
   local lose = not fate and not pool and losing(daemon, now)
@@ -263,11 +263,11 @@ local function hand_over(daemon, now, fate, most)
   return rows, true
 end
 
--- So many tasks are taken away from workers that pull in one script, and so many of their slots looked at.
+-- One script takes so many tasks away from pullers, and looks at so many of their slots.
 local MOST_TAKEN, MOST_LOOKED_AT = 100, 1000
 
--- An earlier version had the workers of all pools in `pullers`, and counted nothing: moves one of them to its
--- pool's. Returns until when its lease runs (µs), and how many slots were looked at; nil where it is none of these.
+-- An earlier version had the workers of all pools in `pullers`, and counted nothing: moves one of them to its pool's.
+-- Returns until when its lease runs (µs), and how many slots it looked at; nil where it is none of these.
 local function adopt(puller, now)
   local ends = call('ZSCORE', K.pullers, puller)
   if not ends then return nil end

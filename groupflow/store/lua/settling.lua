@@ -6,7 +6,7 @@ local function count_end(group)
   if group == '' then plain_ended = plain_ended + 1 else grouped_ended = grouped_ended + 1 end
 end
 
--- Takes what ended here off the running, and puts what waits again among the queued.
+-- Takes what ended here off the running, and adds what waits again to the queued.
 local function write_counts(requeued)
   if plain_ended > 0 then
     call('HINCRBY', K.count, 'running_plain', -plain_ended)
@@ -19,15 +19,14 @@ local function write_counts(requeued)
   plain_ended, grouped_ended = 0, 0
 end
 
--- The life of a task from here on: its place, and whatever has changed.
+-- Writes the life of a task: its place, and what has changed.
 local function keep_life(element, group, ...)
   call('HSET', K.life .. id_of(element), 'arrival', sub(element, 1, 16), 'group', group, ...)
 end
 
--- Places groups whose locks went in this very script. While they ran they stood in neither index, so
--- one without a head is idle already, and those that may be claimed enter `ready` by one command. (Where
--- several tasks of a group may run, it may stand in one; so each is placed by itself.)
--- Returns whether any may.
+-- Places groups whose locks went in this very script. While they ran they stood in neither index, so one without a head
+-- is idle already, and those that may be claimed enter `ready` by one command. (With limits, several tasks of a group
+-- may run, and it may stand in one; so each is placed by itself.) Returns whether any may be claimed.
 local function place_freed(groups, now)
   local ready, last, may_claim = {}, 0, false
   local turn, lane = ORDER == 'fair' and digits(now), K.lane

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- sweep (renamed): forget scopes and message ids none of whose derived ids is known any more. Each call
--- goes on where the last one ended.
+-- sweep (renamed): forget scopes and message ids of which no derived id is known any more. Each call goes on where the
+-- last one ended.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many to look at, more or less

@@ -1,8 +1,7 @@
--- Behind what keeps messages and what places their tasks: takes messages in, each as a waiting task or a dead
--- letter; or it is known already.
+-- Behind what keeps messages and what places their tasks: takes messages in, each as a waiting task or a dead letter,
+-- unless it is known already.
 
--- Takes in the messages that a list has from its place `first` on, ten arguments each, in that order.
--- Returns what `enqueue.lua` answers.
+-- Takes in the messages of a list from place `first` on, ten arguments each. Returns what `enqueue.lua` answers.
 local function take_in(list, first)
   now = clock()
   if #list >= first then note_first_epoch(now) end
@@ -54,7 +53,7 @@ local function take_in(list, first)
     if buried > 0 then call('HINCRBY', K.count, 'buried', buried) end
   end
   if known > 0 then call('HINCRBY', K.count, 'duplicates', known) end
-  -- Who writes this claims right behind it, so only others have to be told.
+  -- The caller claims right behind this, so the script tells only others.
   if (starts.plain or starts.grouped) and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, ARGV[1])) then
     if starts.plain then tell('plain') end
     if starts.grouped then tell('grouped') end

@@ -1,20 +1,19 @@
 -- Behind the limits, in every script: how tenants share what there is, and what each of them may have.
 --
--- A tenant is an application and a tenant of its: the 8 digits of its scope (see `ids.lua`), and the
--- tenant's name. Some are *managed*: those with a limit, by hand too (`by_hand.lua`), those that a handler
--- closed, and with the order 'tenants' all, also what has no tenant. What is ready of a managed one waits by
--- itself, in `waits:` and its kind: `g` groups, `G` those whose head is a suspect, `p` and `P` plain tasks
--- likewise. Of each kind its
--- best, and no other, stands in the index that claims look at (`ready`, `suspect_groups`, `ordered`,
--- `suspect_plain`), as long as the tenant may start something: its *turn*, noted in `turns`. So claims
--- look at no more of a tenant than at one thing, and at nothing of one that may not start.
+-- A tenant is an application and one of its tenants: the 8 digits of its scope (see `ids.lua`), and the tenant's name.
+-- Some are *managed*: those with a limit, by hand too (`by_hand.lua`), those that a handler closed, and with the order
+-- 'tenants' all, also what has no tenant. What is ready of a managed tenant waits by itself, in `waits:` and its kind:
+-- `g` groups, `G` groups whose head is a suspect, `p` plain tasks, `P` plain suspects. Only the best of each kind
+-- stands in the index that claims look at (`ready`, `suspect_groups`, `ordered`, `suspect_plain`), as long as the
+-- tenant may start something: its *turn*, noted in `turns`. So claims look at one thing of a tenant in an index at
+-- most, and at nothing of one that may not start.
 --
--- `waiting_groups` has for each such group where it waits: its kind and tenant. `standing` has the tenants
--- of which something waits and nothing may start: until when (µs), or NO_END where that takes an end.
--- Who runs of a managed tenant stands in `charged`, by fence, and again in `charges`, a zset of equal
--- scores in which a tenant's are counted, as in `sharing`. Rates and closings are as for groups, by `t`.
--- With the order 'tenants' `shares:g` and `shares:p`, for groups and plain tasks, have by tenant the virtual
--- time at which it is next, which each start moves on by its weight's share; and by `=` that of the last start.
+-- `waiting_groups` has for each such group where it waits: its kind and tenant. `standing` has the tenants of which
+-- something waits and nothing may start: until when (µs), or NO_END where one of its tasks has to end first. `charged`
+-- has the running claims of managed tenants, by fence; `charges` has them again, a zset of equal scores in which each
+-- tenant's are counted, as in `sharing`. Rates and closings are as for groups, by `t`. With the order 'tenants'
+-- `shares:g` and `shares:p`, for groups and plain tasks, have by tenant the virtual time at which it is next, which
+-- each start moves on by its weight's share; and by `=` that of the last start.
 
 local NO_END = 9000000000000000
 local STRIDE = 1000 -- of virtual time, for one start at weight 1
@@ -31,7 +30,7 @@ function tenants()
   local function name_of(tenant) return sub(tenant, 9) end
   local function waits(kind, tenant) return K.waits .. kind .. tenant end
 
-  -- What was set by hand is for all partitions together: of that, this one's share.
+  -- A limit by hand is for all partitions together: takes this one's share.
   local function shared(hand)
     local parts = hand and tonumber(call('HGET', K.partitions, 'number') or 1)
     if not hand or parts == 1 then return hand end
@@ -64,7 +63,7 @@ function tenants()
     return tenant_named(name, scope)
   end
 
-  -- The tenant of a task, where it is managed; else nil. What waits for workers that pull is in no such line.
+  -- The tenant of a task, if managed; else nil. A task of a pool is in no such line.
   function T.of(element)
     if has_life(element) and call('HGET', K.life .. id_of(element), 'pool') then return nil end
     local tenant = T.tenant_of(element)
@@ -95,7 +94,7 @@ function tenants()
     return math.max(own, tonumber(call('ZSCORE', K.shares .. pool, '=') or now))
   end
 
-  -- Gives a tenant its turn where it may start something, and takes it where it may not. Returns whether it may.
+  -- Gives a tenant its turn where it may start something, else takes it. Returns whether it may.
   function T.turn(tenant, now)
     local free = T.free_at(tenant, now)
     local may_start, does_wait = free ~= nil and free <= now, false
@@ -122,7 +121,7 @@ function tenants()
     return may_start
   end
 
-  -- Takes a group out of where it waits, if it does; then its tenant's turn is another's.
+  -- Takes a group out of where it waits, if it does; then another has its tenant's turn.
   function T.leave(group, now)
     local place = call('HGET', K.waiting_groups, group)
     if not place then return end
@@ -132,8 +131,8 @@ function tenants()
     T.turn(tenant, now)
   end
 
-  -- Lets a group that is ready wait for its tenant's turn. Returns nil where its tenant isn't managed, else
-  -- whether that may start something.
+  -- Lets a ready group wait for its tenant's turn. Returns nil where its tenant isn't managed, else whether that may
+  -- start something.
   function T.line_up(group, head, score, is_suspect, now)
     local tenant = T.of(head)
     local place = tenant and ((is_suspect and 'G' or 'g') .. tenant)
@@ -165,7 +164,7 @@ function tenants()
   -- Where a plain task without a life would wait for its tenant's turn.
   function T.queue_of(id) return waits('p', T.tenant_of(digits(0) .. '.' .. id)) end
 
-  -- Takes a plain task out of where it waits; whether it did.
+  -- Takes a plain task out of where it waits. Returns whether it did.
   function T.leave_plain(element, now)
     local tenant = T.tenant_of(element)
     if call('ZREM', waits('p', tenant), element) + call('ZREM', waits('P', tenant), element) == 0 then
@@ -175,13 +174,13 @@ function tenants()
     return true
   end
 
-  -- Who runs under a fence (16 digits) counts for a tenant.
+  -- A claim under a fence (16 digits) counts for a tenant.
   function T.charge(tenant, fence)
     call('HSET', K.charged, fence, tenant)
     call('ZADD', K.charges, 0, front_of(tenant) .. fence)
   end
 
-  -- Nobody is charged with a fence (16 digits) any more; who was.
+  -- A fence (16 digits) is charged to no tenant any more. Returns which it was.
   local function uncharge(fence)
     local tenant = call('HGET', K.charged, fence)
     if not tenant then return nil end
@@ -209,15 +208,15 @@ function tenants()
     if ORDER == 'tenants' then
       local shares, share = K.shares .. pool, share_of(pool, tenant, now)
       call('ZADD', shares, share, '=', share + STRIDE / limit.weight, tenant)
-      -- Who is behind that has nothing that waits, or would have been first: it counts as new.
+      -- A tenant behind that has nothing that waits, or would have been first: it counts as new.
       local past = call('ZRANGEBYSCORE', shares, '-inf', '(' .. format('%.17g', share), 'LIMIT', 0, 3)
       if #past > 0 then call('ZREM', shares, unpack(past)) end
     end
     T.turn(tenant, now)
   end
 
-  -- A run under a fence (16 digits) has begun so many more tasks, without a turn of their own: so the virtual
-  -- time stays what it is.
+  -- A run under a fence (16 digits) has begun so many more tasks, without a turn of their own: only its tenant's
+  -- virtual time moves on.
   function T.run_on(fence, number, now)
     local tenant = ORDER == 'tenants' and number > 0 and call('HGET', K.charged, fence)
     if not tenant then return end
@@ -232,7 +231,7 @@ function tenants()
     if tenant then T.turn(tenant, now) end
   end
 
-  -- Whether a task may start, for all that its tenant says.
+  -- Whether a task may start, by its tenant alone.
   function T.may_start(tenant, now)
     local free = T.free_at(tenant, now)
     return free and free <= now
@@ -244,11 +243,11 @@ function tenants()
     T.turn(tenant, now)
   end
 
-  -- Those whose rate or closing lets something start now, so many of them; how many there were.
+  -- Turns up to `most` tenants whose rate or closing lets something start now. Returns how many there were.
   function T.promote(most, now)
     local due = call('ZRANGEBYSCORE', K.standing, '-inf', digits(now), 'LIMIT', 0, most)
     for _, tenant in ipairs(due) do T.turn(tenant, now) end
-    -- Where nobody waits, nobody is behind.
+    -- Where no tenant waits, none is behind.
     if ORDER == 'tenants' and call('EXISTS', K.turns, K.standing) == 0 then
       call('DEL', K.shares .. 'g', K.shares .. 'p')
     end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- visit: a worker that pulls is heard of. Its session is opened, or its lease pushed back. One that was silent
--- for its lease has lost what it held, whether anybody reaped it or not; and one that comes to a server of
--- another epoch hands back all that is known of it there, since more may have been lost (docs/adr/0071).
+-- visit: a puller calls. Its session is opened, or its lease pushed back. A puller that was silent for its lease has
+-- lost what it held, even if it wasn't reaped; one that comes to a server of another epoch hands back all that is known
+-- of it there, since more may have been lost (docs/adr/0071).
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 worker, `pool/<pool>/<worker>` · 2 its lease (µs) · 3 a daemon's (µs) · 4 how many claims it may
@@ -44,7 +44,7 @@ for i = 2, #checkpoints, 2 do
 end
 local room, found = tonumber(ARGV[4]) - held, {}
 
--- Until whoever may have been given something that is not known here has been silent for a lease, nothing is given.
+-- Nothing is given until every puller that may hold a claim unknown here has been silent for a lease.
 local since = tonumber(call('HGET', K.epoch, 'since') or nil) or 0
 local is_held_back = epoch.before ~= '' and since + lease > now
 if room > 0 and not is_held_back and call('EXISTS', K.paused_all, K.recovering) == 0 then
