@@ -11,6 +11,7 @@ under guard of its fence is accepted. It is counted, and left out of what is jud
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
@@ -168,10 +169,14 @@ def undone_starts(events: list[Event], partitions: int) -> set[Event]:
     return undone
 
 
+_GIVEN_BACK = re.compile(rb'"event": ?"task\.(?:resumed|released)"')
+
+
 def resumed_in(logs: Sequence[Path]) -> set[tuple[str, int]]:
     """The claims, task and fence, that a daemon gave back, itself or its namesake."""
     lines = (line for log in logs for line in log.read_bytes().splitlines())
-    said = [orjson.loads(line) for line in lines if b'"task.resumed"' in line]
+    # A batch that is cut off is handed back whole, with tasks of it that had come to their ends.
+    said = [orjson.loads(line) for line in lines if _GIVEN_BACK.search(line)]
     return {(each["task"], each["fence"]) for each in said}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pytest
 
 from groupflow.store.partitions import partition_of
 from tests.history.events import Event
@@ -47,10 +48,11 @@ def test_only_what_ran_when_writes_were_lost_is_undone() -> None:
     assert _fences([*attempts, _lossy(10.0, 0.0)[0]]) == {2, 3, 4, 5}
 
 
-def test_what_daemons_gave_back_is_read_from_their_logs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("event", ["task.resumed", "task.released"])
+def test_what_daemons_gave_back_is_read_from_their_logs(tmp_path: Path, event: str) -> None:
     """By task and fence, which is unique among all partitions in the history."""
     log = tmp_path / "daemon.log"
-    said = {"event": "task.resumed", "task": "t", "group": "g", "fence": 7, "held_by": "d"}
+    said = {"event": event, "task": "t", "group": "g", "fence": 7, "held_by": "d"}
     log.write_bytes(b"no json\n" + orjson.dumps(said) + b"\n")
     events = [
         *_attempt(7 * PARTITIONS + HERE, 1.0, 2.0),
