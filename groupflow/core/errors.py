@@ -35,7 +35,7 @@ class ConfigError(GroupflowError):
 
 
 class OtherLayout(ConfigError):
-    """A namespace has another number of partitions, or is being moved to another."""
+    """A namespace has another format or number of partitions, or is being moved to another."""
 
 
 class ServerUnreachable(GroupflowError):

@@ -67,7 +67,7 @@ spelled only here.
 | ``recovering`` | string | until when nothing may be claimed: that server may have lost writes |
 | ``schedules`` | zset | names of schedules → when they are due next |
 | ``schedule:<name>`` | hash | what its ticks are made of, and became; see ``rows.lua`` |
-| ``partitions`` | hash | how many a namespace has: under the tag without a number, and in each |
+| ``partitions`` | hash | how many a namespace has, its format: under the bare tag, and in each |
 | ``scans`` | hash | the names of scans → since when; under the tag without a number |
 | ``scan:<name>`` | hash | what daemons have agreed on about a scan: see `scan_open.lua`; same tag |
 

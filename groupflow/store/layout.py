@@ -1,29 +1,38 @@
-"""How many partitions a namespace has: what is noted, against what a configuration says.
+"""How a namespace's keys are laid out: what is noted there, against what a daemon or verb believes.
 
-The number is noted once for the namespace, under its tag without a number, and in each partition
-under its own. So a daemon that slept while the namespace was moved can't write where no daemon
-looks any more (`lua/layout.lua`).
+Noted are the format of the keys, and the number of partitions: once for the namespace, under its
+tag without a number, and in each partition under its own. So a daemon that slept while the
+namespace was moved can't write where no daemon looks any more (`lua/layout.lua`).
 """
 
 from __future__ import annotations
 
 from groupflow.core.errors import OtherLayout, Problem
 
-REFUSED = "REPARTITIONED"  # with the number noted, and to how many it is being moved or 0
+FORMAT = 1
+"""Of the keys and what lies in them; another number when daemons of two versions can't share it."""
+REFUSED = "LAYOUT"  # with the number noted, to how many it is being moved or 0, and the format
 
 
-def compare(name: str, count: int, known: int, moving_to: int) -> None:
-    """Compare a configured number of partitions with what is noted.
+def compare(name: str, count: int, known: int, moving_to: int, format_: int) -> None:
+    """Compare a configured number of partitions, and our format, with what is noted.
 
     Args:
         name: of the namespace.
         count: how many the configuration says.
         known: how many it has.
         moving_to: how many it is on its way to, or 0.
+        format_: of its keys.
 
     Raises:
         OtherLayout: they differ, or the namespace is being moved.
     """
+    if format_ != FORMAT:
+        remedy = (
+            f"Its keys are of format {format_}, and this groupflow has format {FORMAT}: run the "
+            "version that wrote them until nothing waits there, or name another namespace."
+        )
+        raise OtherLayout([Problem("redis.namespace", name, remedy)])
     if moving_to:
         remedy = (
             f"Namespace {name!r} is on its way from {known} to {moving_to} partitions: let "
@@ -45,6 +54,6 @@ def check_reply(reply: object, name: str, count: int) -> None:
     Raises:
         OtherLayout: it was; it wrote nothing.
     """
-    word, *numbers = str(reply).split(" ")
+    word, *noted = str(reply).split(" ")
     if isinstance(reply, Exception) and word == REFUSED:
-        compare(name, count, *map(int, numbers))
+        compare(name, count, *map(int, noted))

@@ -87,22 +87,22 @@ def open_client(settings: Settings, keys: Keys) -> StoreClient:
 
 
 async def agree(client: StoreClient, count: int) -> None:
-    """Note the number of a namespace's partitions, or make sure that it is the one noted.
+    """Note a namespace's number of partitions and format, or make sure that they are those noted.
 
     Args:
         client: of the namespace's keys without a partition's number.
         count: how many the configuration says.
 
     Raises:
-        OtherLayout: the namespace has another number of them, or is being moved.
+        OtherLayout: the namespace has another of these, or is being moved.
         StoreUnavailable: no answer.
     """
     name = client.keys.namespace
     try:
-        known, moving_to = await client.run(Verb.AGREE, count)
+        noted = await client.run(Verb.AGREE, count)
     except StoreUnavailable as error:
         raise StoreUnavailable(
             f"how many partitions namespace {name!r} has isn't noted in each of them yet, and the "
             f"node of {client.keys.tag}, which would tell, is away: {error}"
         ) from error
-    compare(name, count, known, moving_to)
+    compare(name, count, *noted)

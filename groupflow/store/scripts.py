@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Literal, Self, TypeAlias
 
 from groupflow.store.keys import spelled
+from groupflow.store.layout import FORMAT
 from groupflow.store.rendering import Script, without_unused
 
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
@@ -124,7 +125,10 @@ def render(
     front = without_unused(tuple(read_lua(file) for file in verb.rules), text)
     # In a cluster a wake goes to subscribers at the node that has the slot, not to all nodes.
     publish = "SPUBLISH" if in_cluster else "PUBLISH"
-    constants = f"local ORDER, PUBLISH, PARTITIONS = '{order}', '{publish}', {partitions}"
+    constants = (
+        f"local ORDER, PUBLISH = '{order}', '{publish}'\n"
+        f"local PARTITIONS, FORMAT = {partitions}, '{FORMAT}'"
+    )
     whole = f"{shebang}\nlocal TAG = KEYS[1]\n{constants}\n{spelled(front)}\n{spelled(text)}"
     return Script.of(whole.lstrip("\n"))
 

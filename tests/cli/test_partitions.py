@@ -122,9 +122,13 @@ async def test_a_number_that_differs_ends_every_verb(
     groupflow = Verbs(tmp_path, redis_server.url, spread.name, 3)
     async with agreed(spread):
         said = await groupflow(*words.split())
+        spread.benches[0].raw.hset(Keys(spread.name)("partitions"), "format", "7")
+        of_another_format = await groupflow(*words.split())
     assert (said.exit, said.out) == (Exit.CONFIG, "")
     assert "redis.partitions = 3" in said.err
     assert "has 4: set it to 4" in said.err
+    assert (of_another_format.exit, of_another_format.out) == (Exit.CONFIG, "")
+    assert f"redis.namespace = {spread.name}: Its keys are of format 7" in of_another_format.err
 
 
 async def test_repartition(spread: Spread, redis_server: RedisServer, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys, spelled
+from groupflow.store.layout import FORMAT
 from groupflow.store.partitions import agree, keys_of, partition_of
 from groupflow.store.sessions import Session, Sessions
 from tests.store.bench import Bench, arrival
@@ -102,17 +104,25 @@ async def test_who_would_tell_is_away(bench: Bench) -> None:
     await client.close()
 
 
-async def test_a_namespace_of_an_earlier_version_has_one(bench: Bench) -> None:
-    keys = Keys(f"{bench.keys.namespace}-earlier")
-    client = StoreClient(bench.url, keys)
+async def test_a_namespace_of_another_format(bench: Bench) -> None:
+    """Neither daemons nor verbs touch it; they say which format it has."""
+    keys = Keys(bench.keys.namespace, 2)
+    common, client = StoreClient(bench.url, bench.keys), StoreClient(bench.url, keys, partitions=4)
+    for each in (bench.keys, keys):
+        bench.raw.hset(each("partitions"), mapping={"number": 4, "format": FORMAT + 1})
+    refused = rf"redis\.namespace = .*format {FORMAT + 1}, and this groupflow has format {FORMAT}: "
     try:
-        bench.raw.set(keys("fence"), 7)
-        with pytest.raises(ConfigError, match="has 1: set it to 1"):
-            await agree(client, 4)
-        await agree(client, 1)
+        with pytest.raises(OtherLayout, match=refused):
+            await agree(common, 4)
+        with pytest.raises(OtherLayout, match=refused):
+            await Sessions(client, Session("d1"), 8.0).register({})
+        with pytest.raises(OtherLayout, match=refused):
+            await Enqueuer(client).enqueue([arrival("t1", "g")])
+        assert bench.raw.keys(keys("*")) == [keys("partitions").encode()]
     finally:
-        bench.raw.delete(keys("partitions"), keys("fence"))
+        bench.raw.delete(keys("partitions"), bench.keys("partitions"))
         await client.close()
+        await common.close()
 
 
 async def test_redis_has_one_set_of_scripts_for_all_partitions(store_server: RedisServer) -> None:

@@ -8,17 +8,16 @@
 --          the number that it has
 -- returns  { how many it has, 0 if it was never used, how many it is being moved to or 0 }
 local known = call('HMGET', K.partitions, 'number', 'moving_to')
-local number, moving_to = tonumber(known[1] or nil) or 0, tonumber(known[2] or nil) or 0
-if number == 0 and call('EXISTS', K.fence, K.count) > 0 then number = 1 end
+local number, moving_to = tonumber(known[1] or 0), tonumber(known[2] or 0)
 if ARGV[1] == 'begin' then
   if number > 0 and moving_to == 0 and number ~= tonumber(ARGV[2]) then
-    call('HSET', K.partitions, 'number', number, 'moving_to', ARGV[2])
+    call('HSET', K.partitions, 'moving_to', ARGV[2])
     moving_to = tonumber(ARGV[2])
   end
 elseif ARGV[1] == 'mark' then
-  call('HSET', K.partitions, 'number', ARGV[3], 'moving_to', ARGV[2])
+  call('HSET', K.partitions, 'number', ARGV[3], 'moving_to', ARGV[2], 'format', FORMAT)
 elseif ARGV[1] == 'end' then
-  call('HSET', K.partitions, 'number', ARGV[2])
+  call('HSET', K.partitions, 'number', ARGV[2], 'format', FORMAT)
   call('HDEL', K.partitions, 'moving_to')
 else
   call('HDEL', K.partitions, 'moving_to')

@@ -157,24 +157,24 @@ class Namespace:
 
 
 async def check_number(settings: Settings, partitions: Partitions) -> None:
-    """Check that the configured number of partitions is the namespace's, if it has one.
+    """Check that a namespace has the configured number of partitions and our format, if it has any.
 
     What is common to all partitions lies on one node; if that is away, the number stays unchecked.
 
     Raises:
-        ConfigError: the namespace has another number of them, or is being moved.
+        OtherLayout: it has another of these, or is being moved.
         StoreUnavailable: the only partition does not answer.
     """
     name, count = settings.redis.namespace, len(partitions)
     client = partitions[0] if count == 1 else open_client(settings, Keys(name))
     try:
-        known, moving_to = await client.run(OperatorVerb.NUMBER)
+        noted = await client.run(OperatorVerb.NUMBER)
     except StoreUnavailable:
         if count == 1:
             raise
     else:
-        if known:
-            compare(name, count, known, moving_to)
+        if noted[0]:
+            compare(name, count, *noted)
     finally:
         if count > 1:
             await client.close()

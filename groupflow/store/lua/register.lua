@@ -18,7 +18,7 @@ local refusal = other_layout()
 if refusal then return refusal end
 if PARTITIONS > 0 and call('HEXISTS', K.partitions, 'number') == 0 then
   if ARGV[6] == '' then return { 'UNNOTED', {}, '', 0 } end
-  call('HSET', K.partitions, 'number', PARTITIONS)
+  call('HSET', K.partitions, 'number', PARTITIONS, 'format', FORMAT)
 end
 enter_epoch(now, tonumber(ARGV[2]))
 local known = call('HMGET', key, 'session', 'process')
