@@ -124,11 +124,16 @@ function limits()
     return shared + call('EXISTS', K.lock .. group)
   end
 
+  -- Whether a group has no limit beside running one at a time, as its head says.
+  function L.is_serial(group, head)
+    local limit = L.of(group, head)
+    return limit.concurrency <= 1 and limit.interval == 0
+  end
+
   -- Whether the next task of a group that runs one under its lock is of a rule without limits or batches, and
   -- nothing else limits it.
   function L.are_none(group, head)
-    local limit = L.of(group, head)
-    return limit.concurrency <= 1 and limit.interval == 0 and call('HEXISTS', K.limits, 'b' .. L.facts_of(head)) == 0
+    return L.is_serial(group, head) and call('HEXISTS', K.limits, 'b' .. L.facts_of(head)) == 0
       and not call('ZSCORE', K.closed, 'g' .. group) and #L.holders(group) == 0
   end
 

@@ -10,17 +10,11 @@ local function runs()
   local R = {}
   runs_made = R
 
-  -- Whether a group has no limit beside being serial, as its head says.
-  local function is_serial(group, head)
-    local limit = limits().of(group, head)
-    return limit.concurrency <= 1 and limit.interval == 0
-  end
-
   -- Whether a run of a tenant's tasks, nil for none, may go on with a task: no rate or closing holds the starts apart.
   -- A run counts as one of its tenant's tasks at once.
   local function may_run_on(group, element, tenant, now)
     if not is_limiting() then return true end
-    return is_serial(group, element) and tenants().of(element) == tenant
+    return limits().is_serial(group, element) and tenants().of(element) == tenant
       and (not tenant or tenants().is_unpaced(tenant, now))
   end
 
