@@ -15,6 +15,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.keys import Keys
+from groupflow.store.layout import check_format
 from groupflow.store.partitions import keys_of
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE
@@ -75,16 +76,14 @@ class Repartition:
 
         Raises:
             DaemonsRun: daemons have leases in it; nothing was begun.
-            ConfigError: it is on its way to another number.
+            ConfigError: it is on its way to another number, or of another format.
             TasksLeft: an operator changed keys by hand.
             StoreFull: Redis has no memory for it; what was moved is moved, the rest stays.
             StoreUnavailable: no answer; the same.
         """
-        known, moving_to = await self._common.run(OperatorVerb.NUMBER)
+        known, moving_to = await self._noted()
         if known in (0, self._count) and not moving_to:
             return Report(known, self._count)
-        if moving_to not in (0, self._count):
-            raise ConfigError([Problem("repartition", str(self._count), _finish(known, moving_to))])
         sources, targets = self._partitions(known), self._partitions(self._count)
         every = [*dict.fromkeys([*sources, *targets])]
         await _check_nobody_runs(every)  # first: from the note on, what daemons bring is refused
@@ -119,6 +118,19 @@ class Repartition:
                 await each.run(OperatorVerb.MOVING_TO, "end", self._count)
         await self._common.run(OperatorVerb.MOVING_TO, "end", self._count)
         return report
+
+    async def _noted(self) -> tuple[int, int]:
+        """How many partitions the namespace has, and how many it is being moved to or 0.
+
+        Raises:
+            ConfigError: it is on its way to another number, or of another format.
+        """
+        known, moving_to, format_ = await self._common.run(OperatorVerb.NUMBER)
+        if known:
+            check_format(self._name, format_)
+        if moving_to not in (0, self._count):
+            raise ConfigError([Problem("repartition", str(self._count), _finish(known, moving_to))])
+        return known, moving_to
 
     @property
     def _common(self) -> StoreClient:

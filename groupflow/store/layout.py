@@ -27,12 +27,7 @@ def compare(name: str, count: int, known: int, moving_to: int, format_: int) -> 
     Raises:
         OtherLayout: they differ, or the namespace is being moved.
     """
-    if format_ != FORMAT:
-        remedy = (
-            f"Its keys are of format {format_}, and this groupflow has format {FORMAT}: run the "
-            "version that wrote them until nothing waits there, or name another namespace."
-        )
-        raise OtherLayout([Problem("redis.namespace", name, remedy)])
+    check_format(name, format_)
     if moving_to:
         remedy = (
             f"Namespace {name!r} is on its way from {known} to {moving_to} partitions: let "
@@ -46,6 +41,20 @@ def compare(name: str, count: int, known: int, moving_to: int, format_: int) -> 
     else:
         return
     raise OtherLayout([Problem("redis.partitions", str(count), remedy)])
+
+
+def check_format(name: str, format_: int) -> None:
+    """Compare the format of a namespace's keys with ours.
+
+    Raises:
+        OtherLayout: they differ.
+    """
+    if format_ != FORMAT:
+        remedy = (
+            f"Its keys are of format {format_}, and this groupflow has format {FORMAT}: run the "
+            "version that wrote them until nothing waits there, or name another namespace."
+        )
+        raise OtherLayout([Problem("redis.namespace", name, remedy)])
 
 
 def check_reply(reply: object, name: str, count: int) -> None:

@@ -11,7 +11,7 @@ from groupflow.operate.repartition import Repartition
 from groupflow.operate.schedules import read_schedules
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
-from groupflow.store.partitions import keys_of
+from groupflow.store.partitions import agree, keys_of
 from tests.schedule.clockwork import Clockwork, defined, let_pass, rule
 from tests.store.bench import Bench
 
@@ -50,6 +50,7 @@ async def lying(benches: list[Bench]) -> dict[str, dict[str, Any]]:
 async def test_they_go_where_their_ticks_will_lie(make: Any) -> None:
     known = {keys: make(keys) for count in (1, 3, 2) for keys in keys_of("moving", count)}
     benches = [known[keys] for keys in keys_of("moving", 1)]
+    await agree(benches[0].client, 1)
     clock = Clockwork(*benches)
     clock.load(*RULES)
     await clock.look()

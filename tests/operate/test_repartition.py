@@ -344,6 +344,16 @@ async def refused_too(home: StoreClient, each: Arrival) -> None:
             await home.run(verb, each.id, "new")
 
 
+async def test_nothing_moves_of_another_format(make_world: Callable[[int], World]) -> None:
+    world = make_world(2)
+    await fill(world)
+    world.raw.hset(world.at(1)[0].keys("partitions"), "format", 7)
+    dump = world.dump()
+    with pytest.raises(OtherLayout, match="of format 7, and this groupflow has format 1"):
+        await world.move(3)
+    assert world.dump() == dump
+
+
 async def test_nothing_moves_while_a_daemon_runs(make_world: Callable[[int], World]) -> None:
     world = make_world(2)
     await fill(world)
