@@ -22,6 +22,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
+from groupflow.store.layout import FORMAT
 from groupflow.store.partitions import agree, keys_of, partition_of
 from groupflow.store.sessions import Session, Sessions
 from groupflow.store.settlements import Advance, Retry
@@ -194,7 +195,7 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
         assert notes >= {f"{keys.tag}:partitions" for keys in keys_of(world.name, len(before))}
         assert notes >= {f"{tag}partitions" for tag in tags}
     for note in notes:
-        assert world.raw.hgetall(note) == {b"number": str(count).encode()}
+        assert world.raw.hgetall(note) == {b"number": b"%d" % count, b"format": b"%d" % FORMAT}
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS)
