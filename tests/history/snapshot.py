@@ -1,13 +1,14 @@
 """A namespace read whole, as it lies in Redis at one instant.
 
 It is read with a plain client, behind the back of the store's own scripts, and no key is known but
-through `groupflow.store.keys`. It is for a store that stands still: it takes several round trips.
+through `groupflow.store.keys`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 from redis import Redis
@@ -31,6 +32,20 @@ _WHOLE_KINDS = (
     "scans", "pools", "pullers",
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
 )  # fmt: skip
+_READ = """
+local reads = {
+  list = function(key) return redis.call('LRANGE', key, 0, -1) end,
+  zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
+  hash = function(key) return redis.call('HGETALL', key) end,
+  string = function(key) return redis.call('GET', key) end,
+}
+local rows = {}
+for number, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  local type_ = redis.call('TYPE', key).ok
+  rows[number] = {key, type_, reads[type_](key)}
+end
+return rows
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +60,9 @@ class Checkpoint:
     group: str
 
 
-@dataclass(slots=True)
+@dataclass
 class Snapshot:
-    """All that lies in one namespace, decoded."""
+    """All that lies in one namespace, decoded; nothing of it is changed once it was read."""
 
     at: int = field(default=0, compare=False)  # when it was read, by the server's clock (µs)
     lists: dict[str, list[bytes]] = field(default_factory=dict)
@@ -74,7 +89,7 @@ class Snapshot:
         yield "", self.zsets.get(kind, {})
         yield from self.pools.get(kind, {}).items()
 
-    @property
+    @cached_property
     def leased(self) -> set[str]:
         """Daemons and workers that pull that have a lease, whether it runs or not."""
         pullers = (name.decode() for _, members in self.indexes("pullers") for name in members)
@@ -96,12 +111,12 @@ class Snapshot:
         """The fields of a hash of groups or ids."""
         return [name.decode() for name in self.hashes.get(hash_, {})]
 
-    @property
+    @cached_property
     def tasks(self) -> dict[str, bytes]:
         """The envelopes, by id."""
         return {id_.decode(): each for id_, each in self.hashes.get("tasks", {}).items()}
 
-    @property
+    @cached_property
     def finished(self) -> dict[str, bytes]:
         """The history: how each task ended, by id."""
         both = {**self.hashes.get("history_old", {}), **self.hashes.get("history_new", {})}
@@ -113,7 +128,7 @@ class Snapshot:
             for group in members if place[0] in "gG" else ():
                 yield place, group.decode()
 
-    @property
+    @cached_property
     def sharing(self) -> dict[str, set[bytes]]:
         """Who runs in groups without locks, as locks would say it."""
         found: dict[str, set[bytes]] = {}
@@ -154,20 +169,12 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
     """Read a namespace whole."""
     time: Any = raw.time()
     found = Snapshot(at=int(time[0]) * 1_000_000 + int(time[1]))
-    front = f"{keys.tag}:"
-    names: list[Any] = sorted(raw.scan_iter(match=_escaped(front) + "*", count=1000))
-    pipeline = raw.pipeline(transaction=False)
-    for name in names:
-        pipeline.type(name)
-    types = pipeline.execute()
-    for name, type_ in zip(names, types, strict=True):
-        _ask(pipeline, name, type_.decode())
-    values = pipeline.execute()
-    whole = {keys(kind): kind for kind in (*_WHOLE_KINDS, "history_new", "history_old")}
-    for name, type_, value in zip(names, types, values, strict=True):
-        key = name.decode()
+    front, whole = f"{keys.tag}:", _kinds_of(keys)
+    rows: Any = raw.eval(_READ, 1, front, _escaped(front) + "*")
+    for name, type_, packed in sorted(rows):
+        key, value = name.decode(), _UNPACK.get(type_, _itself)(packed)
         if key in whole:
-            _keep(found, whole[key], type_.decode(), value)
+            _of_type(found, type_)[whole[key]] = value
             continue
         kind, _, rest = key[len(front) :].partition(":")
         if kind in _NAMED and rest and keys(kind, rest) == key:
@@ -177,32 +184,36 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
     return found
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
+_UNPACK: dict[bytes, Callable[[Any], Any]] = {
+    b"hash": lambda value: dict(zip(value[::2], value[1::2], strict=True)),
+    b"zset": lambda value: dict(zip(value[::2], map(float, value[1::2]), strict=True)),
+}
+
+
+@cache
+def _kinds_of(keys: Keys) -> dict[str, str]:
+    """By each key that has no name behind it, which kind it is of."""
+    return {keys(kind): kind for kind in (*_WHOLE_KINDS, "history_new", "history_old")}
+
+
 def _escaped(text: str) -> str:
     return "".join(f"\\{char}" if char in "[]?*\\" else char for char in text)
 
 
-def _ask(pipeline: Any, name: bytes, type_: str) -> None:
+def _of_type(found: Snapshot, type_: bytes) -> dict[str, Any]:
     match type_:
-        case "list":
-            pipeline.lrange(name, 0, -1)
-        case "zset":
-            pipeline.zrange(name, 0, -1, withscores=True)
-        case "hash":
-            pipeline.hgetall(name)
+        case b"list":
+            return found.lists
+        case b"zset":
+            return found.zsets
+        case b"hash":
+            return found.hashes
         case _:
-            pipeline.get(name)
-
-
-def _keep(found: Snapshot, kind: str, type_: str, value: Any) -> None:
-    match type_:
-        case "list":
-            found.lists[kind] = value
-        case "zset":
-            found.zsets[kind] = {row[0]: row[1] for row in value}
-        case "hash":
-            found.hashes[kind] = value
-        case _:
-            found.strings[kind] = value
+            return found.strings
 
 
 def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
@@ -210,9 +221,9 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
         case "lane":
             found.lanes[name] = value
         case "shares":
-            found.shares[name] = {row[0]: row[1] for row in value}
+            found.shares[name] = value
         case "waits":
-            found.waits[name] = {row[0]: row[1] for row in value}
+            found.waits[name] = value
         case "lost":
             found.lost[name] = value
         case "lock":
@@ -226,8 +237,7 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
         case "scan":
             found.scans[name] = value
         case _ if kind in POOL_KINDS:
-            members = {row[0]: row[1] for row in value}
-            found.pools.setdefault(kind.removeprefix("pool_"), {})[name] = members
+            found.pools.setdefault(kind.removeprefix("pool_"), {})[name] = value
         case _:
             found.workers.add(name)
             found.checkpoints += [

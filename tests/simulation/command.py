@@ -31,6 +31,10 @@ ENOUGH = 1000  # runs, in which processes have died in nearly every way that mat
 PLENTY = 10_000  # runs, in which they have in every one
 RARE = 0.01  # of these ways, which may be missing in fewer runs than that
 TOGETHER = 200  # runs that one process sees to
+_KEEPS_NOTHING = (
+    *("--save", "", "--appendonly", "no"),
+    *("--latency-tracking", "no", "--slowlog-log-slower-than", "-1"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +170,8 @@ def real_server() -> Iterator[str]:
     """The same, and the path of its socket."""
     with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
         path = Path(folder, "redis.sock")
-        command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", ""]
-        with subprocess.Popen(
-            [*command, "--appendonly", "no"], stdout=subprocess.DEVNULL
-        ) as server:
+        command = ["redis-server", "--port", "0", "--unixsocket", str(path), *_KEEPS_NOTHING]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
             try:
                 while server.poll() is None:
                     with suppress(OSError):

@@ -21,6 +21,8 @@ from groupflow.store.scripts import AnyVerb, Order, Scripts
 from tests.simulation import clock
 from tests.simulation.network import Network, Transport
 
+PIECE = 1 << 16  # bytes that are read at once; the allocator keeps a buffer of that size
+
 _WAKES = b"sim:wakes"
 _NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 _REPLIES = {
@@ -82,6 +84,7 @@ class RealRedis:
     def __init__(self, path: str) -> None:
         """Connect to a Unix socket."""
         self._socket = socket.socket(socket.AF_UNIX)
+        self._reader = hiredis.Reader(replyError=RuntimeError)
         try:
             self._socket.connect(path)
         except OSError:
@@ -132,16 +135,15 @@ class RealRedis:
     def ask(self, packed: list[bytes]) -> tuple[list[Any], bytes]:
         """Run commands; their replies, and the same as bytes."""
         self._socket.sendall(b"".join(packed))
-        reader = hiredis.Reader(replyError=RuntimeError)
         replies: list[Any] = []
         whole: list[bytes] = []
         while len(replies) < len(packed):
-            data = self._socket.recv(1 << 20)
+            data = self._socket.recv(PIECE)
             if not data:
                 raise ConnectionError("the real Redis has ended")
             whole.append(data)
-            reader.feed(data)
-            while (reply := reader.gets()) is not False:
+            self._reader.feed(data)
+            while (reply := self._reader.gets()) is not False:
                 replies.append(reply)
         return replies, b"".join(whole)
 
