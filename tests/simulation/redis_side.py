@@ -160,6 +160,9 @@ def pack(*words: bytes | str | int) -> bytes:
     return cast(bytes, hiredis.pack_command(words))  # type: ignore[arg-type]
 
 
+_TAKE_WAKES = pack(b"LPOP", _WAKES, 100)  # a channel and a word each
+
+
 class SimulatedRedis:
     """One server, as all processes see it."""
 
@@ -283,15 +286,17 @@ class SimulatedRedis:
             return
         self.before_call()
         self.calls += 1
-        replies, whole = self._real.ask([*packed, pack(b"LPOP", _WAKES, 100)])
+        replies, whole = self._real.ask([*packed, _TAKE_WAKES])
         wakes = replies.pop()
         tail = _NULL if wakes is None else _array(wakes)
         for each in packed:
             self._note(each)
         session.transport.reply(whole[: -len(tail)])
-        for wake in wakes or ():
-            for listener in self._subscribed:
-                listener.wake(wake)
+        pairs = iter(wakes or ())
+        for channel, what in zip(pairs, pairs, strict=True):
+            for listener, channels in self._subscribed.items():
+                if channel in channels:
+                    listener.transport.reply(listener.push(b"message", channel, what))
 
 
 class _Session:
@@ -315,11 +320,6 @@ class _Session:
     def hang_up(self) -> None:
         """It listens no more."""
         self._server.leave(self)
-
-    def wake(self, what: bytes) -> None:
-        """Tell it what a script has published."""
-        for channel in sorted(self._server._subscribed.get(self, ())):
-            self.transport.reply(self.push(b"message", channel, what))
 
     def push(self, *words: bytes | int) -> bytes:
         """A message of a channel."""
