@@ -212,7 +212,7 @@ def draw_pulls(seed: int, seconds: float) -> tuple[Pull, ...]:
     return tuple(
         Pull(
             worker=worker,
-            wait=chance.expovariate(PULLS / seconds),
+            wait=chance.expovariate(2 * PULLS / seconds),  # what it does takes as long again
             kind=chance.choices(kinds, weights)[0],
             limit=chance.randint(1, 4),
             patience=chance.choice((0.0, 0.0, 0.3, 2.0)),
