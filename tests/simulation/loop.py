@@ -146,24 +146,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             waiting.append(heapq.heappop(timers)[2])
         for _ in range(len(waiting)):
             callback = waiting.popleft()
-            if not callback.is_cancelled and self._may_run(callback):
-                self.steps += 1
-                if self.steps > MOST_STEPS:
-                    raise Stuck(f"{MOST_STEPS} steps, and no end of them")
-                try:
-                    callback.context.run(callback.function, *callback.args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:
-                    what = {"message": f"{callback.function!r} failed", "exception": error}
-                    self.call_exception_handler(what)
+            if callback.is_cancelled:
+                continue
+            thread = callback.context.get(OWNER)
+            if thread is not None and not self._may_run(callback, thread, thread.process):
+                continue
+            self.steps += 1
+            try:
+                callback.context.run(callback.function, *callback.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                what = {"message": f"{callback.function!r} failed", "exception": error}
+                self.call_exception_handler(what)
+        if self.steps > MOST_STEPS:
+            raise Stuck(f"{MOST_STEPS} steps, and no end of them")
 
-    def _may_run(self, callback: Callback) -> bool:
+    def _may_run(self, callback: Callback, thread: Thread, process: Process) -> bool:
         """Whether the process that a callback belongs to lives and does not stand."""
-        thread = callback.context.get(OWNER)
-        if thread is None:
-            return True
-        process = thread.process
         if (
             process.fuse
             and not process.is_dead

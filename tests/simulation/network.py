@@ -66,13 +66,14 @@ class Network:
         self.is_down = False
         """Whether the server refuses connections."""
         self.open: dict[Transport, None] = {}
-        self._parted: dict[Process, list[tuple[Callable[[], None], Context]]] = {}
+        self._parted: dict[Process, list[tuple[Context, Callable[[bytes], None], bytes]]] = {}
         loop.connect = self._connect
 
     def delay(self) -> float:
         """Seconds that bytes take one way."""
-        chance = self._chance
-        return chance.uniform(*(LATE if chance.random() < LATE_SHARE else USUAL))
+        draw = self._chance.random
+        least, most = LATE if draw() < LATE_SHARE else USUAL
+        return least + (most - least) * draw()
 
     async def _connect(
         self, factory: Callable[[], asyncio.Protocol], *_: Any, **__: Any
@@ -100,16 +101,15 @@ class Network:
 
     def join(self, process: Process) -> None:
         """What was on its way meanwhile arrives now, in its order."""
-        for arrive, context in self._parted.pop(process, []):
-            self._loop.call_soon(arrive, context=context)
+        for context, arrive, data in self._parted.pop(process, []):
+            self._loop.call_soon(arrive, data, context=context)
 
-    def pass_on(self, owner: Thread | None, arrive: Callable[[], None]) -> None:
-        """Let bytes of a process arrive, unless it is parted: then later."""
-        held = None if owner is None else self._parted.get(owner.process)
-        if held is None:
-            arrive()
-        else:
-            held.append((arrive, copy_context()))
+    def holds(self, owner: Thread | None, arrive: Callable[[bytes], None], data: bytes) -> bool:
+        """Whether bytes of a process arrive later, as it is parted."""
+        held = self._parted.get(owner.process) if self._parted and owner else None
+        if held is not None:
+            held.append((copy_context(), arrive, data))
+        return held is not None
 
     def reset(self) -> None:
         """Break all connections: the server is gone."""
@@ -147,11 +147,12 @@ class Transport(asyncio.Transport):
         """Bytes set out, and arrive behind those before."""
         if self.is_closing():
             return
+        data = bytes(data)
         self._there = max(self._there, clock.now() + self._network.delay())
-        doom = self.doom if self.doom and self.doom.is_met(bytes(data)) else None
+        doom = self.doom if self.doom and self.doom.is_met(data) else None
         if doom and doom.way == "cut_late":
             self._there += doom.seconds
-        self._loop.call_at(self._there, self._arrive, bytes(data), context=_OUTSIDE)
+        self._loop.call_at(self._there, self._arrive, data, context=_OUTSIDE)
         if doom:
             getattr(self, doom.way)()
 
@@ -208,11 +209,8 @@ class Transport(asyncio.Transport):
     # What happens to it:
 
     def _arrive(self, data: bytes) -> None:
-        def arrive() -> None:
-            if not self._is_cut:
-                self.session.receive(data)
-
-        self._network.pass_on(self.owner, arrive)
+        if not self._network.holds(self.owner, self._arrive, data) and not self._is_cut:
+            self.session.receive(data)
 
     def reply(self, data: bytes, later: float = 0.0) -> None:
         """The server answers, after so many seconds; to be called in the order of answers."""
@@ -222,11 +220,9 @@ class Transport(asyncio.Transport):
             self._loop.call_at(at, self._come, data, context=self._context)
 
     def _come(self, data: bytes) -> None:
-        def come() -> None:
-            if not self._is_cut and not self._closing:
-                self._protocol.data_received(data)
-
-        self._network.pass_on(self.owner, come)
+        is_over = self._network.holds(self.owner, self._come, data) or self._is_cut or self._closing
+        if not is_over:
+            self._protocol.data_received(data)
 
     def cut(self) -> None:
         """Break it: what is on its way, there or back, is lost, and the process hears of it."""

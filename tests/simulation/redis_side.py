@@ -12,6 +12,7 @@ import hashlib
 import re
 import socket
 from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import hiredis
@@ -253,8 +254,8 @@ class SimulatedRedis:
         self, session: _Session, name: bytes, command: list[bytes]
     ) -> tuple[float, bytes] | None:
         """What the simulation answers itself, and after how many seconds."""
-        if name == b"EVALSHA" and command[1].decode() not in self.known:
-            return 0.0, _NO_SCRIPT
+        if name == b"EVALSHA":
+            return None if command[1].decode() in self.known else (0.0, _NO_SCRIPT)
         if name == b"WAIT" and not self.replica_hears:
             return int(command[2]) / 1000, b":0\r\n"
         if name in (b"SUBSCRIBE", b"SSUBSCRIBE"):
@@ -288,7 +289,7 @@ class SimulatedRedis:
         self.calls += 1
         replies, whole = self._real.ask([*packed, _TAKE_WAKES])
         wakes = replies.pop()
-        tail = _NULL if wakes is None else _array(wakes)
+        tail = _NULL if wakes is None else _array(tuple(wakes))
         for each in packed:
             self._note(each)
         session.transport.reply(whole[: -len(tail)])
@@ -323,11 +324,11 @@ class _Session:
 
     def push(self, *words: bytes | int) -> bytes:
         """A message of a channel."""
-        kind = b">" if self.protocol == 3 else b"*"
-        return kind + _array(words)[1:]
+        return (b">" if self.protocol == 3 else b"*") + _array(words)[1:]
 
 
-def _array(words: Any) -> bytes:
+@cache  # a run has few words
+def _array(words: tuple[bytes | int, ...]) -> bytes:
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         parts.append(
