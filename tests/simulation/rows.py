@@ -56,7 +56,7 @@ class Rows:
             NAME,
             shards=how.shards,
             page=how.page,
-            idle=0.3,
+            idle=0.5,
             max_attempts=ATTEMPTS,
             interval=-0.1,
             on_retry="hold" if how.holds else "step-aside",

@@ -15,7 +15,7 @@ from tests.history.auditor import states_of
 from tests.history.invariants import Violation
 from tests.simulation import clock
 from tests.simulation.acts import Timer
-from tests.simulation.fleet import RECOVERY, Fleet
+from tests.simulation.fleet import Fleet
 from tests.simulation.operators import BY, Operators
 
 QUIET = 2.0  # seconds behind the last fault's recovery for which ticks go on
@@ -39,7 +39,9 @@ class Timers:
 
     async def tidy(self) -> None:
         """Let ticks go on for a while, and no longer."""
-        await asyncio.sleep(RECOVERY + QUIET if self._fleet.plan.timers else 0)
+        recovered = max((until for _, until in self._fleet.troubled), default=0.0)
+        if self._fleet.plan.timers:
+            await asyncio.sleep(max(0.0, recovered + QUIET - clock.now()))
         for timer in self._fleet.plan.timers:
             began = clock.wall()
             try:
