@@ -145,8 +145,15 @@ class Snapshot:
         """How many claims of a task ended in a crash."""
         return int(self.lives.get(split_element(element)[1], {}).get(b"crashes", 0))
 
-    def waiting(self) -> Iterator[tuple[str, str, bytes]]:
+    def waiting(self) -> list[tuple[str, str, bytes]]:
         """Every waiting task: in which list, of which group, its element."""
+        return self._waiting
+
+    @cached_property
+    def _waiting(self) -> list[tuple[str, str, bytes]]:
+        return [*self._find_waiting()]
+
+    def _find_waiting(self) -> Iterator[tuple[str, str, bytes]]:
         for element in self.lists.get("plain", []):
             yield "plain", "", element
         lined_up = set(self.hashes.get("turns", {}).values())
