@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from groupflow.servers.replicated import ClusterNode, RedisCluster, command
+from tests.servers.replicated import ClusterNode, RedisCluster, command
 
 AT_ONCE = 100  # keys a step
 

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-from groupflow.servers import RabbitmqServer, RedisServer, ValkeyServer
+from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
-from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.databases import MariaDb, Postgres
 from tests.deadlines import deadline
+from tests.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench
 
 _Result = TypeVar("_Result")

@@ -19,7 +19,7 @@ from groupflow.broker import topology
 from groupflow.broker.connection import address_of, close_quietly, connect
 from groupflow.core.errors import GroupflowError, reaching
 from groupflow.demo.screen import step
-from groupflow.servers.launch import private_servers
+from groupflow.servers import private_servers
 from groupflow.settings.load import PREFIX, load_settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys

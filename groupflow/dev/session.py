@@ -20,7 +20,7 @@ from rich.console import Console
 from groupflow.dev.child import Child
 from groupflow.dev.lines import line_of
 from groupflow.ops.signals import Ending
-from groupflow.servers.launch import PrivateServers, private_servers
+from groupflow.servers import PrivateServers, private_servers
 from groupflow.servers.ports import free_ports
 from groupflow.settings.load import PREFIX
 

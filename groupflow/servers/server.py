@@ -26,12 +26,13 @@ _LAST_WORDS = 2_000  # characters of a log that an error shows
 class MissingServer(GroupflowError):
     """A server's program is not installed."""
 
-    def __init__(self, binaries: Sequence[str], remedy: str = "") -> None:
+    def __init__(self, binaries: Sequence[str]) -> None:
         self.binaries = tuple(binaries)  # the programs that were looked for and not found
-        what = " and ".join(self.binaries)
         # Debian's packages carry the names of their programs.
-        how = remedy or f"apt-get install {' '.join(self.binaries)}"
-        super().__init__(f"{what} not found. Install what is missing: {how}")
+        super().__init__(
+            f"{' and '.join(self.binaries)} not found. "
+            f"Install what is missing: apt-get install {' '.join(self.binaries)}"
+        )
 
 
 class PortTaken(ServerFailed):
@@ -272,32 +273,3 @@ async def ask(port: int, question: bytes, *, until: bytes = b"") -> bytes:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-
-
-class ServerGroup:
-    """Servers that start and stop together."""
-
-    servers: Sequence[PrivateServer]
-
-    async def start(self) -> None:
-        """Start all, and join them.
-
-        Raises:
-            ServerFailed: they did not come together in time.
-        """
-        await asyncio.gather(*(server.start() for server in self.servers))
-
-    async def stop(self) -> None:
-        """Stop all."""
-        await asyncio.gather(*(server.stop() for server in self.servers))
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from groupflow.servers.rabbitmq import RabbitmqServer
 from groupflow.servers.redis import RedisServer
-from groupflow.servers.replicated import RedisCluster
 from tests.bench.limits import redis_round_trip
 from tests.bench.load import Load
 from tests.bench.records import Records
 from tests.bench.rows import OURS, Row
+from tests.servers.replicated import RedisCluster
 
 ROUNDS, PAIRS = 5, 7
 

@@ -16,13 +16,13 @@ import pytest
 
 from groupflow.cli.exits import Exit
 from groupflow.servers import RedisServer
-from groupflow.servers.replicated import RedisCluster, command
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import Partitions, agree, keys_of, partition_of
 from tests.deadlines import deadline
 from tests.operate.spread import Spread
+from tests.servers.replicated import RedisCluster, command
 from tests.store.bench import arrival, bury
 
 

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from random import SystemRandom
 
-from groupflow.servers.launch import private_servers
+from groupflow.servers import private_servers
 
 
 async def _with_servers() -> int:

@@ -17,7 +17,6 @@ import yaml
 
 from groupflow.broker.partitions import PLUGIN
 from groupflow.servers import RabbitmqServer
-from groupflow.servers.replicated import RedisCluster, command
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import split_hosts
@@ -26,6 +25,7 @@ from groupflow.store.partitions import keys_of
 from tests.deploy.against_crds import problems_in, schemas_in
 from tests.endtoend.rig import Rig, run
 from tests.endtoend.test_order import mixed
+from tests.servers.replicated import RedisCluster, command
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

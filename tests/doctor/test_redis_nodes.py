@@ -13,11 +13,11 @@ from groupflow.core.errors import ConfigError, StoreUnavailable
 from groupflow.doctor.examination import check_at_start
 from groupflow.doctor.partitions import examine_partitions
 from groupflow.servers import RedisServer
-from groupflow.servers.replicated import RedisCluster, WatchedRedis, command, until
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
+from tests.servers.replicated import RedisCluster, WatchedRedis, command, until
 
 
 async def examined(url: str) -> dict[str, list[Check]]:

@@ -32,8 +32,6 @@ from groupflow.broker.partitions import names_of
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
-from groupflow.servers.replicated import RedisCluster
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
@@ -42,6 +40,8 @@ from tests.endtoend.process import LOOK, REPOSITORY, Process, until
 from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal, Totals, killed, published
 from tests.history.invariants import Violation, check
+from tests.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.servers.replicated import RedisCluster
 
 APP = "tests.endtoend.handlers:app"
 

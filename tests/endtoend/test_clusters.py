@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from groupflow.servers import RabbitmqServer
-from groupflow.servers.replicated import RedisCluster, until
 from groupflow.store.partitions import partition_of
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Rig, run
 from tests.endtoend.test_order import mixed
 from tests.endtoend.ticking import judge_ticks, shown, ticks_of, verb, with_schedules
+from tests.servers.replicated import RedisCluster, until
 
 
 @pytest.fixture(scope="module")

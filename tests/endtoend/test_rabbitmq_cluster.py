@@ -13,10 +13,10 @@ import orjson
 import pytest
 
 from groupflow.servers import RedisServer
-from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.deadlines import short_lease
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig, run
+from tests.servers.rabbitmq_cluster import RabbitmqCluster
 
 MakeRig: TypeAlias = Callable[..., Rig]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.replicated import command, until
 from tests.endtoend.rig import Job, Rig, run
+from tests.servers.replicated import command, until
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from groupflow.operate.tallying import Tallier, read_types, tally
 from groupflow.operate.tasks import ListedState, WaitingTasks, find_task, list_tasks
 from groupflow.operate.whole.lists import list_groups
 from groupflow.operate.whole.namespace import Namespace
-from groupflow.servers import RedisServer, ValkeyServer
+from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.history import roll_history
 from groupflow.store.keys import Keys
@@ -45,6 +45,7 @@ from groupflow.store.settlements import Advance, Complete, Release, Retry
 from tests.deadlines import deadline
 from tests.security.conftest import TlsRabbitmq, running
 from tests.security.strict import StrictBroker
+from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench, arrival, bury
 from tests.store.test_large import large
 

@@ -21,11 +21,11 @@ from groupflow.servers import (
     RabbitmqServer,
     RedisServer,
     ServerFailed,
-    ValkeyServer,
     private_servers,
 )
 from groupflow.servers.ports import free_ports
 from tests.deadlines import deadline
+from tests.servers.valkey import ValkeyServer
 
 STORES = pytest.mark.parametrize("make", [RedisServer, ValkeyServer], ids=["redis", "valkey"])
 
@@ -248,7 +248,7 @@ async def test_the_folder_goes_when_the_block_fails(
     monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]
 ) -> None:
     # Valkey in RabbitMQ's place: what is tested is the launch, and it is fifty times as fast.
-    monkeypatch.setattr("groupflow.servers.launch.RabbitmqServer", ValkeyServer)
+    monkeypatch.setattr("groupflow.servers.RabbitmqServer", ValkeyServer)
     launch = private_servers()
     servers = await launch.__aenter__()
     folder = servers.redis.folder.parent

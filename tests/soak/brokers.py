@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from groupflow.servers import RabbitmqServer, ServerFailed
-from groupflow.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.soak.config import QUEUE
 from tests.soak.proxy import Proxy, Way
 

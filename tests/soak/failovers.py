@@ -20,8 +20,8 @@ from statistics import median
 
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.process import ServerFailed
-from groupflow.servers.replicated import ClusterNode, RedisCluster, command, until
 from tests.endtoend.rig import Rig, run
+from tests.servers.replicated import ClusterNode, RedisCluster, command, until
 from tests.soak.rabbitmq_kills import Groups
 
 GOAL = 2.0  # seconds beyond the node timeout

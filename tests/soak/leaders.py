@@ -11,8 +11,8 @@ import re
 import time
 
 from groupflow.servers import ServerFailed
-from groupflow.servers.replicated import RedisCluster, command
 from tests.history.events import lossy
+from tests.servers.replicated import RedisCluster, command
 from tests.soak.world import World
 
 LOOK = 0.25  # seconds

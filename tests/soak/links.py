@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from groupflow.servers.replicated import ClusterNode
+from tests.servers.replicated import ClusterNode
 
 CLIENTS = -1  # in place of a node's number: whoever comes from elsewhere
 _ADDRESSES = "127.0.77."

@@ -24,9 +24,9 @@ from statistics import median
 from groupflow import Publisher
 from groupflow.core.errors import GroupflowError
 from groupflow.servers import RedisServer
-from groupflow.servers.rabbitmq_cluster import ClusterNode, RabbitmqCluster
 from tests.endtoend.rig import Job, Rig, run
 from tests.history.events import published
+from tests.servers.rabbitmq_cluster import ClusterNode, RabbitmqCluster
 
 GROUPS = 24
 CALM = 3.0  # seconds before and behind a kill that belong to it

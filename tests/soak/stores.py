@@ -12,9 +12,9 @@ from redis.cluster import RedisCluster as ClusterClient
 from redis.exceptions import RedisClusterException, RedisError
 
 from groupflow.servers.redis import RedisServer
-from groupflow.servers.replicated import RedisCluster
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
+from tests.servers.replicated import RedisCluster
 from tests.soak.config import NAMESPACE
 
 PARTITIONS = 6

@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from groupflow.servers.replicated import ClusterNode, RedisCluster, command, until
+from tests.servers.replicated import ClusterNode, RedisCluster, command, until
 from tests.soak.links import CLIENTS, LinkedNode, Links
 
 KEY = "{links}"

@@ -15,8 +15,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from groupflow.servers import RedisServer, ServerFailed
-from groupflow.servers.replicated import RedisCluster
 from tests.history.events import Journal
+from tests.servers.replicated import RedisCluster
 from tests.soak.brokers import Brokers, ManyRabbitmqs, OneRabbitmq, Wires, amqp
 from tests.soak.config import LEASE, write_config
 from tests.soak.daemons import Slot

@@ -10,12 +10,12 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable, TooFewReplicas
 from groupflow.servers import RedisServer
-from groupflow.servers.replicated import command, until
 from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.epochs import Seen
 from groupflow.store.scans import ScanRecords
 from tests.deadlines import deadline
+from tests.servers.replicated import command, until
 from tests.store.bench import Bench, arrival, ids
 
 PATIENCE = 0.2  # seconds

@@ -12,7 +12,6 @@ import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
 from groupflow.servers import RedisServer
-from groupflow.servers.replicated import WatchedRedis, command, until
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.copies import Copies
@@ -20,6 +19,7 @@ from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.sessions import Sessions
 from tests.deadlines import deadline
+from tests.servers.replicated import WatchedRedis, command, until
 from tests.store.bench import Bench, Daemon, arrival, ids
 
 _Answer = TypeVar("_Answer")

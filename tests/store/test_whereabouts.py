@@ -11,13 +11,13 @@ from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from groupflow.core.errors import StoreUnavailable
-from groupflow.servers.replicated import RedisCluster, WatchedRedis, command, until
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.whereabouts import Address, Ask, Nodes, most_say
 from tests.clusters import begin_move, end_move, move_keys
 from tests.deadlines import deadline
+from tests.servers.replicated import RedisCluster, WatchedRedis, command, until
 from tests.store.bench import arrival
 
 HERE, THERE = ("here", 1), ("there", 1)

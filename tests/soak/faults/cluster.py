@@ -11,9 +11,9 @@ from random import Random
 from typing import ClassVar
 
 from groupflow.servers import ServerFailed
-from groupflow.servers.replicated import ClusterNode, RedisCluster, command, until
 from tests.clusters import move
 from tests.history.events import lossy
+from tests.servers.replicated import ClusterNode, RedisCluster, command, until
 from tests.soak.faults.base import Fault, Skipped
 from tests.soak.links import CLIENTS, LinkedNode, Links
 from tests.soak.stores import PARTITIONS

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.rabbitmq import HASH_EXCHANGE, MANAGEMENT, RabbitmqServer
-from groupflow.servers.server import MissingServer, PrivateServer, ServerGroup, ask
+from groupflow.servers.server import MissingServer, PrivateServer, ask
+from tests.servers.group import ServerGroup
 
 _NAMES_REQUEST = b"\x00\x01n"  # epmd's NAMES_REQ
 _CTL = "rabbitmqctl"
@@ -36,7 +37,7 @@ class PortMapper(PrivateServer):
             raise MissingServer(["erlang-base"])
         return [found, "-port", str(self.port), "-address", "127.0.0.1", "-relaxed_command_check"]
 
-    async def answers(self, pid: int) -> bool:  # noqa: ARG002  epmd doesn't tell its own
+    async def answers(self, pid: int) -> bool:
         """Whether it answers a request for names."""
         port = (await ask(self.port, _NAMES_REQUEST))[:4]
         return int.from_bytes(port, "big") == self.port

@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.redis import RedisServer
-from groupflow.servers.server import ServerGroup, ask
+from groupflow.servers.server import ask
+from tests.servers.group import ServerGroup
 
 NODE_TIMEOUT = 1_000  # milliseconds of silence after which a primary is replaced
 SLOTS = 16_384
@@ -250,7 +251,7 @@ async def until(condition: Callable[[], Awaitable[bool]], complaint: str) -> Non
     """
     try:
         async with asyncio.timeout(_WITHIN):
-            while not await condition():  # noqa: ASYNC110  other processes change it
+            while not await condition():
                 await asyncio.sleep(_LOOK)
     except TimeoutError:
         raise ServerFailed(complaint) from None
