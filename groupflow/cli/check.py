@@ -186,8 +186,7 @@ def _notes(settings: Settings, sources: Sources) -> list[str]:
 
 def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
     """What is to be said of this machine, which need not be the one where it will run."""
-    from groupflow.doctor.files import examine_files
-    from groupflow.doctor.http import examine_http
+    from groupflow.doctor.local import examine_files, examine_http
     from groupflow.flow.runners import problems_with
 
     files = examine_files(settings, sources)

@@ -1,277 +1,366 @@
-"""Whether RabbitMQ is fit: its version, the queue as it was declared, rights, alarms.
+"""Asks RabbitMQ: its version, its nodes, the queue as it was declared, rights, alarms.
 
-Over AMQP alone. RabbitMQ refuses a declaration that differs from the queue, and names the first
-difference. So declaring again with that one corrected brings out the next; this changes nothing. A
-missing queue is never declared here.
+RabbitMQ refuses a declaration that differs from the queue, and names the first difference. So
+declaring again with that one corrected brings out the next; this changes nothing. A missing queue
+is never declared here. AMQP doesn't tell the bindings, nor which node leads a queue: the management
+API does, where it is configured. It needs a user with the tag *monitoring*, which daemons don't.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from operator import methodcaller
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import aiormq
+import httpx
 from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
 from pamqp.common import FieldValue
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from groupflow.broker import dead_stream, topology
-from groupflow.broker.connection import ENDED, connect, open_channel
+from groupflow.broker import dead_stream, partitions, topology
+from groupflow.broker.connection import (
+    ENDED,
+    address_of,
+    close_quietly,
+    connect,
+    nodes_of,
+    open_channel,
+)
 from groupflow.broker.declaring import Difference, parse_difference
-from groupflow.broker.partitions import names_of
 from groupflow.broker.topology import Presence
-from groupflow.core.checkup import Check, Verdict
-from groupflow.doctor.rabbitmq_cluster import examine_nodes, examine_partitions, examine_plugin
-from groupflow.doctor.rabbitmq_management import UNTOLD, examine_management
+from groupflow.core.checkup import Check
+from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from groupflow.core.masking import mask_place
+from groupflow.core.urls import split_url
+from groupflow.doctor.table import judge
+from groupflow.settings.model import Settings
+from groupflow.settings.transport import split_tls
 
-OLDEST = (3, 8)  # the first with quorum queues
+TIMEOUT = 10.0  # seconds for a handshake, and for an answer of the management API
 CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all
-QUEUE = "rabbitmq.queue"
 
 _MOST_DIFFERENCES = 12
-_RIGHTS_REMEDY = "See deploy/rabbitmq/permissions.sh."
-_ANEW = (
-    "An argument can't be changed: stop the publishers, let the queue run empty, delete it and let "
-    "`groupflow run` declare it (or declare one under another name)."
-)
-
-_MEANINGS: dict[str, tuple[Verdict, str]] = {
-    "durable": ("fail", "a restart of RabbitMQ loses it and its messages"),
-    "x-single-active-consumer": ("fail", "two daemons consume at once and mix up the order"),
-    "x-queue-type": ("warn", "its messages are on one node only, and are lost with its disk"),
-    "x-message-ttl": ("fail", "messages that wait too long are lost"),
-    "x-expires": ("fail", "unused for so long, it is deleted with its messages"),
-    "x-max-length": ("fail", "what is over it is dropped from the head"),
-    "x-max-length-bytes": ("fail", "what is over it is dropped from the head"),
-    "x-max-priority": ("warn", "priorities change the order in which messages come"),
+_ANSWER_BYTES = 1024 * 1024  # of an answer of the management API, at most
+_REFUSALS: dict[type[Exception], str] = {
+    aiormq.exceptions.ChannelAccessRefused: "denied",
+    aiormq.exceptions.ChannelPreconditionFailed: "differs",
+    aiormq.exceptions.ChannelNotFoundEntity: "missing",
+    TimeoutError: "silent",
 }
 
+_connect = partial(connect, heartbeat=10, timeout=TIMEOUT, name="groupflow doctor")
+_Told = TypeVar("_Told")
 
-async def examine_broker(
-    url: str,
-    queue: str,
-    timeout: float,
-    dead_retention: float,
-    *,
-    partitions: int = 1,
-    trusts_policy: bool = False,
-    management: str = "",
-) -> list[Check]:
-    """Everything about one RabbitMQ, as the user of the URL sees it; times are in seconds.
 
-    Args:
-        url: the server's.
-        queue: which is consumed.
-        partitions: in how many.
-        timeout: seconds for the handshake.
-        dead_retention: seconds that dead letters are kept.
-        trusts_policy: whether a policy is said to keep their bodies for long enough.
-        management: the URL of its management API; empty where it isn't configured.
+async def examine_rabbitmq(settings: Settings) -> list[Check]:
+    """Everything about RabbitMQ, as the configured user sees it.
 
     Raises:
         BrokerUnavailable: no answer.
+        ConfigError: the way to it isn't safe.
         ServerUnreachable: it refused the credentials.
     """
-    connection = await connect(url, heartbeat=10, timeout=timeout, name="groupflow doctor")
+    rabbitmq, history, url = settings.rabbitmq, settings.history, settings.rabbitmq_url()
+    queue, count = rabbitmq.queue, rabbitmq.partitions
+    connection = await _connect(url)
     try:
-        version = await _version_of(connection)
-        checks = [_judge_version(version), *await examine_nodes(url, timeout)]
-        for name in names_of(queue, partitions):
-            checks += await _examine_one(connection, name, version)
-        checks += await examine_partitions(connection, queue, partitions)
-        if management:
-            checks += await examine_management(management, url, queue, partitions, timeout)
-        elif partitions > 1:
-            checks.append(UNTOLD)
+        version = await _told_by(connection, "version")
+        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+        checks = judge("rabbitmq.version", version=version, numbers=numbers)
+        checks += await _examine_nodes(url)
+        for name in partitions.names_of(queue, count):
+            checks += await _examine_queue(connection, name, version)
+        checks += await _examine_partitions(connection, queue, count)
+        if management := rabbitmq.management.get_secret_value():
+            checks += await _examine_management(management, url, queue, count)
+        elif count > 1:
+            checks += judge("rabbitmq.leaders untold")
+        stays, trusts = history.dead_retention, history.dead_policy
         checks.append(
-            await dead_stream.examine(
-                connection, queue, version, dead_retention, trusts_policy=trusts_policy
-            )
+            await dead_stream.examine(connection, queue, version, stays, trusts_policy=trusts)
         )
-        checks.append(await _examine_publishing(connection))
-        if partitions > 1:  # last, since RabbitMQ 3 ends the connection where it is missing
-            checks.append(await examine_plugin(connection, queue, partitions))
+        checks += await _examine_publishing(connection)
+        if count > 1:  # last, since RabbitMQ 3 ends the connection where it is missing
+            is_there = await partitions.has_plugin(connection, queue)
+            [problem] = partitions.plugin_missing(count).problems
+            facts = {"plugin": partitions.PLUGIN, "remedy": problem.remedy}
+            checks += judge("rabbitmq.plugin", is_there=is_there, **facts)
         return checks
     finally:
-        with suppress(*ENDED):
-            await connection.close()
+        await close_quietly(connection.close())
 
 
-async def _examine_one(connection: AbstractConnection, queue: str, version: str) -> list[Check]:
-    presence = await topology.presence_of(connection, queue)
-    if presence is Presence.MISSING:
-        found = f"{queue!r} is not there yet: `groupflow run` or `publish` declares it"
-        return [Check(QUEUE, "ok", found)]
-    checks = await _examine_queue(connection, queue, version, presence)
-    return [*checks, await _examine_reading(connection, queue)]
-
-
-async def _version_of(connection: AbstractConnection) -> str:
+async def _told_by(connection: AbstractConnection, name: str) -> str:
+    """A property of the server."""
     channel = await open_channel(connection, confirms=False)
-    version = str(channel.connection.server_properties.get("version", ""))
-    await channel.close()
-    return version
+    told = str(channel.connection.server_properties.get(name, ""))
+    await close_quietly(channel.close())
+    return told
 
 
-def _judge_version(version: str) -> Check:
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    oldest = ".".join(map(str, OLDEST))
-    if not numbers:
-        return Check("rabbitmq.version", "warn", "it doesn't say its version", "Is it RabbitMQ?")
-    if numbers < OLDEST:
-        return Check("rabbitmq.version", "fail", f"RabbitMQ {version}", f"Use {oldest} or newer.")
-    return Check("rabbitmq.version", "ok", f"RabbitMQ {version}")
+async def _refusal(
+    connection: AbstractConnection,
+    act: Callable[[AbstractChannel], Awaitable[object]],
+    *,
+    confirms: bool = False,
+) -> tuple[str, str]:
+    """How RabbitMQ refuses a call: a word for it, and its own; both are empty where it doesn't.
 
-
-async def _examine_queue(
-    connection: AbstractConnection, queue: str, version: str, presence: Presence
-) -> list[Check]:
-    if presence is Presence.UNTOLD:
-        found = f"{queue!r} can't be checked without the right to configure it (RabbitMQ {version})"
-        return [Check(QUEUE, "warn", found, _RIGHTS_REMEDY)]
-    wanted: dict[str, FieldValue] = dict(topology.ARGUMENTS)
-    major = version.partition(".")[0]
-    unlimited = major.isdecimal() and int(major) >= topology.UNLIMITED_FROM
-    if unlimited:
-        wanted["x-delivery-limit"] = -1
-    durable = True
-    differences: list[Difference] = []
-    while len(differences) < _MOST_DIFFERENCES:
-        try:
-            difference = await _declare(connection, queue, durable=durable, arguments=wanted)
-        except aiormq.exceptions.ChannelAccessRefused:
-            found = f"{queue!r} is there; the user may not declare it, so its arguments stay unseen"
-            return [Check(QUEUE, "warn", found, _RIGHTS_REMEDY)]
-        except ENDED as error:
-            return [Check(QUEUE, "warn", f"RabbitMQ said nothing of {queue!r}: {error}")]
-        if difference is None:
-            break
-        if difference in differences:  # declaring it so doesn't correct it
-            break
-        differences.append(difference)
-        if difference.argument == "durable":
-            durable = bool(difference.current)
-        elif difference.current is None:
-            wanted.pop(difference.argument, None)
-        else:
-            wanted[difference.argument] = difference.current
-    return [*judge_queue(queue, differences), *_judge_deliveries(differences, unlimited)]
-
-
-async def _declare(
-    connection: AbstractConnection, queue: str, *, durable: bool, arguments: dict[str, FieldValue]
-) -> Difference | None:
-    """Declare the queue with these arguments; the first difference, if any."""
-    channel = await open_channel(connection, confirms=False)
-    try:
-        await channel.queue_declare(queue, durable=durable, arguments=arguments)
-    except aiormq.exceptions.ChannelPreconditionFailed as error:
-        difference = parse_difference(str(error))
-        if difference is None:
-            raise
-        return difference
-    await channel.close()
-    return None
-
-
-def judge_queue(queue: str, differences: list[Difference]) -> list[Check]:
-    checks = [
-        Check(QUEUE, *verdict)
-        for difference in differences
-        if difference.argument not in ("x-delivery-limit", "x-queue-leader-locator")
-        for verdict in [_judge_difference(queue, difference, differences)]
-    ]
-    if checks:
-        return checks
-    return [Check(QUEUE, "ok", f"{queue!r}: durable, quorum, single active consumer")]
-
-
-def _judge_difference(
-    queue: str, difference: Difference, all_of_them: list[Difference]
-) -> tuple[Verdict, str, str]:
-    what = f"{queue!r} has {difference.argument} = {_text(difference.current)}"
-    overflow = next((d.current for d in all_of_them if d.argument == "x-overflow"), None)
-    if difference.argument.startswith("x-max-length") and overflow == "reject-publish":
-        return "ok", f"{what}, and refuses what is over it", ""
-    if difference.argument == "x-queue-type" and difference.current == "stream":
-        return "fail", f"{what}: a stream hands its messages out again and again", _ANEW
-    if difference.argument not in _MEANINGS:
-        return "ok", what, ""
-    verdict, meaning = _MEANINGS[difference.argument]
-    return verdict, f"{what}: {meaning}", _ANEW
-
-
-def _judge_deliveries(differences: list[Difference], limited_by_default: bool) -> list[Check]:
-    name = "rabbitmq.delivery-limit"
-    found = next((d for d in differences if d.argument == "x-delivery-limit"), None)
-    dead_letters = any(d.argument == "x-dead-letter-exchange" for d in differences)
-    limit = found.current if found else None
-    if limit is None and not (found and limited_by_default):
-        note = "none: a message comes again however often daemons die with it"
-        return [Check(name, "ok", note)]
-    bound = "the default of 20" if limit is None else _text(limit)
-    then = "goes to its dead-letter exchange" if dead_letters else "is dropped"
-    return [
-        Check(
-            name,
-            "warn",
-            f"{bound}: a message that so many daemons died with, or lost their connection, {then}",
-            f"Declare the queue with x-delivery-limit = -1. {_ANEW}",
-        )
-    ]
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-async def _examine_reading(connection: AbstractConnection, queue: str) -> Check:
-    """Whether the user may consume: tried with an argument that RabbitMQ refuses after the rights.
-
-    So no consumer ever starts, and no message is touched.
+    Each call has a channel of its own, since a refusal closes it.
     """
-    name = "rabbitmq.reading"
-    channel = await open_channel(connection, confirms=False)
+    channel = await open_channel(connection, confirms=confirms)
     try:
-        await channel.basic_consume(queue, _no_message, arguments={"x-priority": "doctor"})
-    except aiormq.exceptions.ChannelAccessRefused as error:
-        return Check(name, "fail", f"the user may not consume: {error}", _RIGHTS_REMEDY)
-    except aiormq.exceptions.ChannelPreconditionFailed:
-        return Check(name, "ok", f"the user may consume {queue!r}")
-    except aiormq.exceptions.ChannelNotFoundEntity:
-        return Check(name, "ok", f"{queue!r} is not there yet")
+        await act(channel)
     except ENDED as error:
-        return Check(name, "warn", f"RabbitMQ did not say whether the user may consume: {error}")
-    await channel.close()
-    return Check(name, "ok", f"the user may consume {queue!r}")
+        found = (word for kind, word in _REFUSALS.items() if isinstance(error, kind))
+        return next(found, "ended"), str(error)
+    await close_quietly(channel.close())
+    return "", ""
+
+
+async def _examine_nodes(url: str) -> list[Check]:
+    """Whether all nodes of a URL answer, and are of one cluster; nothing where there is one."""
+    nodes = nodes_of(url)
+    if len(nodes) == 1:
+        return []
+    told = dict(zip(nodes, await asyncio.gather(*map(_cluster_of, nodes)), strict=True))
+    away = [error for error in told.values() if isinstance(error, Exception)]
+    names = {address_of(node): each for node, each in told.items() if isinstance(each, str)}
+    facts = {
+        "count": len(nodes),
+        "answered": len(names),
+        "names": len(set(names.values())),
+        "told": ", ".join(f"{address} of {name!r}" for address, name in names.items()),
+    }
+    every = [*away, None]  # the last is for what those that answer say
+    return [check for e in every for check in judge("rabbitmq.nodes", error=e, **facts)]
+
+
+async def _cluster_of(node: str) -> str | Exception:
+    """The name of a node's cluster, or the error."""
+    try:
+        connection = await _connect(node)
+    except (BrokerUnavailable, ServerUnreachable) as error:
+        return error
+    try:
+        return await _told_by(connection, "cluster_name")
+    except BrokerUnavailable as error:
+        return error
+    finally:
+        await close_quietly(connection.close())
+
+
+async def _examine_queue(connection: AbstractConnection, queue: str, version: str) -> list[Check]:
+    """Whether the queue is as it must be, and the user may consume it."""
+    presence = await topology.presence_of(connection, queue)
+    if presence is Presence.THERE:
+        checks = await _examine_arguments(connection, queue, version)
+    else:
+        checks = judge("rabbitmq.queue", queue=queue, version=version, state=presence.value)
+    if presence is Presence.MISSING:
+        return checks
+    # Tried with an argument that RabbitMQ refuses after the rights: so no consumer ever starts.
+    consume = methodcaller("basic_consume", queue, _no_message, arguments={"x-priority": "doctor"})
+    refusal, words = await _refusal(connection, consume)
+    return checks + judge("rabbitmq.reading", queue=queue, refusal=refusal, words=words)
 
 
 async def _no_message(_message: object) -> None:
     """Never called."""
 
 
-async def _examine_publishing(connection: AbstractConnection) -> Check:
+async def _examine_arguments(
+    connection: AbstractConnection, queue: str, version: str
+) -> list[Check]:
+    wanted: dict[str, Any] = {"durable": True, "arguments": dict(topology.ARGUMENTS)}
+    major = version.partition(".")[0]
+    is_limited = major.isdecimal() and int(major) >= topology.UNLIMITED_FROM
+    if is_limited:
+        wanted["arguments"]["x-delivery-limit"] = -1
+    differences: list[Difference] = []
+    while len(differences) < _MOST_DIFFERENCES:
+        declare = methodcaller("queue_declare", queue, **wanted)
+        refusal, words = await _refusal(connection, declare)
+        difference = parse_difference(words) if refusal == "differs" else None
+        if difference is None and refusal:
+            return judge("rabbitmq.queue", queue=queue, version=version, state=refusal, words=words)
+        if difference is None or difference in differences:  # declaring it so doesn't correct it
+            break
+        differences.append(difference)
+        if difference.argument == "durable":
+            wanted["durable"] = bool(difference.current)
+        elif difference.current is None:
+            wanted["arguments"].pop(difference.argument, None)
+        else:
+            wanted["arguments"][difference.argument] = difference.current
+    return judge_queue(queue, differences, is_limited=is_limited)
+
+
+def judge_queue(queue: str, differences: Sequence[Difference], *, is_limited: bool) -> list[Check]:
+    """What it means that a queue differs; `is_limited`: whether deliveries are, by default."""
+    current = {each.argument: each.current for each in differences}
+    facts = {"queue": queue, "overflow": current.get("x-overflow")}
+    checks = [
+        check
+        for name, value in current.items()
+        if name not in ("x-delivery-limit", "x-queue-leader-locator")
+        for check in judge("rabbitmq.queue argument", argument=name, value=_text(value), **facts)
+    ] or judge("rabbitmq.queue", queue=queue, state="")
+    limit = current.get("x-delivery-limit")
+    by_default = "the default of 20" if is_limited and "x-delivery-limit" in current else ""
+    bound = by_default if limit is None else _text(limit)
+    is_kept = "x-dead-letter-exchange" in current
+    then = "goes to its dead-letter exchange" if is_kept else "is dropped"
+    return checks + judge("rabbitmq.delivery-limit", bound=bound, then=then)
+
+
+def _text(value: FieldValue) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _examine_partitions(
+    connection: AbstractConnection, queue: str, count: int
+) -> list[Check]:
+    """Whether published messages reach the queues that are consumed."""
+    others = ", ".join(await partitions.others_of(connection, queue, count))
+    checks = judge("rabbitmq.partitions left", others=others, partitions=count)
+    if count == 1:
+        return checks
+    missing = []
+    for name in (queue, partitions.ring_of(queue)):
+        look = methodcaller("exchange_declare", name, passive=True)
+        refusal, _ = await _refusal(connection, look)
+        if refusal == "missing":
+            missing.append(repr(name))
+    shown = " nor ".join(missing)
+    return checks + judge("rabbitmq.partitions", queue=queue, partitions=count, missing=shown)
+
+
+async def _examine_publishing(connection: AbstractConnection) -> list[Check]:
     """Whether RabbitMQ confirms a message to no queue: an alarm blocks publishers."""
-    name = "rabbitmq.alarms"
-    channel = await open_channel(connection, confirms=True)
+    key = f"groupflow.doctor.{uuid4().hex}"
+    publish = methodcaller("basic_publish", b"", routing_key=key, timeout=CONFIRM_WITHIN)
+    refusal, words = await _refusal(connection, publish, confirms=True)
+    return judge("rabbitmq.alarms", refusal=refusal, words=words, within=CONFIRM_WITHIN)
+
+
+class Queue(BaseModel):
+    """A queue, as the management API tells of it."""
+
+    name: str
+    leader: str = ""  # the node; empty where it isn't a quorum queue, or has no leader
+    members: list[str] = []
+    online: list[str] = []
+
+
+class _Binding(BaseModel):
+    destination: str
+
+
+class _Unanswered(Exception):
+    """Why there is no answer to judge."""
+
+
+async def _examine_management(url: str, amqp_url: str, queue: str, count: int) -> list[Check]:
+    """Whether all partitions are bound, and are led and held by more than one node.
+
+    Args:
+        url: of the API, with a user.
+        amqp_url: where daemons connect to: it names the virtual host, and the CA to trust.
+        queue: which is consumed.
+        count: in how many partitions.
+    """
+    amqp_url, tls = split_tls(amqp_url)
+    vhost = quote(unquote(split_url(amqp_url).path[1:]) or "/", safe="")
+    verify = tls or ssl.create_default_context()
+    async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=verify) as client:
+
+        async def told(kind: type[_Told], where: str, name: str, rest: str) -> _Told | None:
+            path = f"{where}/{vhost}/{quote(name, safe='')}{rest}"
+            return await _get(client, kind, f"{url.rstrip('/')}/api/{path}")
+
+        async def bound_to(exchange: str) -> list[str]:
+            found = await told(list[_Binding], "exchanges", exchange, "/bindings/source")
+            return [each.destination for each in found or ()]
+
+        names, ring = partitions.names_of(queue, count), partitions.ring_of(queue)
+        rest = "?columns=name,type,leader,members,online"
+        try:
+            asked = [await told(Queue, "queues", name, rest) for name in names]
+            checks = judge_leaders([each for each in asked if each is not None])
+            if count > 1:
+                bound = await bound_to(ring)
+                checks = judge_bindings(queue, names, bound, await bound_to(queue)) + checks
+        except _Unanswered as error:
+            return judge("rabbitmq.management", place=mask_place(url), error=error)
+    return checks
+
+
+async def _get(client: httpx.AsyncClient, kind: type[_Told], url: str) -> _Told | None:
+    """An answer of the management API; ``None`` where there is no such thing."""
+    body = b""
     try:
-        await channel.basic_publish(
-            b"", routing_key=f"groupflow.doctor.{uuid4().hex}", timeout=CONFIRM_WITHIN
-        )
-    except TimeoutError:
-        return Check(
-            name,
-            "warn",
-            f"no confirm within {CONFIRM_WITHIN:g} s: an alarm on memory or disk blocks publishers",
-            "See `rabbitmqctl status`; free memory or disk. What is in the queue still drains.",
-        )
-    except aiormq.exceptions.ChannelAccessRefused:
-        note = "the user may not publish (it needs to only for `groupflow publish`)"
-        return Check(name, "ok", note)
-    except ENDED as error:
-        return Check(name, "warn", f"RabbitMQ took no message: {error}")
-    with suppress(*ENDED):
-        await channel.close()
-    return Check(name, "ok", "none: publishes are confirmed")
+        async with client.stream("GET", url) as answer:
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                return None
+            if answer.status_code != httpx.codes.OK:
+                raise _Unanswered(f"it answered {answer.status_code}")
+            async for chunk in answer.aiter_bytes():
+                body += chunk
+                if len(body) > _ANSWER_BYTES:
+                    raise _Unanswered("its answer has no end")
+        return TypeAdapter(kind).validate_json(body)
+    except ValidationError:
+        raise _Unanswered("its answer isn't that of RabbitMQ's management API") from None
+    except (httpx.HTTPError, OSError) as error:
+        raise _Unanswered(str(error) or type(error).__name__) from error
+
+
+def judge_bindings(
+    queue: str, names: Sequence[str], bound: Sequence[str], joined: Sequence[str]
+) -> list[Check]:
+    """Whether messages reach all partitions, and nothing else.
+
+    Args:
+        queue: the exchange that is published to.
+        names: of the queues.
+        bound: what is bound to the ring.
+        joined: what is bound to the exchange.
+    """
+    ring = partitions.ring_of(queue)
+    missing = ", ".join(name for name in names if name not in bound)
+    foreign = ", ".join(sorted(set(bound) - set(names)))
+    problems = {
+        f"not bound: {missing}": missing,
+        f"bound besides: {foreign}": foreign,
+        f"{queue!r} leads to {joined or 'nothing'}, not {ring!r}": joined != [ring],
+    }
+    shown = "; ".join(problem for problem, is_so in problems.items() if is_so)
+    return judge(
+        "rabbitmq.bindings", partitions=len(names), ring=ring, foreign=foreign, problems=shown
+    )
+
+
+def judge_leaders(queues: Sequence[Queue]) -> list[Check]:
+    """Whether each queue has a leader and all its copies, and leaders are spread over the nodes."""
+    led = Counter(each.leader for each in queues)
+    copies = {(node, node in each.online) for each in queues for node in each.members}
+    return judge(
+        "rabbitmq.leaders",
+        count=len(queues),
+        leaderless=", ".join(each.name for each in queues if not each.leader),
+        away=", ".join(sorted(node for node, is_online in copies if not is_online)),
+        nodes=len({node for node, _ in copies}),
+        leading=len(led),
+        told=", ".join(f"{node} leads {count}" for node, count in sorted(led.items())),
+    )

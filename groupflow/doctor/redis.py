@@ -1,92 +1,159 @@
-"""Whether Redis is fit: its version, its memory, its persistence, its clock, its role.
+"""Asks Redis: each node that serves partitions, and the cluster or the Sentinels around it.
 
-It reads ``INFO``, which a managed Redis allows where it forbids ``CONFIG``. `rights` examines what
-a user may do.
+``INFO`` is allowed by a managed Redis that forbids ``CONFIG``. `rights` asks what a user may do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
-from groupflow.doctor.replicas import Leader, judge_replicas, leader_of, try_wait
+from groupflow.core.urls import split_url
 from groupflow.doctor.rights import examine_rights
-from groupflow.store.client import StoreClient
+from groupflow.doctor.table import SLOTS, judge
+from groupflow.settings import transport
+from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of
 from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, translated
-from groupflow.store.whereabouts import whereabouts_of
+from groupflow.store.whereabouts import BySentinel, InCluster, whereabouts_of
 
-OLDEST = (7, 0)  # the first whose scripts carry flags, which settling needs when memory is full
-EVICTION = "redis.eviction"
-ROLE = "redis.role"
-CLUSTER = "redis.cluster"
-NEAR_FULL = 0.9  # of maxmemory
-MEGABYTE = 1 << 20
+Leader: TypeAlias = Literal["cluster", "sentinel"]
+"""What promotes another server."""
 
+_CHECKS_OF_INFO = (
+    *("redis.version", "redis.role", "redis.cluster", "redis.eviction", "redis.persistence"),
+    *("redis.memory", "redis.clock", "redis.replicas", "redis.min_replicas"),
+)
+
+_MEBIBYTE = 1 << 20
+_WRITES = {
+    "aof_last_write_status": "writing the append-only file",
+    "aof_last_bgrewrite_status": "rewriting the append-only file",
+    "rdb_last_bgsave_status": "saving a snapshot",
+}
+_UNTOLD: dict[str, Any] = {
+    **{"redis_version": "", "role": "master", "master_host": None, "master_port": None},
+    **{"maxmemory_policy": "unknown", "maxmemory": 0, "used_memory": 0, "loading": 0},
+    **{"aof_enabled": 0, "connected_slaves": 0, "min_slaves_good_slaves": None},
+    **{"server_time_usec": 0, **dict.fromkeys(_WRITES, "ok")},
+}
+"""What counts where an ``INFO`` doesn't say it."""
 _Answer = TypeVar("_Answer")
 
 
-async def examine_at_start(
-    client: StoreClient, lease: float, url: str, replicas: int
-) -> list[Check]:
-    """What a daemon checks before it works: one ``INFO``.
-
-    Args:
-        client: of the server.
-        lease: seconds.
-        url: as configured.
-        replicas: as configured.
+async def examine_redis(settings: Settings) -> list[Check]:
+    """Everything about the servers of a namespace, as the configured user sees them.
 
     Raises:
-        StoreUnavailable: no answer.
-        GroupflowError: Redis refused to say.
+        ConfigError: the way to them isn't safe.
+        StoreUnavailable: no partition answers.
+        ServerUnreachable: the credentials were refused.
     """
-    before = time.time()
-    info = await client.info("default")
-    at, leader = (before + time.time()) / 2, leader_of(url)
-    judged = judge_info(info, lease, at, in_cluster=leader == "cluster")
-    return [*judged, *judge_replicas(info, replicas, leader)]
+    url, timeout = settings.redis_url(), settings.redis.timeout
+    every = keys_of(settings.redis.namespace, settings.redis.partitions)
+    where = whereabouts_of(url, every[0]("count"))
+    if isinstance(where, InCluster):
+        return await _examine_cluster(where, every, settings)
+    try:
+        node = await where.find(timeout)
+    except (RedisError, OSError) as error:
+        raise translated(error, address_of(url)) from error
+    checks = await _examine_node(node, every[0], settings)
+    if isinstance(where, BySentinel):
+        said = await where.quorum(timeout)
+        wrong = [each for each in said if not each.startswith("OK")]
+        shown = "; ".join(wrong or said[:1])
+        checks += judge("redis.sentinels", wrong=len(wrong), count=len(said), said=shown)
+    return checks
 
 
-async def examine_store(
-    url: str, keys: Keys, lease: float, timeout: float, replicas: int = 0
+async def _examine_cluster(
+    where: InCluster, every: Sequence[Keys], settings: Settings
 ) -> list[Check]:
-    """Everything about one Redis, as the user of the URL sees it.
+    url, timeout = settings.redis_url(), settings.redis.timeout
+    told = await where.told(timeout)
+    said = "; ".join(f"{node} says {home}" for node, home in told.items())
+    checks = judge("redis.nodes", count=len(set(told.values())), said=said)
+    finding = (whereabouts_of(url, keys("count")).find(timeout) for keys in every)
+    found = await asyncio.gather(*finding, return_exceptions=True)
+    nodes: dict[str, list[int]] = defaultdict(list)
+    for number, node in enumerate(found):
+        if isinstance(node, str):
+            nodes[node].append(number)
+    for number, error in enumerate(found):
+        if isinstance(error, (RedisError, OSError)):
+            reason = translated(error, address_of(url))
+            if not nodes:
+                raise reason from error
+            checks += judge("redis.partitions away", which=number, why=reason)
+        elif isinstance(error, BaseException):
+            raise error
+    for node, numbers in nodes.items():
+        try:
+            of_node = await _examine_node(node, every[numbers[0]], settings)
+            checks += [replace(each, found=f"{address_of(node)}: {each.found}") for each in of_node]
+        except (StoreUnavailable, ServerUnreachable) as error:
+            checks += judge("redis.partitions away", which=", ".join(map(str, numbers)), why=error)
+    infos = await asyncio.gather(*(_cluster_info(node, timeout) for node in nodes))
+    return checks + judge_cluster(next(filter(None, infos), {}), [*map(len, nodes.values())])
 
-    Each question may take `timeout` seconds; `replicas` must hold a batch.
+
+async def _cluster_info(node: str, timeout: float) -> Mapping[str, str]:
+    """What a node says of its cluster; empty where it doesn't say, or doesn't answer."""
+    pool = make_pool(node, timeout)
+    try:
+        async with asyncio.timeout(timeout):
+            redis: Any = Redis(connection_pool=pool)
+            answer = await redis.execute_command("CLUSTER INFO")
+    except (RedisError, OSError):
+        return {}
+    finally:
+        await pool.disconnect()
+    if isinstance(answer, bytes):
+        answer = dict(line.split(":", 1) for line in answer.decode().split("\r\n") if ":" in line)
+    return {str(name): str(value) for name, value in answer.items()}
+
+
+def judge_cluster(info: Mapping[str, str], served: Sequence[int]) -> list[Check]:
+    """What a ``CLUSTER INFO`` means for a namespace.
+
+    Args:
+        info: its lines, empty where no node told.
+        served: for each node that serves partitions, how many.
+    """
+    state, slots = info.get("cluster_state"), int(info.get("cluster_slots_ok", 0))
+    return judge(
+        "redis.cluster as a whole",
+        "redis.partitions",
+        state=state,
+        slots=slots,
+        is_whole=state == "ok" and slots >= SLOTS,
+        primaries=int(info.get("cluster_size", 0)),
+        count=sum(served),
+        used=len(served),
+        most=max(served),
+    )
+
+
+async def _examine_node(node: str, keys: Keys, settings: Settings) -> list[Check]:
+    """Everything about one server whose URL is known; each question has its time.
 
     Raises:
         StoreUnavailable: no answer.
         ServerUnreachable: it refused the credentials.
     """
-    where = whereabouts_of(url, keys("count"))
-    try:
-        node = await where.find(timeout)
-    except (RedisError, OSError) as error:
-        raise translated(error, address_of(url)) from error
-    leader = leader_of(url)
-    return await examine_node(node, keys, lease, timeout, replicas=replicas, leader=leader)
-
-
-async def examine_node(
-    node: str,
-    keys: Keys,
-    lease: float,
-    timeout: float,
-    *,
-    replicas: int = 0,
-    leader: Leader | None = None,
-) -> list[Check]:
-    """The same of a server whose URL is known; see `examine_store`, and `judge_replicas`."""
-    address = address_of(node)
+    address, timeout = address_of(node), settings.redis.timeout
     pool = make_pool(node, timeout)
     redis = Redis(connection_pool=pool)
 
@@ -103,182 +170,92 @@ async def examine_node(
             raise translated(error, address) from error
 
     try:
-        checks = await _examine_info(redis, ask, lease, replicas, leader)
-        checks += await _examine_files(redis, ask, checks)
-        checks += await _examine_rights(redis, ask, keys, checks, leader)
-        checks += await try_wait(redis, ask) if replicas else []
+        return await _ask_all(redis, ask, keys, settings)
     except NoPermissionError as error:
-        remedy = "deploy/redis/groupflow.acl has all that the user needs."
-        return [Check("redis.rights", "fail", f"it lets the user do nothing: {error}", remedy)]
+        return judge("redis.rights", step="any", words=error)
     except (StoreUnavailable, ServerUnreachable):
         raise
     except GroupflowError as error:
-        return [Check("redis.answers", "fail", str(error), "See Redis's own log.")]
+        return judge("redis.answers", words=error)
     finally:
         await redis.aclose()
         await pool.disconnect()
+
+
+async def _ask_all(redis: Redis, ask: Any, keys: Keys, settings: Settings) -> list[Check]:
+    wanted, leader = settings.redis.replicas, leader_of(settings.redis_url())
+    await ask(redis.ping)
+    before = time.time()
+    try:
+        info = await ask(lambda: redis.info("default"))
+        at = (before + time.time()) / 2
+        checks = judge_info(info, settings.workers.lease, at, wanted, leader)
+    except NoPermissionError:
+        checks = judge("redis.info")
+    failed = {check.name for check in checks if check.verdict == "fail"}
+    is_appending = any("appendonly yes" in check.found for check in checks)
+    try:
+        config = await ask(lambda: redis.config_get("appendfsync", "save"))
+    except (NoPermissionError, GroupflowError):  # it is forbidden, and needed for nothing else
+        pass
+    else:
+        fsync, save = config.get("appendfsync"), config.get("save")
+        checks += judge(
+            "redis.fsync",
+            "redis.snapshots",
+            is_appending=is_appending,
+            appendfsync=fsync,
+            save=save,
+        )
+    if not failed & {"redis.role", "redis.cluster"}:  # a server that can run scripts
+        try:
+            checks += await examine_rights(redis, ask, keys, in_cluster=leader == "cluster")
+        except StoreUnavailable as error:
+            checks += judge("redis.rights", step="busy", words=error)
+    if wanted:
+        try:
+            await ask(lambda: redis.wait(0, 1))
+        except NoPermissionError:
+            checks += judge("redis.rights", step="wait")
     return checks
 
 
-async def _examine_rights(
-    redis: Redis, ask: Any, keys: Keys, checks: list[Check], leader: Leader | None
-) -> list[Check]:
-    """What the user may do, where this Redis can run scripts."""
-    if any(check.name in (ROLE, CLUSTER) and check.verdict == "fail" for check in checks):
-        return []
-    try:
-        return await examine_rights(redis, ask, keys, in_cluster=leader == "cluster")
-    except StoreUnavailable as error:  # it answered before: it is busy, or can't write its disk
-        return [Check("redis.rights", "fail", str(error), "See Redis's own log.")]
-
-
-async def _examine_info(
-    redis: Redis, ask: Any, lease: float, replicas: int, leader: Leader | None
-) -> list[Check]:
-    await ask(redis.ping)
-    try:
-        before = time.time()
-        info = await ask(lambda: redis.info("default"))
-        at = (before + time.time()) / 2
-        found = judge_info(info, lease, at, in_cluster=leader == "cluster")
-        found += judge_replicas(info, replicas, leader)
-    except NoPermissionError:
-        remedy = (
-            "Grant +info: without it nobody sees an eviction policy that loses tasks, nor that "
-            "another server leads, which may have lost claims."
-        )
-        return [Check("redis.info", "warn", "the user may not run INFO", remedy)]
-    return found
-
-
-async def _examine_files(redis: Redis, ask: Any, checks: list[Check]) -> list[Check]:
-    """The persistence that INFO doesn't tell; no check where CONFIG is forbidden."""
-    try:
-        config: dict[str, str] = await ask(lambda: redis.config_get("appendfsync", "save"))
-    except (NoPermissionError, GroupflowError, ResponseError):
-        return []
-    is_appending = any(
-        c.name == "redis.persistence" and "appendonly yes" in c.found for c in checks
-    )
-    if is_appending and config.get("appendfsync") == "no":
-        remedy = "CONFIG SET appendfsync everysec, and the same in redis.conf."
-        found = "appendfsync no: a power cut may lose the last 30 s"
-        return [Check("redis.fsync", "warn", found, remedy)]
-    if is_appending:
-        return [Check("redis.fsync", "ok", f"appendfsync {config.get('appendfsync')}")]
-    snapshots = config.get("save") or "none"
-    return [Check("redis.snapshots", "ok" if snapshots != "none" else "warn", f"save {snapshots}")]
-
-
 def judge_info(
-    info: Mapping[str, Any], lease: float, local: float, *, in_cluster: bool = False
+    info: Mapping[str, Any], lease: float, local: float, wanted: int, leader: Leader | None
 ) -> list[Check]:
-    """What an ``INFO`` means; `local` is this machine's Unix time at its answer.
+    """What an ``INFO`` means.
 
-    `in_cluster`: whether the URL is a cluster's.
+    Args:
+        info: of a server, as redis-py parses it.
+        lease: seconds.
+        local: this machine's Unix time at the answer.
+        wanted: `redis.replicas`.
+        leader: what promotes another server; ``None`` where an operator must.
     """
-    return [
-        _version(info),
-        _role(info, in_cluster=in_cluster),
-        _eviction(info),
-        _persistence(info),
-        _memory(info),
-        *([_clock(info, lease, local)] if "server_time_usec" in info else []),
-    ]
+    told = {**_UNTOLD, **info}
+    version, is_valkey = told["redis_version"], "valkey_version" in info
+    ahead = told["server_time_usec"] / 1e6 - local
+    known = [info.get(f"slave{n}") for n in range(told["connected_slaves"])]
+    facts = told | {
+        "product": f"Valkey {info['valkey_version']}" if is_valkey else f"Redis {version}",
+        "version": tuple(int(n) for n in str(version).split(".")[:2] if n.isdecimal()),
+        "is_node": info.get("cluster_enabled", leader == "cluster"),
+        "failed": " and ".join(what for key, what in _WRITES.items() if told[key] != "ok"),
+        "used": told["used_memory"] // _MEBIBYTE,
+        "limit": told["maxmemory"] // _MEBIBYTE,
+        "apart": abs(ahead),
+        "side": "ahead of" if ahead > 0 else "behind",
+        "lease": lease,
+        "there": sum(not isinstance(each, dict) or each.get("state") == "online" for each in known),
+        "wanted": wanted,
+        "leader": leader,
+    }
+    return judge(*_CHECKS_OF_INFO, **facts)
 
 
-def _version(info: Mapping[str, Any]) -> Check:
-    text = str(info.get("redis_version", ""))
-    found = f"Redis {text}"
-    if "valkey_version" in info:
-        found = f"Valkey {info['valkey_version']}"
-    numbers = tuple(int(n) for n in text.split(".")[:2] if n.isdecimal())
-    if numbers < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        return Check("redis.version", "fail", found, f"Use Redis {oldest} or newer, or Valkey.")
-    return Check("redis.version", "ok", found)
-
-
-def _role(info: Mapping[str, Any], *, in_cluster: bool) -> Check:
-    role = str(info.get("role", "master"))
-    if role != "master":
-        found = f"a replica of {info.get('master_host')}:{info.get('master_port')}"
-        return Check(ROLE, "fail", found, "Give redis.url the address of the primary.")
-    if in_cluster and not int(info.get("cluster_enabled", 1)):
-        remedy = "Give redis.url as redis://host:port/0; redis+cluster:// is for a Redis Cluster."
-        return Check(CLUSTER, "fail", "it is no node of a cluster", remedy)
-    if int(info.get("cluster_enabled", 0)) and not in_cluster:
-        remedy = "Give redis.url as redis+cluster://, with several of its nodes."
-        return Check(ROLE, "warn", "a node of a cluster", remedy)
-    return Check(ROLE, "ok", f"a primary{' of a cluster' if in_cluster else ''}")
-
-
-def _eviction(info: Mapping[str, Any]) -> Check:
-    policy = str(info.get("maxmemory_policy", "unknown"))
-    if policy == "noeviction":
-        return Check(EVICTION, "ok", "maxmemory-policy noeviction")
-    if policy == "unknown":
-        return Check(EVICTION, "warn", "Redis does not say its maxmemory-policy", "Look it up.")
-    return Check(
-        EVICTION,
-        "fail",
-        f"maxmemory-policy {policy}: when memory is full, Redis deletes tasks and locks",
-        "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf (or the provider's "
-        "console). A cache belongs on another Redis.",
-    )
-
-
-def _persistence(info: Mapping[str, Any]) -> Check:
-    name = "redis.persistence"
-    if int(info.get("loading", 0)):
-        return Check(name, "warn", "it is loading its file", "Wait until it has.")
-    failed = [
-        what
-        for what, key in (
-            ("writing the append-only file", "aof_last_write_status"),
-            ("rewriting the append-only file", "aof_last_bgrewrite_status"),
-            ("saving a snapshot", "rdb_last_bgsave_status"),
-        )
-        if info.get(key, "ok") != "ok"
-    ]
-    if failed:
-        remedy = "See Redis's log, and whether its disk is full: until then it refuses writes."
-        return Check(name, "warn", f"{' and '.join(failed)} failed", remedy)
-    if int(info.get("aof_enabled", 0)):
-        return Check(name, "ok", "appendonly yes")
-    return Check(
-        name,
-        "warn",
-        "appendonly no: a restart of Redis loses what came since its last snapshot, or everything",
-        "CONFIG SET appendonly yes with appendfsync everysec, and the same in redis.conf.",
-    )
-
-
-def _memory(info: Mapping[str, Any]) -> Check:
-    name = "redis.memory"
-    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if not limit:
-        return Check(
-            name,
-            "warn",
-            f"{used // MEGABYTE} MiB used, maxmemory not set: the kernel kills what grows too far",
-            "CONFIG SET maxmemory to what the machine can spare, or set redis.max_memory. At "
-            "either limit intake pauses, and what is queued still drains.",
-        )
-    found = f"{used // MEGABYTE} of {limit // MEGABYTE} MiB used"
-    if used >= NEAR_FULL * limit:
-        remedy = "Raise maxmemory, add workers, or look for a group that stands: groupflow status."
-        return Check(name, "warn", found, remedy)
-    return Check(name, "ok", found)
-
-
-def _clock(info: Mapping[str, Any], lease: float, local: float) -> Check:
-    ahead = int(info["server_time_usec"]) / 1e6 - local
-    found = f"Redis's clock is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this one"
-    if abs(ahead) > lease / 4:
-        remedy = (
-            "Set both by NTP. Leases and delays go by Redis's clock alone, so nothing breaks, but "
-            "times in logs and on the page don't agree."
-        )
-        return Check("redis.clock", "warn", found, remedy)
-    return Check("redis.clock", "ok", found)
+def leader_of(url: str) -> Leader | None:
+    """What promotes another server, by the scheme of a URL."""
+    scheme = split_url(url).scheme
+    if scheme.endswith(transport.CLUSTER):
+        return "cluster"
+    return "sentinel" if scheme.endswith(transport.SENTINEL) else None

@@ -17,18 +17,16 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from groupflow.core.checkup import Check
+from groupflow.doctor.table import judge
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, Verb
 
-NAME = "redis.rights"
 CLIENT_COMMANDS = (
     *("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "MULTI", "EXEC"),
     *("SUBSCRIBE", "UNSUBSCRIBE", "WAIT"),
 )
 """Commands that the client sends itself; all others run in scripts."""
-
-_REMEDY = "deploy/redis/groupflow.acl has all that the user needs."
 
 # ARGV: one command a list, as JSON. Returns, one a command, its error or ''.
 _TRY = """#!lua flags=allow-oom
@@ -41,12 +39,13 @@ return replies
 """
 
 _NO_COMMAND = re.compile(r"can't run this command|no permissions to run")
-_NO_KEY = re.compile(r"can't access at least one|permissions to access a key")
-_NO_CHANNEL = re.compile(r"can't publish|permissions to access a channel")
+_NO_TARGET = re.compile(
+    r"can't access at least one|permissions to access a key"
+    r"|can't publish|permissions to access a channel"
+)
 _CALLED = re.compile(r"\bcall\('?([A-Z]{2,})\b")  # the quoteless one is a constant of that name
 
 # How to try each command. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the channel.
-_KEY, _NONE, _WAKE = "KEY", "NONE", "WAKE"
 _TABLE = """
 DEL NONE · EXISTS KEY · GET KEY · HDEL KEY f · HEXISTS KEY f · HGET KEY f · HGETALL KEY ·
 HINCRBY KEY f 1 · HKEYS KEY · HLEN KEY · HMGET KEY f · HSCAN KEY 0 · HSET KEY f v ·
@@ -78,14 +77,14 @@ async def examine_rights(
     Raises:
         StoreUnavailable: no answer.
     """
+    step = "load"
     try:
         sha = await ask(lambda: redis.script_load(_TRY))
-    except NoPermissionError as error:
-        return [Check(NAME, "fail", f"scripts can't be loaded: {error}", _REMEDY)]
-    try:
+        step = "run"
         denied = await _try_all(redis, ask, keys, sha, in_cluster=in_cluster)
     except NoPermissionError as error:
-        return [Check(NAME, "fail", f"scripts can't be run on {keys('*')}: {error}", _REMEDY)]
+        words = f"{keys('*')}: {error}" if step == "run" else error
+        return judge("redis.rights", step=step, words=words)
     try:
         together = redis.pipeline(transaction=True)
         together.exists(keys("doctor"))
@@ -102,51 +101,43 @@ async def examine_rights(
     finally:
         await pubsub.aclose()  # type: ignore[no-untyped-call]
     if denied:
-        return [Check(NAME, "fail", f"the user may not: {', '.join(denied)}", _REMEDY)]
-    return [Check(NAME, "ok", f"the user may do all that scripts need on {keys('*')}")]
+        return judge("redis.rights", step="denied", words=", ".join(denied))
+    return judge("redis.rights", step="done", words=keys("*"))
 
 
 async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: bool) -> list[str]:
     """What is denied: a command, or a command on a key."""
     token = uuid4().hex
-    names = {_KEY: keys("doctor", token), _NONE: keys("doctor", f"{token}-none"), _WAKE: keys.wake}
+    key, none = keys("doctor", token), keys("doctor", f"{token}-none")
+    names = {"KEY": key, "NONE": none, "WAKE": keys.wake}
 
     async def try_these(commands: Sequence[tuple[str, ...]]) -> list[str]:
         arguments = [orjson.dumps(command) for command in commands]
         replies = await ask(lambda: redis.evalsha(sha, 1, keys.front, *arguments))
         return [reply.decode() for reply in replies]
 
-    denied: list[str] = []
-    (refusal,) = await try_these([("SET", names[_KEY], "doctor", "PX", "5000")])
+    (refusal,) = await try_these([("SET", key, "doctor", "PX", "5000")])
     if refusal:
         # Without it the other tries would not be harmless, and nothing works anyway.
-        return [_denial("SET", names[_KEY], refusal) or f"SET ({refusal})"]
-    wanted = sorted(script_commands() & set(_TRIES))
+        return [_denial("SET", key, refusal) or f"SET ({refusal})"]
     sent = {"PUBLISH": "SPUBLISH"} if in_cluster else {}
     tries = [
-        (sent.get(name, name), *(names.get(word, word) for word in _TRIES[name])) for name in wanted
+        (sent.get(name, name), *(names.get(word, word) for word in _TRIES[name]))
+        for name in sorted(script_commands() & set(_TRIES))
     ]
-    # On every kind of key: a read, and a write without effect.
-    every = _all_kinds(keys, token)
-    tries += [("EXISTS", key) for key in every]
-    tries += [("HDEL", key, token) for key in every]
-    tries.append(("DEL", names[_KEY]))
-    for command, reply in zip(tries, await try_these(tries), strict=True):
-        found = _denial(command[0], command[1] if len(command) > 1 else "", reply)
-        if found and found not in denied:
-            denied.append(found)
-    return denied
-
-
-def _all_kinds(keys: Keys, token: str) -> list[str]:
-    """A key of every kind; where strangers name keys, one that doesn't exist."""
-    return [f"{key}{token}" if key.endswith(":") else key for _, key in keys.every()]
+    # On every kind of key (where strangers name keys, one that doesn't exist): a read, and a write
+    # without effect.
+    every = [f"{name}{token}" if name.endswith(":") else name for _, name in keys.every()]
+    tries += [("EXISTS", each) for each in every]
+    tries += [("HDEL", each, token) for each in every]
+    tries.append(("DEL", key))
+    replies = zip(tries, await try_these(tries), strict=True)
+    denied = [_denial(name, " ".join(target[:1]), reply) for (name, *target), reply in replies]
+    return list(dict.fromkeys(filter(None, denied)))
 
 
 def _denial(command: str, target: str, reply: str) -> str:
     """What a reply denies, or nothing: any other error shows that the command was permitted."""
     if _NO_COMMAND.search(reply):
         return command
-    if _NO_KEY.search(reply) or _NO_CHANNEL.search(reply):
-        return f"{command} on {target}"
-    return ""
+    return f"{command} on {target}" if _NO_TARGET.search(reply) else ""

@@ -20,13 +20,12 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.cli.app_loading import load_app
-from groupflow.doctor.rabbitmq import examine_broker
-from groupflow.doctor.redis import examine_store
+from groupflow.doctor.rabbitmq import examine_rabbitmq
+from groupflow.doctor.redis import examine_redis
 from groupflow.flow.workforce import HAND_BACK
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
-from groupflow.store.keys import Keys
 from tests.deadlines import deadline
 from tests.security.conftest import running
 
@@ -284,7 +283,7 @@ async def test_redis_is_as_a_daemon_wants_it(
     redis: RedisServer, secrets: Path, settings: Settings
 ) -> None:
     url = settings.redis_url().replace("redis:6379", f"127.0.0.1:{redis.port}")
-    checks = await examine_store(url, Keys("groupflow"), settings.workers.lease, 5.0)
+    checks = await examine_redis(Settings.model_validate({"redis": {"url": url}}))
     assert {check.name: check.verdict for check in checks if check.verdict == "fail"} == {}
     anybody: Any = Redis.from_url(redis.url)
     with pytest.raises(AuthenticationError):
@@ -313,5 +312,6 @@ async def test_rabbitmq_has_both_users_and_their_rights(
             await topology.declare(connection, queue)
             async with publishing(publisher, queue) as out:
                 await out.publish(Outgoing(b"{}", message_id="m1"))
-        verdicts = {c.name: c.verdict for c in await examine_broker(daemon, queue, 10, 60.0)}
+        here = Settings.model_validate({"rabbitmq": {"url": daemon, "queue": queue}})
+        verdicts = {c.name: c.verdict for c in await examine_rabbitmq(here)}
         assert set(verdicts.values()) == {"ok"}, verdicts

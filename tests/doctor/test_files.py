@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.doctor.files import examine_files
+from groupflow.doctor.local import examine_files
 from groupflow.settings.load import find_sources, load_settings
 
 PLAIN = "[workers]\nplain = 3\n"

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from groupflow.broker.declaring import Difference, parse_difference
-from groupflow.doctor.partitions import judge_cluster
-from groupflow.doctor.rabbitmq import judge_queue
-from groupflow.doctor.rabbitmq_management import Queue, judge_leaders
-from groupflow.doctor.redis import judge_info
-from groupflow.doctor.replicas import judge_replicas, leader_of
+from groupflow.doctor.rabbitmq import Queue, judge_leaders, judge_queue
+from groupflow.doctor.redis import judge_cluster, judge_info, leader_of
+from groupflow.doctor.table import TABLE
 
 NOW = 1_700_000_000.0
 SOUND: dict[str, Any] = {
@@ -26,7 +24,7 @@ SOUND: dict[str, Any] = {
 
 
 def judge(**facts: Any) -> dict[str, tuple[str, str, str]]:
-    found = judge_info({**SOUND, **facts}, 8.0, NOW)
+    found = judge_info({**SOUND, **facts}, 8.0, NOW, 0, None)
     for check in found:
         assert bool(check.remedy) == (check.verdict != "ok"), check
     return {check.name: (check.verdict, check.found, check.remedy) for check in found}
@@ -93,7 +91,7 @@ def test_cluster(
 
 
 def test_a_primary_that_was_looked_for_in_its_cluster() -> None:
-    checks = judge_info({**SOUND, "cluster_enabled": 1}, 8.0, NOW, in_cluster=True)
+    checks = judge_info({**SOUND, "cluster_enabled": 1}, 8.0, NOW, 1, "cluster")
     assert {check.name: check.found for check in checks}["redis.role"] == "a primary of a cluster"
 
 
@@ -112,12 +110,9 @@ def test_a_primary_that_was_looked_for_in_its_cluster() -> None:
 def test_replicas(
     facts: dict[str, Any], wanted: int, leader: Any, verdict: str, words: str
 ) -> None:
-    found, *_ = judge_replicas(facts, wanted, leader)
-    assert (found.name, found.verdict, bool(found.remedy)) == (
-        "redis.replicas",
-        verdict,
-        verdict == "warn",
-    )
+    checks = {check.name: check for check in judge_info(facts, 8.0, NOW, wanted, leader)}
+    found = checks["redis.replicas"]
+    assert (found.verdict, bool(found.remedy)) == (verdict, verdict == "warn")
     assert words in found.found
 
 
@@ -125,14 +120,13 @@ def test_a_primary_that_may_go_on_alone() -> None:
     """Redis tells only where it may not; a node of a cluster stops by itself."""
     guarded = {"min_slaves_good_slaves": 1}
     for facts, leader, number in (
-        ({}, "sentinel", 2),
-        (guarded, "sentinel", 1),
-        ({}, "cluster", 1),
-        ({}, None, 1),
+        ({}, "sentinel", 1),
+        (guarded, "sentinel", 0),
+        ({}, "cluster", 0),
+        ({}, None, 0),
     ):
-        checks = judge_replicas(facts, 0, leader)  # type: ignore[arg-type]
-        assert len(checks) == number
-        assert all(check.name == "redis.min_replicas" for check in checks[1:])
+        checks = judge_info(facts, 8.0, NOW, 0, leader)  # type: ignore[arg-type]
+        assert [check.name for check in checks].count("redis.min_replicas") == number
 
 
 def test_who_promotes_is_in_the_scheme() -> None:
@@ -205,7 +199,10 @@ def test_a_refused_declaration(text: str, difference: Difference | None) -> None
     ],
 )
 def test_a_queue(differences: list[Difference], verdicts: list[str]) -> None:
-    assert [check.verdict for check in judge_queue("q", differences)] == verdicts
+    *found, deliveries = judge_queue("q", differences, is_limited=False)
+    assert [check.verdict for check in found] == verdicts
+    is_limited = Difference("x-delivery-limit", 3) in differences
+    assert deliveries.verdict == ("warn" if is_limited else "ok")
 
 
 A, B, C = nodes = ["rabbit@a", "rabbit@b", "rabbit@c"]
@@ -227,6 +224,11 @@ def test_who_leads(leaders: list[str], online: list[str], verdict: str, said: st
         Queue(name=f"jobs.{n}", leader=leader, members=nodes, online=online)
         for n, leader in enumerate(leaders)
     ]
-    check = judge_leaders(queues)
+    [check] = judge_leaders(queues)
     assert check.verdict == verdict
     assert said in check.found
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_failure_says_what_to_do(name: str) -> None:
+    assert all(row.remedy for row in TABLE[name] if row.verdict == "fail")

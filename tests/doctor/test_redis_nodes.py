@@ -11,18 +11,18 @@ from pydantic import ValidationError
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, StoreUnavailable
 from groupflow.doctor.examination import check_at_start
-from groupflow.doctor.partitions import examine_partitions
+from groupflow.doctor.redis import examine_redis
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from groupflow.store.partitions import keys_of
 from tests.servers.replicated import RedisCluster, WatchedRedis, command, until
 
 
 async def examined(url: str) -> dict[str, list[Check]]:
     found: dict[str, list[Check]] = {}
-    for check in await examine_partitions(url, keys_of("nodes", 4), 8.0, 2.0):
+    redis = {"url": url, "namespace": "nodes", "partitions": 4, "timeout": 2.0}
+    for check in await examine_redis(Settings.model_validate({"redis": redis})):
         found.setdefault(check.name, []).append(check)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupflow.doctor.schedules import examine_schedules
+from groupflow.doctor.examination import examine_namespace
 from groupflow.settings.model import Redis, Settings
 from groupflow.settings.types import SecretUrl
 from tests.schedule.clockwork import Clockwork, let_be_old, rule
@@ -14,14 +14,14 @@ def settings(bench: Bench) -> Settings:
 
 
 async def test_without_any_nothing_is_said(bench: Bench) -> None:
-    assert await examine_schedules(settings(bench)) == []
+    assert await examine_namespace(settings(bench)) == []
 
 
 async def test_all_is_well(bench: Bench) -> None:
     clock = Clockwork(bench)
     clock.load(rule("a"), rule("b"))
     await clock.look()
-    (check,) = await examine_schedules(settings(bench))
+    (check,) = await examine_namespace(settings(bench))
     assert (check.verdict, check.found) == ("ok", "2, each of one definition, and with a daemon")
 
 
@@ -33,7 +33,7 @@ async def test_what_is_wrong_is_named(bench: Bench) -> None:
     await new.look()
     await old.look()
     let_be_old(bench, 100, "gone")
-    found = {check.name: check for check in await examine_schedules(settings(bench))}
+    found = {check.name: check for check in await examine_namespace(settings(bench))}
     assert found.keys() == {"schedules.other", "schedules.gone"}
     assert {check.verdict for check in found.values()} == {"warn"}
     assert "daemon old has another definition of it than new" in found["schedules.other"].found
