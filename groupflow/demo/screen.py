@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from groupflow.demo.tasks import AIRLINES, STATIONS, ImportTask
+from groupflow.demo.rows import AIRLINES, STATIONS, ImportTask
 from groupflow.demo.verdict import Verdict
 
 _LINE_EVERY = 1.0  # seconds between two lines where there is no terminal
@@ -36,8 +36,7 @@ FROM tasks LEFT JOIN attempts USING (number) GROUP BY tenant
 """
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """How far the import is."""
 
     elapsed: float  # seconds since the first handler started; 0 before
@@ -46,23 +45,17 @@ class State:
     groups_running: int  # groups that had a task running a moment ago
     tenants: dict[str, tuple[int, int, int]]  # groups (0: plain), handled tasks, tasks of each
     daemons: dict[str, int]  # tasks handled by each
-
-    @property
-    def handled(self) -> int:
-        """Tasks whose handler has ended, each counted once."""
-        return sum(handled for _, handled, _ in self.tenants.values())
-
-    @property
-    def total(self) -> int:
-        return sum(total for _, _, total in self.tenants.values())
+    handled: int  # tasks whose handler has ended, each counted once
+    total: int
 
 
 def read_state(db: sqlite3.Connection, now: float) -> State:
     """The state at a moment (monotonic clock), from the handlers' log."""
     tenants = {code: (groups, done, all_) for code, groups, done, all_ in db.execute(_TENANTS)}
-    daemons = db.execute("SELECT daemon, count(*) FROM attempts GROUP BY daemon ORDER BY daemon")
+    daemons = dict(db.execute("SELECT daemon, count(*) FROM attempts GROUP BY 1 ORDER BY 1"))
+    handled, total = (sum(counts[n] for counts in tenants.values()) for n in (1, 2))
     elapsed, failed, rate, running = db.execute(_TOTALS, {"now": now}).fetchone()
-    return State(elapsed, failed, rate, running, tenants, dict(daemons))
+    return State(elapsed, failed, rate, running, tenants, daemons, handled, total)
 
 
 def intro(tasks: Sequence[ImportTask]) -> str:

@@ -1,35 +1,52 @@
-"""The demo from start to end: servers, daemons, publishing, a kill, the verdict."""
+"""The demo from start to end: servers, two daemons, publishing, a kill, the verdict.
+
+The daemons are real `groupflow run` processes. The servers are private, or those that a
+configuration file names, which the demo leaves as they were.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import secrets
 import signal
 import sqlite3
+import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from rich.console import Console
 
+from groupflow.broker import topology
+from groupflow.broker.connection import address_of, close_quietly, connect
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.demo.daemons import Daemon, DaemonDied, running_daemons
-from groupflow.demo.handlers import DATABASE_VARIABLE
-from groupflow.demo.imports import open_database
-from groupflow.demo.screen import Screen, intro, print_summary, read_state, tell
-from groupflow.demo.servers import Servers, servers_for
-from groupflow.demo.tasks import ImportTask, load_tasks
+from groupflow.core.errors import GroupflowError, reaching
+from groupflow.demo.handlers import DAEMON_VARIABLE, DATABASE_VARIABLE
+from groupflow.demo.rows import ImportTask, load_tasks, open_database
+from groupflow.demo.screen import Screen, intro, print_summary, read_state, step, tell
 from groupflow.demo.verdict import judge
 from groupflow.ops.signals import Ending
+from groupflow.servers import private_servers
+from groupflow.servers.process import ServerProcess
+from groupflow.settings.load import PREFIX, load_settings
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
 
 INTERRUPTED = 130
+CONFIG = Path(__file__).parent / "demo.toml"  # of both daemons
 
-# Workers of both daemons, of both kinds: what demo.toml says.
-_WORKERS = 2 * (8 + 16)
-
+_OPTIONS = ("--config", str(CONFIG), "--app", "groupflow.demo.handlers:app")
+_WORKERS = 2 * (8 + 16)  # of both daemons, of both kinds: what demo.toml says
+_GRACE = 10.0  # seconds that a daemon's stop may take: above `workers.drain` in demo.toml
+_TIMEOUT = 5.0  # seconds for a connection to a server and for each answer
 _LOOK_EVERY = 0.1  # seconds
+_LAST_LINES = 15  # of its log, shown when a daemon has died
 
 
 def run_demo(config: Path | None, *, keep: bool = False) -> int:
@@ -56,40 +73,150 @@ async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
     demo = asyncio.current_task()
     assert demo is not None  # noqa: S101  we are called from it
     # Ctrl-C, a SIGTERM, or a terminal that is closed stops all in good order.
-    Ending(demo.cancel, lambda _: demo.cancel()).listen(
-        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    )
+    ending = Ending(demo.cancel, lambda _: demo.cancel())
+    ending.listen((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     tasks = load_tasks()
     tell(console, intro(tasks))
-    with TemporaryDirectory(prefix="groupflow-demo-") as folder:
-        work = Import(tasks, Path(folder) / "imported.db")
-        code = 1
+    async with AsyncExitStack() as parts:
+        folder = Path(parts.enter_context(TemporaryDirectory(prefix="groupflow-demo-")))
+        servers = await parts.enter_async_context(servers_for(config, console))
+        work = Import(tasks, folder / "imported.db")
+        environment = servers.environment() | {DATABASE_VARIABLE: str(work.database)}
+        daemons = await parts.enter_async_context(_running_daemons(folder, environment))
+        stopped = await work.run(servers, Screen(console), daemons)
+        verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
+        print_summary(console, verdict, work.killed, stopped)
+        if keep:
+            pages = " and ".join([await daemon.page() for daemon in daemons])
+            tell(console, f"\nIts page is at {pages}\nCtrl-C ends it.")
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                demo.uncancel()  # the Ctrl-C that we waited for
+    return 0 if verdict.equal and not stopped else 1
 
-        async def conclude(stopped: str, daemons: Sequence[Daemon]) -> None:
-            nonlocal code
-            verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
-            print_summary(console, verdict, work.killed, stopped)
-            code = 0 if verdict.equal and not stopped else 1
-            if keep:
-                await _stay(console, demo, daemons)
 
-        async with servers_for(config, console) as servers:
-            await work.run(servers, Screen(console), conclude)
-    return code
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Two running servers, and the demo's own name on them."""
+
+    rabbitmq: str  # its URL, password included: never to be shown
+    redis: str  # the same
+    name: str  # of the queue, and of the keys' namespace; no other program has it
+
+    def environment(self) -> dict[str, str]:
+        """The environment of a daemon that works on these servers."""
+        # Other variables that configure groupflow are meant for other daemons.
+        mine = {key: text for key, text in os.environ.items() if not key.startswith(PREFIX)}
+        mine.pop("CREDENTIALS_DIRECTORY", None)
+        for section, url in (("RABBITMQ", self.rabbitmq), ("REDIS", self.redis)):
+            mine[f"{PREFIX}{section}__URL"] = url
+            mine[f"{PREFIX}{section}__ALLOW_PLAINTEXT"] = "true"  # the file had to say so already
+        names = {f"{PREFIX}RABBITMQ__QUEUE": self.name, f"{PREFIX}REDIS__NAMESPACE": self.name}
+        return mine | names
 
 
-async def _stay(console: Console, demo: asyncio.Task[Any], daemons: Sequence[Daemon]) -> None:
-    """Print where the page is, and wait for Ctrl-C."""
-    pages = " and ".join([await daemon.page() for daemon in daemons])
-    tell(console, f"\nIts page is at {pages}\nCtrl-C ends it.")
+@asynccontextmanager
+async def servers_for(config: Path | None, console: Console) -> AsyncIterator[Servers]:
+    """The servers that a file names, or private ones, which end with the block.
+
+    The demo's queue and keys on the former go at the end. Raises what `load_settings` and
+    `private_servers` do, and `ServerUnreachable`.
+    """
+    name = f"groupflow-demo-{secrets.token_hex(4)}"
+    async with AsyncExitStack() as parts:
+        if config is None:
+            with step(console, "Starting a private RabbitMQ and Redis"):
+                started = await parts.enter_async_context(private_servers())
+            yield Servers(started.rabbitmq.url, started.redis.url, name)
+            return
+        settings = load_settings(config)
+        servers = Servers(settings.rabbitmq_url(), settings.redis_url(), name)
+        store = StoreClient(servers.redis, Keys(name), timeout=_TIMEOUT)
+        parts.push_async_callback(store.close)
+        reach = partial(
+            connect, servers.rabbitmq, heartbeat=10, timeout=_TIMEOUT, name="groupflow demo"
+        )
+        shown = f"Using {settings.rabbitmq.url} and {settings.redis.url} under the name {name}"
+        with step(console, shown), reaching("RabbitMQ", address_of(servers.rabbitmq)):
+            await close_quietly((await reach()).close())
+            with reaching("Redis", store.address):
+                await store.ping()
+        try:
+            yield servers
+        finally:
+            with suppress(GroupflowError):  # RabbitMQ may be gone by now, and Redis too
+                connection = await reach()
+                await topology.delete(connection, name)
+                await close_quietly(connection.close())
+            with suppress(GroupflowError):
+                await store.erase_namespace()
+
+
+class DaemonDied(GroupflowError):
+    """A daemon ended although the demo was not over; its last words are shown."""
+
+
+class Daemon:
+    """A daemon under a name that it keeps over its processes."""
+
+    def __init__(self, name: str, folder: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        self._environment = dict(environment) | {DAEMON_VARIABLE: name}
+        self._process: ServerProcess | None = None
+
+    async def start(self) -> None:
+        """Start a process, in place of one that is killed as by a crash."""
+        if self._process is not None:
+            await self._process.kill()
+        self._process = await ServerProcess.spawn(
+            [sys.executable, "-m", "groupflow", "run", *_OPTIONS, "--name", self.name],
+            log=self._log,
+            environment=self._environment,
+            scratch=self._log.parent,  # the folder goes too, where the demo itself is killed
+        )
+
+    async def stop(self) -> None:
+        """Let it finish what it runs, then leave."""
+        if self._process is not None:
+            await self._process.terminate(_GRACE)
+
+    async def page(self) -> str:
+        """Where its page is, once its log says so.
+
+        Raises:
+            DaemonDied: it ended.
+        """
+        while True:
+            self.check()
+            for line in reversed(self._log.read_text(errors="replace").splitlines()):
+                if '"http.listening"' in line:
+                    return str(json.loads(line)["url"])
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def check(self) -> None:
+        """Raise `DaemonDied` unless it runs."""
+        if self._process is None or not self._process.alive:
+            said = self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+            raise DaemonDied("\n".join([f"The daemon {self.name} ended. Its last words:", *said]))
+
+
+@asynccontextmanager
+async def _running_daemons(
+    folder: Path, environment: Mapping[str, str]
+) -> AsyncIterator[list[Daemon]]:
+    daemons = [Daemon(name, folder, environment) for name in ("demo-1", "demo-2")]
     try:
-        await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        demo.uncancel()  # the Ctrl-C that we waited for
+        for daemon in daemons:
+            await daemon.start()
+        yield daemons
+    finally:
+        await asyncio.gather(*(daemon.stop() for daemon in daemons))
 
 
 class Import:
-    """One import."""
+    """One import: its publishing, and the watch over the daemons that do it."""
 
     def __init__(self, tasks: Sequence[ImportTask], database: Path) -> None:
         # The tables exist before the daemons start, so that these don't create them at once.
@@ -99,25 +226,14 @@ class Import:
         self._tasks = tasks
         self._published = 0  # messages that the broker has confirmed
 
-    async def run(
-        self,
-        servers: Servers,
-        screen: Screen,
-        conclude: Callable[[str, Sequence[Daemon]], Awaitable[None]],
-    ) -> None:
-        """Let the daemons import all; conclude while they still run.
-
-        `conclude` gets why the import was given up, or "".
-        """
-        environment = servers.environment() | {DATABASE_VARIABLE: str(self.database)}
-        async with running_daemons(self.database.parent, environment) as daemons:
-            publishing = asyncio.create_task(self._publish(servers))
-            try:
-                with screen.open():
-                    stopped = await self.watch(screen, daemons, publishing)
-            finally:
-                publishing.cancel()
-            await conclude(stopped, daemons)
+    async def run(self, servers: Servers, screen: Screen, daemons: Sequence[Daemon]) -> str:
+        """Publish all while the daemons import it. Returns and raises what `watch` does."""
+        publishing = asyncio.create_task(self._publish(servers))
+        try:
+            with screen.open():
+                return await self.watch(screen, daemons, publishing)
+        finally:
+            publishing.cancel()
 
     async def _publish(self, servers: Servers) -> None:
         """Publish as a client would: in order, each message confirmed."""
@@ -162,6 +278,6 @@ class Import:
                     publishing.result()
                 if daemons and not self.killed and handled > state.total / 2:
                     self.killed = daemons[-1].name
-                    await daemons[-1].crash()
+                    await daemons[-1].start()
                     happened = f"[yellow]{self.killed} killed with -9, and started again[/]"
                 await asyncio.sleep(_LOOK_EVERY)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupflow.demo.handlers import lookup_seconds
-from groupflow.demo.imports import PlaneMissing, import_body, open_database
-from groupflow.demo.tasks import ImportTask
+from groupflow.demo.rows import ImportTask, PlaneMissing, import_body, open_database
 
 # Each compared table, with how many of its columns, from the left, are its key.
 _KEY_WIDTHS = {"planes": 2, "flights": 3, "weather": 2}
@@ -89,7 +88,6 @@ def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
     # makes each wait a little longer there, and the serial import would look slower than it is.
     waits = sum(lookup_seconds(task.type, task.body) for task in tasks)
     serial_seconds = time.monotonic() - began + waits
-    ungrouped_failed = import_in_order(ungrouped, finishing_order(tasks, workers))
     with closing(sqlite3.connect(imported)) as db:
         seconds, crashed, peak_groups = db.execute(_FIGURES).fetchone()
         raised = db.execute("SELECT error FROM attempts WHERE error IS NOT NULL ORDER BY rowid")
@@ -102,7 +100,7 @@ def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
             crashed=crashed,
             peak_groups=peak_groups,
             serial_seconds=serial_seconds,
-            ungrouped_failed=ungrouped_failed,
+            ungrouped_failed=import_in_order(ungrouped, finishing_order(tasks, workers)),
             ungrouped_wrong=len(compare(serial, ungrouped)),
         )
 

@@ -11,8 +11,7 @@ import pytest
 
 from groupflow import Task
 from groupflow.demo import handlers
-from groupflow.demo.imports import PlaneMissing, open_database
-from groupflow.demo.tasks import ImportTask, load_tasks
+from groupflow.demo.rows import ImportTask, PlaneMissing, load_tasks, open_database
 from groupflow.demo.verdict import compare, faults_of, import_in_order
 
 
@@ -31,10 +30,10 @@ def database(
     open_database(path, group).close()
     monkeypatch.setenv(handlers.DATABASE_VARIABLE, str(path))
     monkeypatch.setenv(handlers.DAEMON_VARIABLE, "demo-1")
-    handlers._database.cache_clear()
+    handlers.database.cache_clear()
     yield path
-    handlers._writer().submit(lambda: handlers._database().close()).result()
-    handlers._database.cache_clear()
+    handlers.database().close()
+    handlers.database.cache_clear()
 
 
 async def _handle(each: ImportTask, crashes: int = 0) -> None:

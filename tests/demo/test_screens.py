@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from groupflow.demo.imports import open_database
+from groupflow.demo.rows import ImportTask, load_tasks, open_database
 from groupflow.demo.screen import (
     Screen,
     State,
@@ -18,7 +18,6 @@ from groupflow.demo.screen import (
     read_state,
     step,
 )
-from groupflow.demo.tasks import ImportTask, load_tasks
 from groupflow.demo.verdict import Verdict
 
 
@@ -64,7 +63,7 @@ def test_without_a_terminal_there_is_a_line_a_second(
 ) -> None:
     console, text = _console(terminal=False)
     screen = Screen(console)
-    failed = replace(_state(tmp_path, tasks, 1010), failed=3)
+    failed = _state(tmp_path, tasks, 1010)._replace(failed=3)
     with screen.open():
         screen.show(_state(tmp_path, tasks, 0), 2000)
         screen._last = 0.0

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.demo.imports import PlaneMissing, import_body, open_database
-from groupflow.demo.tasks import FLIGHTS, PLANES, ImportTask, load_tasks
+from groupflow.demo.rows import (
+    FLIGHTS,
+    PLANES,
+    ImportTask,
+    PlaneMissing,
+    import_body,
+    load_tasks,
+    open_database,
+)
 from groupflow.demo.verdict import compare, faults_of, finishing_order, import_in_order, judge
 
 EQUAL = {"planes": 0, "flights": 0, "weather": 0}

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from groupflow.demo.daemons import Daemon, DaemonDied
+from groupflow.demo.rows import FLIGHTS, ImportTask
 from groupflow.demo.screen import Screen, State
-from groupflow.demo.servers import Servers
-from groupflow.demo.show import Import
-from groupflow.demo.tasks import FLIGHTS, ImportTask
+from groupflow.demo.show import Daemon, DaemonDied, Import, Servers
 from groupflow.servers.process import ServerProcess
 
 TASKS = [ImportTask(n, FLIGHTS, "UA", "N1:UA", b"{}") for n in range(3)]

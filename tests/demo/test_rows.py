@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from groupflow.demo.daemons import CONFIG
-from groupflow.demo.tasks import (
+from groupflow.demo.rows import (
     AIRLINES,
     FLIGHTS,
     PLANES,
@@ -18,6 +17,7 @@ from groupflow.demo.tasks import (
     departed_at,
     load_tasks,
 )
+from groupflow.demo.show import CONFIG
 from groupflow.settings.model import Settings
 
 
