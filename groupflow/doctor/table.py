@@ -284,8 +284,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         fail(lambda b: b.foreign, "{problems}", _REBIND),
         warn(always, "{problems}", _REBIND)),
     "rabbitmq.leaders": (
-        fail(lambda q: q.leaderless,
-             "nobody leads {leaderless}: too few of its nodes are there",
+        fail(lambda q: q.leaderless, "nobody leads {leaderless}: too few of its nodes are there",
              "Start the nodes that are away."),
         warn(lambda q: q.away, "copies are away: on {away}",
              "Start those nodes: one more may be one too many."),
@@ -294,8 +293,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
              "restart of one."),
         ok(lambda q: q.count, "{told} of {count}")),
     "schedules.{name}": (
-        warn(lambda s: s.rival,
-             "daemon {rival} has another definition of it than {daemon}",
+        warn(lambda s: s.rival, "daemon {rival} has another definition of it than {daemon}",
              "That of {daemon} counts, whose configuration was loaded later: give both the same, "
              "and reload."),
         warn(lambda s: s.is_nobodys,
@@ -318,10 +316,8 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         warn(always, "{health}: health and metrics beyond this machine, without a token",
              "Listen on 127.0.0.1, or let nobody but probes and Prometheus reach it.")),
     "files": (
-        ok(lambda f: not f.can,
-           "nobody else may write the configuration or read its secrets"),
-        warn(lambda f: f.secret,
-             "{path}, the {what}, has mode {mode:04o}: {who} can {can}",
+        ok(lambda f: not f.can, "nobody else may write the configuration or read its secrets"),
+        warn(lambda f: f.secret, "{path}, the {what}, has mode {mode:04o}: {who} can {can}",
              "chmod 600 {path}, or 640 with the daemon's group."),
         warn(always, "{path}, the {what}, has mode {mode:04o}: {who} can {can}",
              "chmod go-w {path}.")),
